@@ -1,0 +1,44 @@
+# Two commands for a new machine: `make build`, `make test`. Neither needs a GPU or a CUDA toolkit.
+# On a machine whose driver is for CUDA 12: make CUDA=12 build
+
+CUDA   ?= 13
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready-cuda$(CUDA)
+
+.PHONY: build test lint test-gpu sanitize bench clean
+
+build: $(READY)
+	$(BIN)/kgen build
+	$(BIN)/kgen demo
+
+test: $(READY) lint
+	$(BIN)/python -m pytest -n auto --dist worksteal tests
+	$(BIN)/kgen build --check
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# These run in whatever Python already has CuPy (set PYTHON), on the GPU that it sees.
+test-gpu:
+	$(PYTHON) -m pytest tests/gpu
+
+SANITIZER ?= compute-sanitizer
+sanitize:
+	for tool in memcheck racecheck initcheck synccheck; do \
+	  $(SANITIZER) --tool $$tool --error-exitcode 1 $(PYTHON) -m tests.gpu.sanitize || exit 1; \
+	done
+
+bench:
+	$(PYTHON) -m kgen bench causal_dot_product
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV) || { echo "python3 needs its venv module: apt install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda$(CUDA),inspect,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

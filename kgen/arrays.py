@@ -1,0 +1,233 @@
+"""Turns what a caller holds into the operand of a kernel: a pointer with shape, strides, element type and device.
+
+CuPy and torch arrays are read by their own attributes, which takes about a microsecond; everything else comes through
+`__cuda_array_interface__` or DLPack. No GPU array is copied unless a kernel cannot take its strides
+(`contiguous_inner`). NumPy arrays are copied to the device, as a convenience. Results go back through `kgen.results`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from kgen.dtypes import DType, dtype_of
+from kgen.operand import Ints, Kind, Operand, contiguous_strides, elements, extent
+from kgen.streams import current_stream, gpu, on, stream_pointer
+
+TAKEN = "float32, float16 or bfloat16"
+
+
+def adopt(x: Any, op: str, argument: str) -> Operand:
+    """The operand behind `x`; TypeError names the operator, the argument, what came and what is taken."""
+    try:
+        adopter = _ADOPTERS[type(x)]
+    except KeyError:
+        adopter = _adopter(x, op, argument)
+    return adopter(x, op, argument)
+
+
+def contiguous_inner(operand: Operand, stream: int, *, write: bool = False) -> Operand:
+    """`operand` if its last axis is contiguous, else a contiguous copy made on `stream`.
+
+    With `write` the copy is uninitialised, to be written by the kernel and brought home by `results.give_back`.
+    """
+    shape = operand.shape
+    if not shape or operand.strides[-1] == 1 or shape[-1] <= 1 or 0 in shape:
+        return operand
+    with on(operand.device, stream) as cupy:
+        copy = cupy.empty(shape, operand.dtype.numpy)
+        if not write:
+            copy[...] = device_view(operand)
+    staged = _cupy(copy, "", operand.argument)
+    staged.kind, staged.array, staged.readonly = operand.kind, operand.array, operand.readonly
+    staged.home = operand if write else None
+    return staged
+
+
+def device_view(operand: Operand) -> Any:
+    """A cupy.ndarray over the operand's memory, whoever owns it."""
+    cupy = gpu()
+    itemsize = operand.dtype.itemsize
+    low, high = extent(operand.shape, operand.strides)
+    memory = cupy.cuda.UnownedMemory(
+        operand.ptr + low * itemsize, (high - low) * itemsize, operand.owner, device_id=operand.device
+    )
+    pointer = cupy.cuda.MemoryPointer(memory, -low * itemsize)
+    strides = tuple(stride * itemsize for stride in operand.strides)
+    return cupy.ndarray(operand.shape, operand.dtype.numpy, memptr=pointer, strides=strides)
+
+
+# How each kind of array is read. --------------------------------------------------------------------------------------
+
+
+def _cupy(x: Any, op: str, argument: str) -> Operand:
+    dtype = _DTYPES.get(x.dtype) or element_type(x.dtype, op, argument)
+    data = x.data
+    ptr = data.ptr
+    strides = element_strides(ptr, x.strides, dtype, op, argument)
+    return Operand(ptr, x.shape, strides, dtype, data.device_id, "cupy", argument, x, x)
+
+
+def _torch(x: Any, op: str, argument: str) -> Operand:
+    if not x.is_cuda:
+        raise TypeError(
+            f"{op}: {argument} is a torch tensor on {x.device}; move it to the GPU with .cuda(), "
+            "or pass .numpy() to have it copied there and the result back"
+        )
+    if x.requires_grad and sys.modules["torch"].is_grad_enabled():
+        raise TypeError(
+            f"{op}: {argument} requires grad and kgen records no gradient here; "
+            f"pass {argument}.detach(), or call under torch.no_grad()"
+        )
+    dtype = _DTYPES.get(x.dtype) or element_type(x.dtype, op, argument)
+    try:
+        ptr, strides = x.data_ptr(), x.stride()
+    except (RuntimeError, NotImplementedError) as error:  # sparse, quantized, fake tensors
+        raise TypeError(f"{op}: {argument} is a torch tensor without plain strided memory: {error}") from None
+    return Operand(ptr, tuple(x.shape), strides, dtype, x.get_device(), "torch", argument, x, x)
+
+
+def _numpy(x: np.ndarray[Any, Any], op: str, argument: str) -> Operand:
+    element_type(x.dtype, op, argument)  # before the copy
+    operand = _cupy(gpu().asarray(x, order="C"), op, argument)
+    operand.kind, operand.array, operand.readonly = "numpy", x, not x.flags.writeable
+    operand.ready = current_stream("numpy", operand.device)
+    return operand
+
+
+def _dlpack(x: Any, op: str, argument: str, kind: Kind = "dlpack", readonly: bool = False) -> Operand:
+    device_type = int(x.__dlpack_device__()[0])
+    if device_type not in (2, 13):  # kDLCUDA, kDLCUDAManaged
+        raise TypeError(
+            f"{op}: {argument} is a {_name(x)} that is not on a CUDA GPU (DLPack device type {device_type}); "
+            "move it there, or pass a NumPy array to have it copied"
+        )
+    try:
+        view = gpu().from_dlpack(x)  # the producer makes CuPy's current stream wait for the contents
+    except (BufferError, TypeError, ValueError) as error:
+        raise TypeError(f"{op}: {argument} is a {_name(x)} that DLPack cannot hand over: {error}") from error
+    operand = _cupy(view, op, argument)
+    operand.kind, operand.array, operand.readonly = kind, x, readonly
+    operand.ready = current_stream(kind, operand.device)
+    return operand
+
+
+def _jax(x: Any, op: str, argument: str) -> Operand:
+    return _dlpack(x, op, argument, "jax", readonly=True)
+
+
+def _cai(x: Any, op: str, argument: str) -> Operand:
+    interface = x.__cuda_array_interface__
+    key: Any = np.dtype(interface["typestr"])
+    if key.kind == "V":  # bfloat16 and plain bytes share a type string
+        key = getattr(x, "dtype", None)
+        if key is None and hasattr(x, "__dlpack__"):
+            return _dlpack(x, op, argument)
+        if key is None:
+            raise TypeError(
+                f"{op}: {argument} has the type string {interface['typestr']!r}, which may be bfloat16 or plain bytes; "
+                "give the object a dtype attribute, or __dlpack__"
+            )
+    dtype = element_type(key, op, argument)
+    if interface.get("mask") is not None:
+        raise TypeError(f"{op}: {argument} is a masked array; fill it first")
+    (ptr, readonly), shape, strides = interface["data"], tuple(interface["shape"]), interface.get("strides")
+    ptr = 0 if 0 in shape else int(ptr or 0)
+    if not ptr and 0 not in shape:
+        raise ValueError(f"{op}: {argument} has shape {shape} and a null pointer")
+    if strides is not None:
+        strides = element_strides(ptr, tuple(strides), dtype, op, argument)
+    ready = interface.get("stream")
+    if ready == 0:
+        raise ValueError(
+            f"{op}: {argument} names stream 0, which __cuda_array_interface__ forbids as ambiguous; "
+            "1 is the legacy default stream, 2 the per-thread one"
+        )
+    return Operand(
+        ptr,
+        shape,
+        contiguous_strides(shape) if strides is None else strides,
+        dtype,
+        _device_of(ptr, op, argument),
+        "cai",
+        argument,
+        x,
+        x,
+        readonly=bool(readonly),
+        ready=None if ready is None else stream_pointer(ready),
+    )
+
+
+def _device_of(ptr: int, op: str, argument: str) -> int:
+    runtime = gpu().cuda.runtime
+    device: int = runtime.pointerGetAttributes(ptr).device if ptr else runtime.getDevice()
+    if device < 0:
+        raise TypeError(f"{op}: {argument} points to memory that is no GPU's")
+    return device
+
+
+def element_type(key: Any, op: str, argument: str) -> DType:
+    """The `DType` of a NumPy or torch dtype; TypeError where no kernel takes it."""
+    try:
+        if not getattr(key, "isnative", True):
+            raise ValueError("byte-swapped")
+        dtype = dtype_of(key)
+    except ValueError:
+        convert = "to(torch.float32)" if str(key).startswith("torch.") else "astype('float32')"
+        raise TypeError(f"{op}: {argument} has dtype {key}; it takes {TAKEN} (convert with .{convert})") from None
+    return _DTYPES.setdefault(key, dtype)
+
+
+def _adopter(x: Any, op: str, argument: str) -> Callable[[Any, str, str], Operand]:
+    """The reader for a type of array; known by name, so that no library is imported which the caller does not use."""
+    cls = type(x)
+    names = {f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in cls.__mro__}
+    if "numpy.MaskedArray" in names:
+        raise TypeError(f"{op}: {argument} is a masked array; fill it first")
+    if "jax.Tracer" in names:
+        raise TypeError(f"{op}: {argument} is being traced by JAX; call it outside jit, grad and vmap")
+    for name, adopter in _BY_NAME.items():
+        if name in names:
+            return _ADOPTERS.setdefault(cls, adopter)
+    if hasattr(x, "__cuda_array_interface__"):
+        return _cai
+    if hasattr(x, "__dlpack__"):
+        return _dlpack
+    return _refuse
+
+
+def _refuse(x: Any, op: str, argument: str) -> NoReturn:
+    raise TypeError(
+        f"{op}: {argument} is a {_name(x)}; it takes an array of {TAKEN}: NumPy, CuPy, torch, JAX, "
+        "or any object with __cuda_array_interface__ or __dlpack__"
+    )
+
+
+def element_strides(ptr: int, byte_strides: Ints, dtype: DType, op: str, argument: str) -> Ints:
+    """Strides in elements; ValueError where elements are not at multiples of their size, as the GPU needs them."""
+    itemsize = dtype.itemsize
+    try:
+        if ptr % itemsize:
+            raise ValueError(f"its first element is not at a multiple of the element size, {itemsize}")
+        return elements(byte_strides, itemsize)
+    except ValueError as error:
+        raise ValueError(f"{op}: {argument} has a layout that no kernel takes: {error}; pass a copy") from None
+
+
+def _name(x: Any) -> str:
+    cls = type(x)
+    return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
+
+
+_BY_NAME: dict[str, Callable[[Any, str, str], Operand]] = {
+    "cupy.ndarray": _cupy,
+    "torch.Tensor": _torch,
+    "numpy.ndarray": _numpy,
+    "jax.Array": _jax,
+    "jaxlib.ArrayImpl": _jax,  # before jax.Array became its base
+}
+_ADOPTERS: dict[type, Callable[[Any, str, str], Operand]] = {}
+_DTYPES: dict[Any, DType] = {}  # by NumPy or torch dtype object, never by type string

@@ -1,0 +1,131 @@
+"""What is timed: a module an operator, of its name, whose `BENCH` declares rows, floors, references and contestants."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kgen.dtypes import DType
+from kgen.errors import KgenError
+
+Array = Any
+"""A CuPy array; bench modules import CuPy only when they run."""
+
+NAN_BYTE = 0xFF
+"""All bits set is a NaN in every float format: an element that nobody wrote shows."""
+
+
+class BenchError(KgenError, ValueError):
+    """A benchmark was asked for that does not exist: an unknown operator, row or dtype."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a table: a problem's shape, element type, and pass (forward or backward)."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+    stage: str
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to compute a case.
+
+    call     runs it once, on the input set that the running number picks
+    writes   what call number 0 writes into, to be poisoned before the check
+    outputs  from the result of call 0, the arrays to compare with the reference; None: `writes`
+    poison   the byte that `writes` is filled with; 0 for one that adds to its output
+    """
+
+    name: str
+    call: Callable[[int], object]
+    writes: Sequence[Array] = ()
+    outputs: Callable[[Any], Sequence[Array]] | None = None
+    poison: int = NAN_BYTE
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A case on the device: who takes part (kgen's own choice first), and the float64 result."""
+
+    contestants: Sequence[Contestant]
+    reference: Sequence[Array]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Errors up to which a result counts as right; None: not judged."""
+
+    rms: float
+    max_rel: float | None = None
+
+
+class Bench(ABC):
+    """What an operator declares to be timed."""
+
+    operator: str
+
+    @abstractmethod
+    def cases(self, *, quick: bool = False) -> list[Case]:
+        """The rows of the table; quick: the few small ones."""
+
+    @abstractmethod
+    def shape_of(self, text: str) -> tuple[int, ...]:
+        """The shape that a `--row` word stands for; raises BenchError."""
+
+    @abstractmethod
+    def nbytes(self, case: Case) -> int:
+        """The fewest bytes that device memory must move: every input read once, every output written once."""
+
+    @abstractmethod
+    def bars(self, case: Case) -> Bars:
+        """How exact a result must be to count as right."""
+
+    @abstractmethod
+    def ladder(self, case: Case) -> list[str]:
+        """Names of the algorithms worth comparing on this case."""
+
+    @abstractmethod
+    def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
+        """The case on the device, with kgen, kgen's named algorithms, and the peers that can be imported."""
+
+    @abstractmethod
+    def host_call(self) -> Callable[[], object]:
+        """kgen's call on a problem so small that the host is all that it costs."""
+
+    def label(self, shape: tuple[int, ...]) -> str:
+        """How tables and `--row` write a shape."""
+        return "x".join(map(str, shape))
+
+
+def operators() -> list[str]:
+    """The operators that have a benchmark."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def bench_of(operator: str) -> Bench:
+    """The benchmark of an operator; raises BenchError where there is none."""
+    if operator not in operators():
+        raise BenchError(f"no benchmark is called {operator!r}", hint=f"there are {', '.join(operators())}")
+    bench = importlib.import_module(f"{__name__}.{operator}").BENCH
+    assert isinstance(bench, Bench)
+    return bench
+
+
+def select(
+    bench: Bench, *, rows: Sequence[str], dtypes: Sequence[str], stages: Sequence[str], quick: bool
+) -> list[Case]:
+    """The cases asked for: every declared one that the words admit, or a shape of the caller's own."""
+    cases = bench.cases(quick=quick and not (rows or dtypes))
+    if rows:
+        kinds: Mapping[tuple[DType, str], None] = dict.fromkeys((case.dtype, case.stage) for case in cases)
+        cases = [Case(bench.shape_of(row), dtype, stage) for row in rows for dtype, stage in kinds]
+    chosen = [c for c in cases if (not dtypes or c.dtype.name in dtypes) and (not stages or c.stage in stages)]
+    if not chosen:
+        raise BenchError(f"{bench.operator} has no such row", hint="kgen bench --help shows how rows are chosen")
+    return chosen

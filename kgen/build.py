@@ -1,0 +1,130 @@
+"""Spec + Arch -> Built: the cubin from the store, or from the compiler and then into the store.
+
+The key is made of all that decides the cubin (text, architecture, options, compiler, toolkit headers) and of nothing
+else, so an entry is right for ever and there is nothing to invalidate.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgen import nvrtc
+from kgen.arch import Arch
+from kgen.config import config
+from kgen.errors import JitDisabledError, KgenError
+from kgen.nvrtc import Flags, Resources
+from kgen.render import Source, render
+from kgen.spec import Spec
+from kgen.store import Store, content_key
+
+log = logging.getLogger("kgen")
+
+PLAIN = Flags()
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel ready to load. `origin` is "disk" or "compiled"; `path` its entry on disk, None where none could be."""
+
+    source: Source
+    arch: Arch
+    cubin: bytes
+    resources: Resources
+    compiler: str
+    origin: str
+    milliseconds: float
+    path: Path | None
+
+    @property
+    def spec(self) -> Spec:
+        return self.source.spec
+
+
+def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) -> Built:
+    """The cubin of one specialization, compiled only when no earlier call on this machine did.
+
+    spec    what to build
+    arch    the target; no GPU is asked
+    force   compile even when the store has it
+
+    Raises CompileError, ArchError, TemplateError, ToolchainError; JitDisabledError where KGEN_JIT=off forbids compiling.
+    """
+    source = render(spec)
+    key = _key(source, arch, flags)
+    kept = None if force else store().load(spec.name, str(arch), key)
+    if kept is not None:
+        resources = Resources(**kept.meta["resources"])
+        log.debug("%s for %s from disk", spec.name, arch)
+        return Built(source, arch, kept.cubin, resources, kept.meta["compiler"], "disk", 0.0, kept.path)
+    if not config().jit:
+        raise JitDisabledError(
+            f"{spec.name} for {arch} is not in {store().root}, and compiling is off (KGEN_JIT=off)",
+            hint=f"kgen build {spec.name} --arch {arch}",
+        )
+    binary = nvrtc.compile_source(source, arch, flags)
+    meta = {
+        "symbol": binary.symbol,
+        "resources": binary.resources.as_dict(),
+        "compiler": binary.compiler,
+        "flags": list(flags.options),
+        "milliseconds": binary.milliseconds,
+    }
+    entry = store().publish(spec.name, str(arch), key, source.text, binary.cubin, meta)
+    log.info("%s for %s compiled in %.0f ms", spec.name, arch, binary.milliseconds)
+    return Built(
+        source, arch, binary.cubin, binary.resources, binary.compiler, "compiled", binary.milliseconds, entry.path
+    )
+
+
+def build_many(
+    specs: Iterable[Spec],
+    archs: Iterable[Arch],
+    *,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[Spec, Arch, Built | KgenError], None] = lambda spec, arch, result: None,
+) -> list[Built | KgenError]:
+    """Build every specialization for every architecture in parallel threads; the compiler does not hold the GIL.
+
+    A failure does not stop the others: it stands in the list in place of its result. `progress` is called as each ends.
+    """
+    specs = list(specs)  # an iterator would be empty for the second architecture
+    work = [(spec, arch) for arch in archs for spec in specs]
+    results: dict[int, Built | KgenError] = {}
+    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
+        futures = {pool.submit(build, spec, arch, force=force): at for at, (spec, arch) in enumerate(work)}
+        for future in as_completed(futures):
+            error = future.exception()
+            if error is not None and not isinstance(error, KgenError):
+                raise error
+            result = error if isinstance(error, KgenError) else future.result()
+            results[futures[future]] = result
+            progress(*work[futures[future]], result)
+    return [results[at] for at in range(len(work))]
+
+
+def store() -> Store:
+    """The store that the environment names now."""
+    settings = config()
+    return _store(settings.cache_dir, settings.cache_bytes)
+
+
+@functools.lru_cache(maxsize=8)
+def _store(root: Path, limit: int) -> Store:
+    return Store(root, limit)
+
+
+def _key(source: Source, arch: Arch, flags: Flags) -> str:
+    return content_key(
+        source=source.text,
+        arch=str(arch),
+        flags=flags.options,
+        compiler=nvrtc.compiler_id(),
+        headers=nvrtc.header_digest(source.text),
+    )

@@ -1,0 +1,56 @@
+"""kgen bench: is it right, and how fast is it beside its peers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from kgen.commands.common import StatusLine, json_option, print_json
+
+if TYPE_CHECKING:
+    from kgen.bench_table import Row
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from kgen.benchmarks import operators
+
+    return [CompletionItem(name) for name in operators() if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("operator", shell_complete=_complete)
+@click.option("--row", "rows", multiple=True, help="A shape as the table writes it, declared or not; again for more.")
+@click.option("--dtype", "dtypes", multiple=True, help="f32, f16 or bf16; again for more; default all.")
+@click.option("--pass", "stages", multiple=True, type=click.Choice(["forward", "backward"]), help="Default both.")
+@click.option("--quick", is_flag=True, help="The small rows only, in few samples.")
+@click.option("--ladder", is_flag=True, help="kgen's own algorithms side by side.")
+@click.option("--algorithm", "algorithms", multiple=True, help="One more of kgen's algorithms; again for more.")
+@click.option("--peers/--no-peers", default=True, show_default=True, help="Time other libraries too.")
+@click.option("--graph", is_flag=True, help="Replay kgen's calls as CUDA graphs.")
+@json_option
+def bench(operator: str, as_json: bool, **choice: Any) -> None:
+    """Check and time OPERATOR on this device, beside its peers.
+
+    A result that is wrong is said to be wrong, and never timed. Exits 1 when one of kgen's own is.
+    """
+    from kgen.bench import run
+    from kgen.bench_table import table
+    from kgen.benchmarks import bench_of
+    from kgen.launch import current_device
+
+    bench_of(operator)  # a name that does not exist is said before a GPU that does not
+    current_device()
+    with StatusLine() as line:
+
+        def tick(row: Row) -> None:
+            line.say(f"{row['shape']} {row['dtype']} {row['pass']}  {row['contestant']}")
+
+        rows = run(operator, on_row=tick, **choice)
+    if as_json:
+        print_json(rows)
+    else:
+        click.echo(table(rows))
+    if any(row["contestant"].startswith("kgen") and row["status"] in ("wrong", "failed") for row in rows):
+        raise click.exceptions.Exit(1)

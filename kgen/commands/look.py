@@ -1,0 +1,160 @@
+"""Looking at kernels: list, show, sass, diff."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kgen.commands.common import (
+    arch_option,
+    default_arch,
+    in_colour,
+    json_option,
+    name_argument,
+    out_option,
+    print_diff,
+    print_json,
+    words_argument,
+)
+
+if TYPE_CHECKING:
+    from kgen.arch import Arch
+    from kgen.spec import Spec
+
+
+@click.command("list")
+@words_argument
+@arch_option
+@click.option("--all", "everything", is_flag=True, help="Everything that can be generated.")
+@click.option("--count", is_flag=True, help="Only say how many there are.")
+@json_option
+def list_(words: tuple[str, ...], arch: Arch | None, everything: bool, count: bool, as_json: bool) -> None:
+    """Specializations, what they take, and whether they are built.
+
+    WORDS are names, kernels, globs, or axis=value pairs, which narrow:
+
+        kgen list lmha e=64,128 dtype=f16 reverse=no
+
+    Without WORDS: the default set, which `kgen build` emits.
+    """
+    from kgen import catalog, report
+    from kgen.build import store
+
+    specs = catalog.select(*(words or (("*",) if everything else ())))
+    if count:
+        print_json({"count": len(specs)}) if as_json else click.echo(len(specs))
+        return
+    arch = arch or default_arch()
+    kept = {record.name for record in store().entries() if record.arch == str(arch)}
+    built = {spec: report.find(spec, arch) for spec in specs if spec.name in kept}
+    cards = [report.card(found) if (found := built.get(spec)) else report.unbuilt_card(spec, arch) for spec in specs]
+    if as_json:
+        print_json({"arch": str(arch), "kernels": [card.as_dict() for card in cards]})
+    else:
+        click.echo(report.card_table(cards))
+
+
+@click.command()
+@name_argument("spec")
+@click.option("--card", is_flag=True, help="What it is and what it takes; compiles it if need be.")
+@click.option("--path", is_flag=True, help="Where its source lies on disk.")
+@arch_option
+@out_option
+@json_option
+def show(spec: Spec, card: bool, path: bool, arch: Arch | None, out: Path, as_json: bool) -> None:
+    """The generated CUDA source of one specialization."""
+    if card:
+        return _show_card(spec, arch or default_arch(), as_json)
+    if path:
+        file = _path_of(spec, arch, out)
+        return print_json({"name": spec.name, "path": str(file)}) if as_json else click.echo(file)
+    from kgen.render import render
+
+    source = render(spec)
+    if as_json:
+        return print_json({"name": spec.name, "sha256": source.sha256, "source": source.text})
+    return click.echo(_highlighted(source.text), nl=False)
+
+
+@click.command()
+@name_argument("spec")
+@arch_option
+@json_option
+def sass(spec: Spec, arch: Arch | None, as_json: bool) -> None:
+    """The machine code of one specialization."""
+    from kgen import report
+    from kgen.build import build
+
+    arch = arch or default_arch()
+    text = report.disassemble(build(spec, arch).cubin)
+    if as_json:
+        print_json({"name": spec.name, "arch": str(arch), "sass": text})
+    else:
+        click.echo(text, nl=False)
+
+
+@click.command()
+@name_argument("a", "A")
+@name_argument("b", "B")
+@click.option("--sass", "of_sass", is_flag=True, help="Compare the machine code, addresses and names left out.")
+@arch_option
+@json_option
+def diff(a: Spec, b: Spec, of_sass: bool, arch: Arch | None, as_json: bool) -> None:
+    """How two specializations differ, as a unified diff."""
+    from kgen.build import build
+    from kgen.generated import unified_diff
+    from kgen.render import render
+    from kgen.report import comparable, disassemble
+
+    if of_sass:
+        target = arch or default_arch()
+        texts = [comparable(disassemble(build(spec, target).cubin), spec.symbol) for spec in (a, b)]
+        names = [f"{spec.name}.{target}.sass" for spec in (a, b)]
+    else:
+        texts = [render(spec).text for spec in (a, b)]
+        names = [f"{spec.name}.cu" for spec in (a, b)]
+    found = unified_diff(*texts, *names)
+    if as_json:
+        print_json({"a": a.name, "b": b.name, "of": "sass" if of_sass else "source", "diff": found})
+    else:
+        print_diff(found)
+
+
+def _show_card(spec: Spec, arch: Arch, as_json: bool) -> None:
+    from kgen import report
+    from kgen.build import build
+
+    card = report.card(build(spec, arch))
+    if as_json:
+        print_json(card.as_dict())
+    else:
+        click.echo(f"{report.facts_table(spec)}\n\n{report.card_table([card])}")
+
+
+def _path_of(spec: Spec, arch: Arch | None, out: Path) -> Path:
+    """The emitted file, or the copy beside the cubin in the cache."""
+    from kgen.errors import KgenError
+    from kgen.generated import source_path
+    from kgen.report import find
+
+    emitted = out / source_path(spec)
+    if emitted.is_file():
+        return emitted
+    kept = find(spec, arch or default_arch())
+    if kept is None or kept.path is None:
+        raise KgenError(f"{spec.name} is neither in {out} nor in the cache", hint=f"kgen build {spec.name}")
+    return kept.path / "kernel.cu"
+
+
+def _highlighted(text: str) -> str:
+    if not in_colour():
+        return text
+    try:
+        from pygments import highlight
+        from pygments.formatters import TerminalFormatter
+        from pygments.lexers import CudaLexer
+    except ImportError:
+        return text
+    return str(highlight(text, CudaLexer(stripnl=False), TerminalFormatter()))

@@ -1,0 +1,80 @@
+"""Every KGEN_* environment variable, read in one place.
+
+`config()` reads the environment anew at each call (a few microseconds, never on the hot path), so a change takes effect
+at once and tests need no reset.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from kgen.errors import KgenError
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class ConfigError(KgenError, ValueError):
+    """An environment variable holds something that kgen cannot read."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The settings in force.
+
+    cache_dir    KGEN_CACHE_DIR    where compiled kernels are kept; default $XDG_CACHE_HOME/kgen or ~/.cache/kgen
+    cache_bytes  KGEN_CACHE_SIZE   size at which the least recently used are dropped: 512M, 2G; default 1G
+    jit          KGEN_JIT          "off" forbids compiling: a kernel that is in no cache is an error
+    templates    KGEN_TEMPLATES    a folder searched for templates before kgen's own
+    kernels      KGEN_KERNELS      a Python file that declares more kernels, for the command line
+    """
+
+    cache_dir: Path
+    cache_bytes: int
+    jit: bool
+    templates: Path | None
+    kernels: Path | None
+
+
+def config() -> Config:
+    """The settings of this moment."""
+    return Config(
+        cache_dir=_cache_dir(),
+        cache_bytes=_size("KGEN_CACHE_SIZE", "1G"),
+        jit=_switch("KGEN_JIT", "on"),
+        templates=_path("KGEN_TEMPLATES"),
+        kernels=_path("KGEN_KERNELS"),
+    )
+
+
+def _path(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value).expanduser() if value else None
+
+
+def _cache_dir() -> Path:
+    chosen = _path("KGEN_CACHE_DIR")
+    if chosen is not None:
+        return chosen
+    try:
+        return (_path("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "kgen"
+    except RuntimeError:  # a container's user without a home; if this cannot be written either, the store says so
+        return Path("/.cache/kgen")
+
+
+def _size(variable: str, default: str) -> int:
+    text = os.environ.get(variable) or default
+    digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
+    if not digits.isdecimal() or unit not in _UNITS:
+        raise ConfigError(f"{variable}={text!r} is not a size", hint="write bytes, or a number with K, M or G: 512M")
+    return int(digits) * _UNITS[unit]
+
+
+def _switch(variable: str, default: str) -> bool:
+    text = (os.environ.get(variable) or default).lower()
+    if text in ("on", "1", "true", "yes"):
+        return True
+    if text in ("off", "0", "false", "no"):
+        return False
+    raise ConfigError(f"{variable}={text!r} is neither on nor off")

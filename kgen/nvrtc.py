@@ -1,0 +1,219 @@
+"""Source + Arch -> Binary, by NVRTC: needs neither a GPU nor a toolkit, only the compiler's wheel.
+
+The compiler sees the text and nothing else of ours: no folder of this machine is searched for kgen's files, so the text
+tells the whole truth about the cubin. Registers, spills and shared memory are the assembler's own account.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import time
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kgen.arch import Arch
+from kgen.errors import ArchError, CompileError, KgenError, ToolchainError
+from kgen.render import Source
+
+_INSTALL = (
+    "pip install 'kgen[cuda13]' (or cuda12) brings CuPy, NVRTC and the CUDA headers; no toolkit, no GPU is needed"
+)
+_WHEELS = {"cupy-cuda13x": "nvidia-cuda-nvrtc", "cupy-cuda12x": "nvidia-cuda-nvrtc-cu12"}
+_CONTEXT_LINES = 2
+_ERRORS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What a build may ask of the compiler beyond the architecture."""
+
+    lineinfo: bool = False
+    extra: tuple[str, ...] = ()
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The compiler's options; none names a path, so they may be part of a cache key."""
+        base = ("--std=c++17", "--device-as-default-execution-space", "--no-source-include", "--ptxas-options=-v")
+        return base + (("--generate-line-info",) if self.lineinfo else ()) + self.extra
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a kernel takes: registers, spills and stack of a thread, shared memory of a block; sizes in bytes."""
+
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    stack: int
+    static_smem: int
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A compiled kernel."""
+
+    name: str
+    symbol: str
+    arch: Arch
+    cubin: bytes
+    resources: Resources
+    compiler: str
+    milliseconds: float
+
+
+def compile_source(source: Source, arch: Arch, flags: Flags = Flags()) -> Binary:
+    """Compile one kernel; safe to call from several threads, which then compile side by side.
+
+    Raises CompileError with the generated lines around the fault, ArchError for an architecture that this NVRTC or this
+    kernel does not take, ToolchainError where there is no NVRTC.
+    """
+    spec = source.spec
+    if arch < spec.kernel.min_arch:
+        raise ArchError(f"{spec.name} needs {spec.kernel.min_arch} or later, not {arch}")
+    options = (f"--gpu-architecture={arch}", *flags.options, *_include_options(source))
+    started = time.perf_counter()
+    cubin, log = _run(source.text, f"kgen/{spec.name}.cu", options, arch, spec.name)
+    elapsed = (time.perf_counter() - started) * 1e3
+    return Binary(spec.name, spec.symbol, arch, cubin, _resources(log), compiler_id(), round(elapsed, 1))
+
+
+@functools.cache
+def compiler_id() -> str:
+    """Which compiler this is, to the build: part of every cache key.
+
+    The wheel's version where CuPy takes NVRTC from a wheel (that loads nothing, so a cache hit costs no compiler); else
+    the banner that the library writes into its output.
+    """
+    for cupy_wheel, nvrtc_wheel in _WHEELS.items():
+        if _version(cupy_wheel) and (version := _version(nvrtc_wheel)):
+            return f"nvrtc {version}"
+    ptx = _nvrtc_call("", "empty.cu", ("--gpu-architecture=compute_80",), "getPTX")[0]
+    banner = b"".join(line for line in ptx.splitlines() if line.startswith(b"//"))
+    return f"nvrtc {hashlib.sha256(banner).hexdigest()[:12]}"
+
+
+def header_digest(text: str) -> str:
+    """A hash of the CUDA headers that a text includes: they come with the toolkit, not with the text."""
+    names = sorted(re.findall(r"#include <(\w+)\.h>", text))
+    return ",".join(_file_digest(_header_folder() / f"{name}{end}") for name in names for end in (".h", ".hpp"))
+
+
+def supported_archs() -> tuple[Arch, ...]:
+    """The architectures that this NVRTC compiles for, without their a and f variants."""
+    return tuple(Arch.parse(str(number)) for number in _nvrtc().getSupportedArchs())
+
+
+def _run(text: str, name: str, options: tuple[str, ...], arch: Arch, title: str) -> tuple[bytes, str]:
+    try:
+        cubin, log = _nvrtc_call(text, name, options, "getCUBIN")
+    except _Refused as refusal:
+        # NVRTC refuses sm_99 by the first name, sm_80a by the second.
+        if "--gpu-architecture" in refusal.log or "--nv_arch" in refusal.log:
+            known = ", ".join(map(str, supported_archs()))
+            hint = f"{compiler_id()} knows {known}, and a or f variants of the newer ones"
+            raise ArchError(f"{title}: the compiler does not know {arch}", hint=hint) from None
+        raise _explained(text, title, arch, refusal.log) from None
+    # CuPy's getCUBIN drops the last byte, without which NVIDIA's own tools refuse the file.
+    cubin += b"\0"
+    table_end = int.from_bytes(cubin[32:40], "little") + 56 * int.from_bytes(cubin[56:58], "little")
+    if not cubin.startswith(b"\x7fELF") or table_end > len(cubin):
+        raise CompileError(f"{title}: the compiler returned something that is no cubin", log=log)
+    return cubin, log
+
+
+class _Refused(Exception):
+    def __init__(self, log: str) -> None:
+        super().__init__(log)
+        self.log = log
+
+
+def _nvrtc_call(text: str, name: str, options: tuple[str, ...], result: str) -> tuple[bytes, str]:
+    nvrtc = _nvrtc()
+    program = nvrtc.createProgram(text, name, (), ())
+    try:
+        nvrtc.compileProgram(program, options)
+        return getattr(nvrtc, result)(program), nvrtc.getProgramLog(program)
+    except nvrtc.NVRTCError as error:
+        raise _Refused(nvrtc.getProgramLog(program) or str(error)) from None
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+def _nvrtc() -> Any:
+    try:
+        from cupy.cuda import nvrtc
+
+        nvrtc.getVersion()  # loads the library
+    except Exception as error:
+        raise ToolchainError(f"NVRTC, the compiler, cannot be loaded: {error}", hint=_INSTALL) from error
+    return nvrtc
+
+
+def _include_options(source: Source) -> tuple[str, ...]:
+    return (f"--include-path={_header_folder()}",) if "#include <" in source.text else ()
+
+
+@functools.cache
+def _header_folder() -> Path:
+    try:
+        from cuda import pathfinder
+
+        found = pathfinder.find_nvidia_header_directory("cudart")
+    except ImportError:
+        found = None
+    if found is None:
+        raise ToolchainError("the CUDA headers (cuda_fp16.h) are not installed", hint=_INSTALL)
+    return Path(found)
+
+
+@functools.cache
+def _file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else ""
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _resources(log: str) -> Resources:
+    def number(pattern: str) -> int:
+        found = re.search(pattern, log)
+        return int(found[1]) if found else 0
+
+    return Resources(
+        registers=number(r"Used (\d+) registers"),
+        spill_stores=number(r"(\d+) bytes spill stores"),
+        spill_loads=number(r"(\d+) bytes spill loads"),
+        stack=number(r"(\d+) bytes stack frame"),
+        static_smem=number(r"(\d+) bytes smem"),
+    )
+
+
+def _explained(text: str, title: str, arch: Arch, log: str) -> KgenError:
+    """A CompileError that shows the generated lines, from a log of `file(line): error: message`."""
+    lines = text.splitlines()
+    blocks = []
+    faults = re.findall(r"^([^\n(]*)\((\d+)\): ((?:catastrophic )?error:? .*)$", log, re.MULTILINE)
+    for file, number, message in faults[:_ERRORS_SHOWN]:
+        at, stem = int(number), Path(file).name
+        blocks.append(f"  {stem}:{at}: {message}")
+        if stem != f"{title}.cu":  # a toolkit header, whose lines are not ours to show
+            continue
+        shown = range(max(1, at - _CONTEXT_LINES), min(len(lines), at + _CONTEXT_LINES) + 1)
+        blocks += [f"  {'>' if line == at else ' '} {line:4} | {lines[line - 1]}" for line in shown]
+    if len(faults) > _ERRORS_SHOWN:
+        blocks.append(f"  and {len(faults) - _ERRORS_SHOWN} more")
+    body = "\n".join(blocks) or log.strip()
+    template = re.search(r"from (\S+\.j2)", lines[0]) if lines else None
+    hint = f"rendered from {template[1] if template else 'a template'}; reproduce: kgen build {title} --arch {arch}"
+    return CompileError(f"{title} does not compile for {arch} ({compiler_id()})\n{body}", log=log, hint=hint)

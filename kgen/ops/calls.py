@@ -1,0 +1,199 @@
+"""One call of an operator: the first of its kind is checked and prepared, the next ones are recognised and launched.
+
+What a kind is: shapes, strides, dtypes, alignment, options, device. For CuPy arrays on the current device all that is
+read in about two microseconds, and a kind that was met before skips every check but whether `out` overlaps an input,
+which may change from call to call.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kgen.arrays import adopt, contiguous_inner
+from kgen.dtypes import DType
+from kgen.launch import on_device
+from kgen.operand import Operand, common_kind, extent
+from kgen.results import allocate, check_out, give_back
+from kgen.streams import stream_for
+
+Launch = Callable[[Sequence[int], int | None], None]
+"""Launches a prepared call: pointers of the inputs, then of the results; a stream, None being CuPy's current one."""
+
+
+class Prepared:
+    """What a kind of call does: the shapes of its results, and how they come about; `steps`, `why` are for people."""
+
+    __slots__ = ("dtypes", "launch", "shapes", "spans", "steps", "why")
+
+    def __init__(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        dtypes: Sequence[DType],
+        launch: Launch,
+        steps: tuple[str, ...],
+        why: str,
+    ) -> None:
+        self.shapes = tuple(shapes)
+        self.dtypes = tuple(dtypes)
+        self.launch = launch
+        self.steps = steps
+        self.why = why
+        self.spans: list[tuple[int, int]] = []  # bytes that each array touches, from its pointer on
+
+
+OPERATORS: dict[str, Operator] = {}
+
+
+class Operator:
+    """The part that every operator on arrays shares.
+
+    arguments   names of the inputs, and
+    options     of what else decides: parameters of the public function that bears `name`
+    shapes      from the input operands and the options, the results' shapes; raises for inputs that do not fit
+    prepare     from all operands (inputs, results) and the options, the `Prepared`; raises what cannot be done
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: tuple[str, ...],
+        options: tuple[str, ...],
+        shapes: Callable[..., Sequence[tuple[int, ...]]],
+        prepare: Callable[..., Prepared],
+    ) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.options = options
+        self.shapes = shapes
+        self.prepare = prepare
+        self._met: dict[tuple[Any, ...], Prepared] = {}
+        OPERATORS[name] = self
+
+    def __call__(
+        self, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: tuple[Any, ...], stream: Any
+    ) -> list[Any]:
+        """The results, in the inputs' kind of array; `outs` holds an array or None for each."""
+        if stream is None:
+            key, pointers = _signature((*inputs, *outs), options)
+            met = self._met.get(key)
+            if met is not None and _apart(pointers, met.spans, len(inputs)):
+                results = list(outs)
+                for at, out in enumerate(outs):
+                    if out is None:
+                        results[at] = _numpy_module().ndarray(met.shapes[at], met.dtypes[at].numpy)
+                        pointers[len(inputs) + at] = results[at].data.ptr
+                met.launch(pointers, None)
+                return results
+        else:
+            key = ()
+        return self._first(inputs, outs, options, stream, key)
+
+    def explain(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> str:
+        """The steps of a call on these inputs and fresh results, and why those."""
+        given = [adopt(array, self.name, argument) for array, argument in zip(inputs, self.arguments, strict=True)]
+        kind = common_kind(self.name, given)
+        stream = stream_for(kind, given)
+        shapes = self.shapes(self.name, given, *options)
+        with on_device(given[0].device):
+            results = [allocate(kind, shape, given[0].dtype, given[0].device, stream) for shape in shapes]
+            prepared = self.prepare(self.name, given, results, *options)
+        return "\n".join([*prepared.steps, f"because {prepared.why}"])
+
+    def _first(
+        self,
+        inputs: tuple[Any, ...],
+        outs: tuple[Any, ...],
+        options: tuple[Any, ...],
+        stream: Any,
+        key: tuple[Any, ...],
+    ) -> list[Any]:
+        given = [adopt(array, self.name, argument) for array, argument in zip(inputs, self.arguments, strict=True)]
+        kind = common_kind(self.name, given)
+        shapes = self.shapes(self.name, given, *options)
+        chosen = stream_for(kind, given, stream)
+        dtype, device = given[0].dtype, given[0].device
+        results = [
+            allocate(kind, shape, dtype, device, chosen)
+            if out is None
+            else check_out(out, shape, dtype, given, self.name)
+            for out, shape in zip(outs, shapes, strict=True)
+        ]
+        with on_device(device):
+            if any(0 not in result.shape for result in results):
+                taken = [contiguous_inner(operand, chosen) for operand in given]
+                written = [contiguous_inner(operand, chosen, write=True) for operand in results]
+                prepared = self.prepare(self.name, taken, written, *options)
+                if key and taken == given and written == results:  # not where rows had to be copied together
+                    prepared.spans = [_span(operand) for operand in (*given, *results)]
+                    self._met[key] = prepared
+                prepared.launch([operand.ptr for operand in (*taken, *written)], chosen)
+                results = written
+            return [give_back(result, chosen) for result in results]
+
+
+def explain(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """How a call would be carried out: the kernels and their grids, and why those. Nothing is computed.
+
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> x = cupy.ones((1, 8, 2048, 64), "f")                                       # doctest: +SKIP
+    >>> print(kgen.explain(kgen.causal_dot_product, x, x, x))                      # doctest: +SKIP
+    """
+    shared = OPERATORS[operator.__name__]
+    bound = inspect.signature(operator).bind(*args, **kwargs)
+    bound.apply_defaults()
+    inputs = tuple(bound.arguments[name] for name in shared.arguments)
+    return shared.explain(inputs, tuple(bound.arguments[name] for name in shared.options))
+
+
+def _signature(arrays: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
+    """What identifies a kind of call, and the pointers; an empty key unless all arrays are CuPy's on this device."""
+    cupy = _numpy_module()
+    device = cupy.cuda.runtime.getDevice()
+    parts: list[Any] = [options, device]
+    pointers = []
+    low = 0
+    for array in arrays:
+        if array is None:
+            parts.append(None)
+            pointers.append(0)
+            continue
+        if type(array) is not cupy.ndarray:
+            return (), []
+        data = array.data
+        if data.device_id != device:
+            return (), []
+        pointer = data.ptr
+        low |= pointer
+        pointers.append(pointer)
+        parts += (array.shape, array.strides, array.dtype.num)
+    parts.append(low & 15 == 0)
+    return tuple(parts), pointers
+
+
+def _apart(pointers: Sequence[int], spans: Sequence[tuple[int, int]], inputs: int) -> bool:
+    """Whether every result that was passed lies wholly before or after every input."""
+    for at in range(inputs, len(pointers)):
+        pointer = pointers[at]
+        if pointer:
+            low, high = pointer + spans[at][0], pointer + spans[at][1]
+            for other in range(inputs):
+                start = pointers[other]
+                if low < start + spans[other][1] and start + spans[other][0] < high:
+                    return False
+    return True
+
+
+def _span(operand: Operand) -> tuple[int, int]:
+    low, high = extent(operand.shape, operand.strides)
+    return low * operand.dtype.itemsize, high * operand.dtype.itemsize
+
+
+@functools.cache
+def _numpy_module() -> Any:
+    """CuPy, or where there is none a module without arrays of its kind, so that errors come from `adopt`."""
+    from kgen.streams import cupy
+
+    return cupy()

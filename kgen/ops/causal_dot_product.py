@@ -1,0 +1,216 @@
+"""Causal linear attention without a normalizer: the causal dot product and its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kgen.operand import Operand, aligned
+from kgen.ops.calls import Operator, Prepared
+from kgen.ops.scan import WIDE, Plan, Scan, Strides, plan
+
+_AXES = {"bhtd": (0, 1, 2), "bthd": (0, 2, 1)}  # where batch, head and time stand
+
+
+def causal_dot_product(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    reverse: bool = False,
+    layout: str = "bhtd",
+    algorithm: str | None = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """o[t] = sum over s <= t of (q[t] . k[s]) v[s], for every batch and head.
+
+    Parameters
+    ----------
+    q, k : array [B, H, T, E]
+        Queries and keys; float32, float16 or bfloat16, of any strides. CuPy, torch, JAX, or anything that speaks
+        `__cuda_array_interface__` or DLPack; NumPy arrays are copied to the GPU and back.
+    v : array [B, H, T, M]
+        Values, of the same dtype.
+    reverse : bool
+        Sum over s >= t instead.
+    layout : "bhtd" or "bthd"
+        The order of the axes, of the result's too: "bthd" is [B, T, H, D].
+    algorithm : str, optional
+        A kernel (`lmha`, `lmha_low_occupancy`, `lmha_chunk`) or the name of one specialization; by default the fastest.
+        `explain` says which that is.
+    out : array, optional
+        Where to write the result; may not overlap an input.
+    stream : optional
+        A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
+
+    Returns
+    -------
+    array [B, H, T, M] of the inputs' kind and dtype. Sums are accumulated in float32 or better.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arrays that do not fit together, each naming the argument, what came and what is taken.
+    SpecError
+        A ValueError: for an algorithm that does not exist or does not take this problem.
+    CaptureError
+        At the first call of its kind, when that is within a CUDA graph capture.
+
+    Notes
+    -----
+    Katharopoulos et al., "Transformers are RNNs", 2020, equation 12, without the feature map and the normalizer.
+
+    Examples
+    --------
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> q, k, v = (cupy.random.rand(1, 8, 2048, 64, dtype="f") for _ in "qkv")     # doctest: +SKIP
+    >>> kgen.causal_dot_product(q, k, v).shape                                     # doctest: +SKIP
+    (1, 8, 2048, 64)
+    """
+    result: Any = _forward((q, k, v), (out,), (reverse, layout, algorithm), stream)[0]
+    return result
+
+
+def causal_dot_product_backward(
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    reverse: bool = False,
+    layout: str = "bhtd",
+    algorithm: str | None = None,
+    out: tuple[Any, Any, Any] | None = None,
+    stream: Any = None,
+) -> tuple[Any, Any, Any]:
+    """The gradients dq, dk, dv of sum(do * causal_dot_product(q, k, v, reverse=reverse)).
+
+    Parameters
+    ----------
+    do : array [B, H, T, M]
+        The gradient with respect to the result, of the inputs' dtype. The others are as in `causal_dot_product`;
+        `out` is a tuple (dq, dk, dv) of arrays or None.
+
+    Returns
+    -------
+    dq, dk [B, H, T, E] and dv [B, H, T, M], bit for bit the same from call to call.
+
+    Notes
+    -----
+    Each is a causal scan with the roles exchanged: dq[t] sums (do[t] . v[s]) k[s] over s <= t, dk[t] sums
+    (v[t] . do[s]) q[s] and dv[t] sums (k[t] . q[s]) do[s] over s >= t.
+    """
+    if out is not None and len(out) != 3:
+        raise ValueError(
+            f"causal_dot_product_backward: out has {len(out)} entries; it takes an array or None for each of dq, dk, dv"
+        )
+    outs = (None, None, None) if out is None else tuple(out)
+    dq, dk, dv = _backward((do, q, k, v), outs, (reverse, layout, algorithm), stream)
+    return dq, dk, dv
+
+
+def _forward_shapes(
+    op: str, given: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None
+) -> list[tuple[int, ...]]:
+    q, k, v = given
+    _fits(op, given, layout)
+    _expect(op, given, k, q.shape)
+    _expect(op, given, v, (*q.shape[:3], v.shape[3]))
+    return [v.shape]
+
+
+def _backward_shapes(
+    op: str, given: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None
+) -> list[tuple[int, ...]]:
+    do, q, k, v = given
+    _forward_shapes(op, (q, k, v), reverse, layout, algorithm)
+    _fits(op, given, layout)
+    _expect(op, given, do, v.shape)
+    return [q.shape, k.shape, v.shape]
+
+
+def _prepare_forward(
+    op: str, given: Sequence[Operand], results: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None
+) -> Prepared:
+    q, k, v = given
+    return _prepared([(q, k, v, results[0], reverse)], (*given, *results), results, layout, algorithm)
+
+
+def _prepare_backward(
+    op: str, given: Sequence[Operand], results: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None
+) -> Prepared:
+    do, q, k, v = given
+    dq, dk, dv = results
+    scans = [(do, v, k, dq, reverse), (v, do, q, dk, not reverse), (k, q, do, dv, not reverse)]
+    return _prepared(scans, (*given, *results), results, layout, algorithm)
+
+
+def _prepared(
+    scans: Sequence[tuple[Operand, Operand, Operand, Operand, bool]],
+    operands: Sequence[Operand],
+    results: Sequence[Operand],
+    layout: str,
+    algorithm: str | None,
+) -> Prepared:
+    """Scans (q, k, v, o, reverse) to be launched one after the other."""
+    plans: list[Plan] = []
+    work: list[tuple[Callable[..., None], int, int, int, int]] = []
+    for q, k, v, o, reverse in scans:
+        at_q, at_k, at_v, at_o = (next(i for i, operand in enumerate(operands) if operand is x) for x in (q, k, v, o))
+        plans.append(plan(_describe(q, k, v, o, reverse, layout), algorithm, o.device))
+        work.append((plans[-1].launch, at_q, at_k, at_v, at_o))
+
+    def launch(pointers: Sequence[int], stream: int | None) -> None:
+        for run, q, k, v, o in work:
+            run(pointers[q], pointers[k], pointers[v], pointers[o], stream)
+
+    steps = tuple(step for made in plans for step in made.steps)
+    return Prepared([x.shape for x in results], [x.dtype for x in results], launch, steps, plans[0].why)
+
+
+def _describe(q: Operand, k: Operand, v: Operand, o: Operand, reverse: bool, layout: str) -> Scan:
+    batch, head, time = _AXES[layout]
+
+    def strides(x: Operand) -> Strides:
+        return x.strides[batch], x.strides[head], x.strides[time]
+
+    return Scan(
+        batch=q.shape[batch],
+        heads=q.shape[head],
+        length=q.shape[time],
+        e=q.shape[3],
+        m=v.shape[3],
+        dtype=q.dtype,
+        q=strides(q),
+        k=strides(k),
+        v=strides(v),
+        o=strides(o),
+        wide=all(aligned(x, WIDE) for x in (q, k, v, o)),
+        reverse=reverse,
+    )
+
+
+def _fits(op: str, given: Sequence[Operand], layout: str) -> None:
+    if layout not in _AXES:
+        raise ValueError(f"{op}: layout is {layout!r}; it takes 'bhtd' for [B, H, T, D] or 'bthd' for [B, T, H, D]")
+    letters = "B, H, T" if layout == "bhtd" else "B, T, H"
+    for operand in given:
+        if len(operand.shape) != 4:
+            raise ValueError(f"{op}: {operand.argument} has shape {operand.shape}; it takes four axes [{letters}, D]")
+        if operand.shape[3] == 0 and 0 not in operand.shape[:3]:
+            raise ValueError(f"{op}: {operand.argument} has shape {operand.shape}; it takes at least one feature")
+
+
+def _expect(op: str, given: Sequence[Operand], operand: Operand, shape: tuple[int, ...]) -> None:
+    """Refuse an argument of another shape than the one that the others leave."""
+    if operand.shape != shape:
+        others = ", ".join(f"{x.argument} {x.shape}" for x in given if x is not operand)
+        raise ValueError(f"{op}: {operand.argument} has shape {operand.shape}; with {others} it takes {shape}")
+
+
+_OPTIONS = ("reverse", "layout", "algorithm")
+_forward = Operator("causal_dot_product", ("q", "k", "v"), _OPTIONS, _forward_shapes, _prepare_forward)
+_backward = Operator(
+    "causal_dot_product_backward", ("do", "q", "k", "v"), _OPTIONS, _backward_shapes, _prepare_backward
+)

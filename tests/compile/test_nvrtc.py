@@ -1,0 +1,281 @@
+"""The compiler, with no GPU: every architecture, whole and reproducible cubins, and errors that show the lines."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import kgen
+from kgen import nvrtc
+from kgen.arch import Arch
+from kgen.build import Built, build_many
+from kgen.dtypes import BF16, F16, F32
+from kgen.errors import ArchError, CompileError, ToolchainError
+from kgen.nvrtc import Flags, Resources, compile_source, compiler_id, header_digest, supported_archs
+from kgen.render import render
+from kgen.spec import Kernel, Spec
+
+MakeKernel = Callable[..., Kernel]
+RunPython = Callable[..., str]
+
+SM_80, SM_90A, SM_100A = map(Arch.parse, ("sm_80", "sm_90a", "sm_100a"))
+SPILLS_ALLOWED: set[str] = set()
+"""Default specializations that may spill. It stays empty."""
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
+
+@pytest.fixture
+def spec(make_kernel: MakeKernel) -> Spec:
+    return make_kernel().spec(N=64, reverse=True, dtype=F16)
+
+
+def every_arch() -> list[Arch]:
+    """What this compiler knows, and from Hopper on the variants with the device's own features."""
+    plain = supported_archs()
+    return sorted([*plain, *(Arch(arch.major, arch.minor, "a") for arch in plain if arch.major >= 9)])
+
+
+def built_for(archs: list[Arch]) -> Iterator[Built]:
+    """Every default specialization for each architecture that it takes."""
+    for arch in archs:
+        for result in build_many([spec for spec in kgen.select() if spec.kernel.min_arch <= arch], [arch]):
+            assert isinstance(result, Built), result
+            yield result
+
+
+def test_one_default_of_every_kernel_compiles_for_every_arch_from_its_oldest_on() -> None:
+    firsts = [kgen.parse(kernel.defaults[0]) for kernel in kgen.kernels().values()]
+    assert {SM_80, SM_90A} <= set(every_arch())
+    for arch in every_arch():
+        for result in build_many([spec for spec in firsts if spec.kernel.min_arch <= arch], [arch]):
+            assert isinstance(result, Built), result
+            assert result.arch == arch
+
+
+@pytest.mark.parametrize("arch", [SM_80, SM_90A, SM_100A], ids=str)
+def test_defaults_use_the_shared_memory_that_their_spec_predicts_and_do_not_spill(arch: Arch) -> None:
+    if Arch(arch.major, arch.minor) not in supported_archs():
+        pytest.skip(f"{compiler_id()} does not know {arch}")
+    surprises = {}
+    for built in built_for([arch]):
+        found = built.resources
+        if found.static_smem != built.spec.static_smem:
+            surprises[built.spec.name] = f"{found.static_smem} bytes of shared memory, not {built.spec.static_smem}"
+        if found.spill_stores + found.spill_loads > 0 and built.spec.name not in SPILLS_ALLOWED:
+            surprises[built.spec.name] = f"spills {found.spill_stores} + {found.spill_loads} bytes"
+    assert surprises == {}
+
+
+def test_nothing_is_allowed_to_spill() -> None:
+    assert set() == SPILLS_ALLOWED
+
+
+def test_a_cubin_is_a_whole_elf_file(spec: Spec) -> None:
+    cubin = compile_source(render(spec), SM_90A).cubin
+    assert cubin[:4] == b"\x7fELF"
+    offset, size, count = (int.from_bytes(cubin[a:b], "little") for a, b in ((32, 40), (54, 56), (56, 58)))
+    assert offset + size * count == len(cubin), "its program headers, which stand last, end with the file"
+
+
+def test_nvidias_disassembler_opens_a_cubin_and_finds_the_symbol(spec: Spec, tmp_path: Path) -> None:
+    tool = disassembler()
+    if tool is None:
+        pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
+    (tmp_path / "kernel.cubin").write_bytes(compile_source(render(spec), SM_90A).cubin)
+    told = subprocess.run([tool, tmp_path / "kernel.cubin"], capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    assert f".text.{spec.symbol}" in told.stdout
+
+
+@cache
+def disassembler() -> Path | str | None:
+    wheels = find_spec("nvidia")
+    folders = (wheels.submodule_search_locations if wheels else None) or []
+    found = (tool for folder in folders for tool in Path(folder).glob("cu*/bin/nvdisasm"))
+    return shutil.which("nvdisasm") or next(found, None)
+
+
+@pytest.mark.parametrize("dtype", [F32, F16, BF16], ids=str)
+def test_compiling_again_gives_the_same_bytes(make_kernel: MakeKernel, dtype: object) -> None:
+    source = render(make_kernel().spec(N=64, dtype=dtype))
+    one, two = compile_source(source, SM_90A), compile_source(source, SM_90A)
+    assert one.cubin == two.cubin
+    assert one.resources == two.resources
+
+
+def test_threads_that_compile_side_by_side_get_what_each_would_alone(make_kernel: MakeKernel) -> None:
+    sources = [render(make_kernel().spec(N=n, reverse=r, dtype=F16)) for n in (32, 64, 128) for r in (False, True)]
+    alone = [compile_source(source, SM_90A).cubin for source in sources]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda source: compile_source(source, SM_90A).cubin, sources))
+    assert together == alone
+    assert len(set(alone)) == len(alone)
+
+
+def test_resources_are_the_assemblers_account(spec: Spec) -> None:
+    binary = compile_source(render(spec), SM_80)
+    assert (binary.name, binary.symbol, binary.arch, binary.compiler) == (spec.name, spec.symbol, SM_80, compiler_id())
+    assert binary.resources.static_smem == 4 * 64
+    assert 4 <= binary.resources.registers <= 64
+    assert binary.milliseconds > 0
+    assert Resources(**binary.resources.as_dict()) == binary.resources
+
+
+def test_a_spill_is_noticed(make_kernel: MakeKernel) -> None:
+    """Or the absence of spills elsewhere would prove nothing."""
+    body = "float x[64];\nfor (int i = 0; i < 64; ++i) x[i] = y[i * n];\nfor (int j = 0; j < n; ++j) {\n"
+    body += "".join(f"x[{i}] = x[{i}] * x[{(i * 7 + 1) % 64}] + y[j];\n" for i in range(64))
+    body += "}\nfor (int i = 0; i < 64; ++i) y[i * n] = x[i];\n"
+    text = f'extern "C" __global__ void __launch_bounds__(1024, 2) {{{{ symbol }}}}(float* y, int n)\n{{\n{body}}}\n'
+    found = compile_source(render(make_kernel("spiller", text).spec(N=64, dtype=F32)), SM_80).resources
+    assert min(found.spill_stores, found.spill_loads, found.stack) > 0
+
+
+def test_line_info_is_there_when_asked_for_and_no_folder_is_named_without(spec: Spec) -> None:
+    plain, lined = (compile_source(render(spec), SM_90A, Flags(lineinfo=lineinfo)).cubin for lineinfo in (False, True))
+    assert b".debug_line" in lined
+    assert b".debug_line" not in plain
+    assert f"{spec.name}.cu".encode() in lined
+    assert str(Path.cwd()).encode() not in plain
+
+
+def test_the_compiler_reads_no_file_from_the_working_folder(
+    make_kernel: MakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "local.h").write_text("constexpr int FROM_DISK = 1;\n")
+    monkeypatch.chdir(tmp_path)
+    source = render(make_kernel(template='#include "local.h"\n').spec(N=64, dtype=F32))
+    with pytest.raises(CompileError, match=r"local\.h"):
+        compile_source(source, SM_90A)
+
+
+# Errors
+
+BROKEN = """\
+{% include "common/header.j2" %}
+
+extern "C" __global__ void {{ symbol }}(float* y)
+{
+    const float one = 1.0f;
+    y[0] = one + nonsense;
+    // behind the fault
+}
+"""
+
+
+def test_a_compile_error_shows_the_lines_the_template_the_arch_and_how_to_repeat_it(make_kernel: MakeKernel) -> None:
+    source = render(make_kernel("broken", BROKEN).spec(N=64, dtype=F32))
+    with pytest.raises(CompileError) as caught:
+        compile_source(source, SM_90A)
+    error, message = caught.value, str(caught.value)
+    at = source.text.splitlines().index("    y[0] = one + nonsense;") + 1
+    assert message.startswith(f"broken_n64_f32 does not compile for sm_90a ({compiler_id()})\n")
+    assert f'  broken_n64_f32.cu:{at}: error: identifier "nonsense" is undefined' in message
+    assert f"  > {at:4} |     y[0] = one + nonsense;" in message
+    assert f"    {at - 1:4} |     const float one = 1.0f;" in message
+    assert f"    {at + 1:4} |     // behind the fault" in message
+    assert "one + nonsense" in error.log
+    assert error.hint == "rendered from broken.cu.j2; reproduce: kgen build broken_n64_f32 --arch sm_90a"
+
+
+def test_many_errors_are_cut_short_and_counted(make_kernel: MakeKernel) -> None:
+    lines = "".join(f"    y[{i}] = nonsense{i};\n" for i in range(9))
+    text = f'extern "C" __global__ void {{{{ symbol }}}}(float* y)\n{{\n{lines}}}\n'
+    with pytest.raises(CompileError, match="and 4 more") as caught:
+        compile_source(render(make_kernel("broken", text).spec(N=64, dtype=F32)), SM_90A)
+    assert len(re.findall(r"error: identifier", str(caught.value))) == 5
+
+
+def test_what_the_assembler_refuses_is_a_compile_error_too(make_kernel: MakeKernel) -> None:
+    text = 'extern "C" __global__ void {{ symbol }}(int* y)\n{\n    asm("nonsense.u32 %0;" : "=r"(y[0]));\n}\n'
+    with pytest.raises(CompileError, match=r"(?s)broken_n64_f32 does not compile for sm_90a.*nonsense"):
+        compile_source(render(make_kernel("broken", text).spec(N=64, dtype=F32)), SM_90A)
+
+
+def test_a_fault_within_a_toolkit_header_does_not_show_unrelated_lines(make_kernel: MakeKernel) -> None:
+    text = '#define __half nonsense nonsense\n#include <cuda_fp16.h>\nextern "C" __global__ void {{ symbol }}() {}\n'
+    with pytest.raises(CompileError) as caught:
+        compile_source(render(make_kernel("broken", text).spec(N=64, dtype=F32)), SM_90A)
+    assert "  > " not in str(caught.value)
+    assert "cuda_fp16.h" in str(caught.value)
+
+
+@pytest.mark.parametrize("arch", ["sm_99", "sm_30", "sm_80a"])
+def test_an_arch_that_the_compiler_does_not_know_lists_those_that_it_does(spec: Spec, arch: str) -> None:
+    spec = Spec(Kernel(**{**vars(spec.kernel), "min_arch": Arch(1, 0)}), spec.values, spec.flags, spec.dtype)
+    with pytest.raises(ArchError, match=f"toy_n64_reverse_f16: the compiler does not know {arch}") as caught:
+        compile_source(render(spec), Arch.parse(arch))
+    assert all(str(known) in str(caught.value.hint) for known in supported_archs())
+    assert compiler_id() in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_89", "sm_90"])
+def test_an_arch_too_old_for_the_kernel_is_refused_before_compiling(make_kernel: MakeKernel, arch: str) -> None:
+    spec = make_kernel(min_arch=SM_90A).spec(N=64, dtype=F32)
+    with pytest.raises(ArchError, match=f"toy_n64_f32 needs sm_90a or later, not {arch}"):
+        compile_source(render(spec), Arch.parse(arch))
+
+
+def test_without_nvrtc_the_error_says_what_to_install(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy.cuda", ModuleType("cupy.cuda"))  # has no nvrtc
+    with pytest.raises(ToolchainError, match="NVRTC, the compiler, cannot be loaded") as caught:
+        compile_source(render(spec), SM_90A)
+    assert "pip install 'kgen[cuda13]'" in str(caught.value.hint)
+
+
+def test_without_the_toolkits_headers_the_error_says_what_to_install(
+    spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cuda import pathfinder
+
+    nvrtc._header_folder.cache_clear()
+    monkeypatch.setattr(pathfinder, "find_nvidia_header_directory", lambda name: None)
+    with pytest.raises(ToolchainError, match=r"cuda_fp16\.h") as caught:
+        compile_source(render(spec), SM_90A)
+    assert "pip install" in str(caught.value.hint)
+    monkeypatch.undo()
+    nvrtc._header_folder.cache_clear()
+
+
+# What decides a cubin beside the text
+
+
+def test_naming_the_compiler_loads_none_when_it_is_a_wheel(run_python: RunPython) -> None:
+    if not any(nvrtc._version(cupy) and nvrtc._version(wheel) for cupy, wheel in nvrtc._WHEELS.items()):
+        pytest.skip("NVRTC is not installed as a wheel")
+    program = "import sys; from kgen.nvrtc import compiler_id; print(compiler_id(), 'cupy' in sys.modules)"
+    assert run_python(program).split() == ["nvrtc", *compiler_id().split()[1:], "False"]
+
+
+def test_a_compiler_that_is_no_wheel_is_known_by_its_banner(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "_version", lambda distribution: None)
+    ask = compiler_id.__wrapped__
+    assert re.fullmatch(r"nvrtc [0-9a-f]{12}", ask())
+    assert ask() == ask()
+
+
+def test_the_header_digest_covers_the_headers_that_the_text_includes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert header_digest("no includes\n") == ""
+    fp16, both = "#include <cuda_fp16.h>\n", "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
+    assert len({header_digest(""), header_digest(fp16), header_digest(both)}) == 3
+    monkeypatch.setattr(nvrtc, "_header_folder", lambda: tmp_path)
+    digests = []
+    for text in ("// one\n", "// two\n"):
+        (tmp_path / "cuda_fp16.hpp").write_text(text)
+        nvrtc._file_digest.cache_clear()
+        digests.append(header_digest(fp16))
+    nvrtc._file_digest.cache_clear()
+    assert digests[0] != digests[1]

@@ -1,0 +1,348 @@
+"""The bench harness with no GPU: a clock that the test winds by hand takes the device's place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from kgen import bench, bench_table, timing
+from kgen.benchmarks import Bars, BenchError, Case, Contestant, bench_of, operators, select
+from kgen.benchmarks.causal_dot_product import BENCH, SHAPES
+from kgen.dtypes import BF16, F16, F32
+
+
+class Clock:
+    """Time that passes only when a contestant runs."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.log: list[str] = []
+
+    def takes(self, name: str, ms: float) -> timing.Call:
+        def call(number: int) -> None:
+            self.now += ms
+            self.log.append(name)
+
+        return call
+
+    def timer(self, call: Callable[[], object], calls: int) -> float:
+        start = self.now
+        for _ in range(calls):
+            call()
+        return self.now - start
+
+
+def test_measure_returns_milliseconds_per_call() -> None:
+    clock = Clock()
+    times = timing.measure({"a": clock.takes("a", 0.5), "b": clock.takes("b", 2.0)}, timer=clock.timer)
+    assert times["a"].ms == pytest.approx(0.5)
+    assert times["b"].ms == pytest.approx(2.0)
+    assert times["a"].samples == 20
+
+
+def test_a_sample_lasts_at_least_min_ms() -> None:
+    clock = Clock()
+    times = timing.measure({"a": clock.takes("a", 0.25), "b": clock.takes("b", 7.0)}, timer=clock.timer, min_ms=3)
+    assert times["a"].calls == 12
+    assert times["b"].calls == 1
+
+
+def test_contestants_take_turns() -> None:
+    clock = Clock()
+    names = ("a", "b", "c")
+    timing.measure({n: clock.takes(n, 5.0) for n in names}, reps=4, min_ms=1, warm_ms=1, timer=clock.timer)
+    assert "".join(clock.log[-12:]) == "abcabcabcabc"
+
+
+def test_every_call_gets_the_next_number_so_that_input_sets_rotate() -> None:
+    seen: list[int] = []
+    clock = Clock()
+
+    def contestant(number: int) -> None:
+        seen.append(number)
+        clock.now += 1.0
+
+    timing.measure({"a": contestant}, reps=3, timer=clock.timer)
+    assert seen == list(range(len(seen)))
+
+
+def test_a_drifting_clock_shows_in_the_spread_and_not_in_the_ratio() -> None:
+    clock = Clock()
+    pace = iter(np.repeat(np.linspace(1, 2, 4000), 2))
+
+    def contestant(number: int) -> None:
+        clock.now += next(pace)
+
+    times = timing.measure({"a": contestant, "b": contestant}, reps=50, min_ms=1, warm_ms=1, timer=clock.timer)
+    assert times["a"].ms / times["b"].ms == pytest.approx(1, abs=0.02)
+
+
+def test_a_graph_replay_counts_as_its_calls() -> None:
+    clock = Clock()
+
+    def capture(call: Callable[[], object]) -> Callable[[], object]:
+        def replay() -> None:
+            clock.now += 0.1 * timing.GRAPH_CALLS
+
+        return replay
+
+    call = clock.takes("a", 5.0)
+    times = timing.measure({"a": call, "b": call}, graph=["a"], timer=clock.timer, capture=capture)
+    assert times["a"].ms == pytest.approx(0.1)
+    assert times["b"].ms == pytest.approx(5.0)
+    assert times["a"].calls % timing.GRAPH_CALLS == 0
+
+
+def test_timing_keeps_median_and_quartiles() -> None:
+    taken = timing.Timing.of([1.0, 2.0, 3.0, 4.0, 100.0], calls=1)
+    assert (taken.ms, taken.low, taken.high) == (3.0, 2.0, 4.0)
+    assert taken.spread == pytest.approx(2 / 3)
+    assert timing.Timing.of([2.0], calls=1).spread == 0
+
+
+def test_host_cost_leaves_waiting_for_the_device_out() -> None:
+    clock = Clock()
+
+    def drain() -> None:
+        clock.now += 1000.0
+
+    cost = timing.host_cost(
+        {"a": lambda: clock.takes("a", 0.005)(0), "b": lambda: clock.takes("b", 0.01)(0)},
+        clock=lambda: clock.now,
+        synchronize=drain,
+    )
+    assert cost["a"].ms == pytest.approx(5.0)  # the clock counts seconds
+    assert cost["b"].ms == pytest.approx(10.0)
+
+
+def test_copy_bandwidth_counts_bytes_read_and_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = {"copy": timing.Timing.of([0.5], 1)}
+    monkeypatch.setattr(timing, "measure", lambda *a, **k: taken)
+    monkeypatch.setitem(__import__("sys").modules, "cupy", _FakeCupy())
+    assert timing.copy_bandwidth(1 << 30) == pytest.approx(2 * (1 << 30) / 0.5e-3)
+
+
+class _FakeCupy:
+    uint8 = np.uint8
+    ones = staticmethod(lambda n, dtype: None)
+    empty = staticmethod(lambda n, dtype: None)
+
+
+def test_every_operator_declares_a_bench_of_its_own_name() -> None:
+    assert "causal_dot_product" in operators()
+    for operator in operators():
+        assert bench_of(operator).operator == operator
+
+
+def test_unknown_operator_names_those_that_exist() -> None:
+    with pytest.raises(BenchError, match="causal_dot_product"):
+        bench_of("fast_fourier")
+
+
+def test_causal_dot_product_declares_every_shape_dtype_and_pass() -> None:
+    cases = BENCH.cases()
+    assert len(cases) == len(set(cases)) == len(SHAPES) * 3 * 2
+    quick = BENCH.cases(quick=True)
+    assert set(quick) < set(cases)
+    assert {case.dtype for case in quick} == {F32}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_labels_parse_back_to_their_shapes(shape: tuple[int, ...]) -> None:
+    assert BENCH.shape_of(BENCH.label(shape)) == shape
+
+
+@pytest.mark.parametrize("text", ["", "8x16", "8x16x0x64", "8x16x2048x64x32x1", "8,16,2048,64", "8xhx2048x64"])
+def test_malformed_shapes_are_refused(text: str) -> None:
+    with pytest.raises(BenchError, match="is no shape"):
+        BENCH.shape_of(text)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "stage", "nbytes"),
+    [
+        ((1, 8, 2048, 64), F32, "forward", 8 * 2048 * (2 * 64 + 2 * 64) * 4),
+        ((1, 8, 2048, 64), F16, "forward", 8 * 2048 * (2 * 64 + 2 * 64) * 2),
+        ((2, 3, 10, 32, 16), BF16, "backward", 60 * (4 * 32 + 3 * 16) * 2),
+    ],
+)
+def test_floor_counts_each_operand_once(shape: tuple[int, ...], dtype: object, stage: str, nbytes: int) -> None:
+    assert BENCH.nbytes(Case(shape, dtype, stage)) == nbytes  # type: ignore[arg-type]
+
+
+def test_floor_of_a_known_row_at_a_known_bandwidth() -> None:
+    assert BENCH.nbytes(Case((8, 16, 2048, 128), F32, "forward")) / 4.3e12 * 1e3 == pytest.approx(0.125, rel=0.01)
+
+
+def test_ladder_offers_every_cut_of_the_bucket_that_holds_the_width() -> None:
+    names = BENCH.ladder(Case((4, 4, 1024, 100), F16, "forward"))
+    assert {f"lmha_low_occupancy_e128_w{warps}_c4_f16" for warps in (4, 8, 16)} < set(names)
+    assert all(name.endswith("_f16") and "_e128_" in name for name in names[3:])
+    assert BENCH.ladder(Case((1, 1, 64, 300), F32, "forward")) == ["lmha", "lmha_low_occupancy", "lmha_chunk"]
+
+
+def test_gradients_have_a_little_more_room() -> None:
+    forward, backward = (BENCH.bars(Case((1, 1, 1, 1), F16, stage)) for stage in ("forward", "backward"))
+    assert backward.rms == pytest.approx(1.5 * forward.rms)
+
+
+def test_selection_by_row_dtype_and_pass() -> None:
+    all_words: dict[str, list[str]] = {"rows": [], "dtypes": [], "stages": []}
+    assert select(BENCH, **all_words, quick=False) == BENCH.cases()
+    chosen = select(BENCH, rows=["8x16x2048x64"], dtypes=["f16"], stages=["backward"], quick=False)
+    assert chosen == [Case((8, 16, 2048, 64), F16, "backward")]
+    own = select(BENCH, rows=["2x3x77x20x40"], dtypes=[], stages=[], quick=True)
+    assert {case.shape for case in own} == {(2, 3, 77, 20, 40)}
+    assert len(own) == 2 * 3
+    with pytest.raises(BenchError, match="no such row"):
+        select(BENCH, rows=[], dtypes=["f64"], stages=[], quick=False)
+
+
+def test_a_ladder_takes_the_first_row_in_what_was_not_named() -> None:
+    cases = BENCH.cases()
+    assert bench._first(cases, any_shape=False, any_dtype=False, any_stage=False) == [Case(SHAPES[0], F32, "forward")]
+    both = bench._first(cases, any_shape=False, any_dtype=False, any_stage=True)
+    assert [case.stage for case in both] == ["forward", "backward"]
+
+
+def test_verdict_judges_by_the_worse_of_both_errors() -> None:
+    bars = Bars(2e-6, 1e-5)
+    assert bench.verdict(1e-7, 9e-6, bars) == "ok"
+    assert bench.verdict(1e-7, 2e-5, bars) == "inexact"
+    assert bench.verdict(1e-5, 9e-6, bars) == "inexact"
+    assert bench.verdict(3e-4, 1e-3, bars) == "wrong"
+    assert bench.verdict(math.nan, math.nan, bars) == "wrong"
+    assert bench.verdict(math.inf, 0.0, bars) == "wrong"
+    assert bench.verdict(1e-7, 1.0, Bars(2e-6)) == "ok"
+
+
+def test_errors_take_the_worst_output_and_keep_a_nan() -> None:
+    exact = np.array([1.0, -2.0, 2.0])
+    rms, max_rel = bench.errors([exact, exact * 1.1], [exact, exact])
+    assert rms == pytest.approx(0.1)
+    assert max_rel == pytest.approx(0.1, rel=1e-5)
+    spoiled = np.array([1.0, np.nan, 2.0], np.float32)
+    assert all(map(math.isnan, bench.errors([exact, spoiled], [exact, exact])))
+    with pytest.raises(ValueError, match="shape"):
+        bench.errors([exact[:2]], [exact])
+
+
+class Memory:
+    """A NumPy array that can be poisoned like device memory."""
+
+    def __init__(self, size: int) -> None:
+        self.values = np.zeros(size, np.float32)
+        self.nbytes = self.values.nbytes
+        self.data = self
+
+    def memset(self, byte: int, nbytes: int) -> None:
+        self.values.view(np.uint8)[:nbytes] = byte
+
+
+def _contestant(memory: Memory, call: Callable[[int], object], poison: int = 0xFF) -> Contestant:
+    return Contestant("someone", call, [memory], lambda result: [memory.values], poison)
+
+
+def test_an_element_that_nobody_wrote_makes_the_result_wrong() -> None:
+    memory = Memory(4)
+
+    def forgetful(number: int) -> None:
+        memory.values[:3] = 1
+
+    row = bench.check(_contestant(memory, forgetful), [np.ones(4)], Bars(1e-6))
+    assert row["status"] == "wrong"
+    assert "nobody wrote" in row["note"]
+
+
+def test_one_that_adds_to_its_output_is_checked_on_zeros() -> None:
+    memory = Memory(4)
+
+    def adder(number: int) -> None:
+        memory.values += 1
+
+    assert bench.check(_contestant(memory, adder, poison=0), [np.ones(4)], Bars(1e-6))["status"] == "ok"
+
+
+def test_a_contestant_that_raises_is_reported_and_not_fatal() -> None:
+    def refuses(number: int) -> None:
+        raise RuntimeError("width 7 is not taken\nmore of it")
+
+    row = bench.check(_contestant(Memory(1), refuses), [np.ones(1)], Bars(1e-6))
+    assert row == {"status": "failed", "note": "RuntimeError: width 7 is not taken"}
+
+
+def test_ratios_are_to_the_floor_and_to_kgen() -> None:
+    own, peer = timing.Timing.of([0.2], 5), timing.Timing.of([1.0], 1)
+    row = bench.timing(peer, 0.05, own)
+    assert row["times_floor"] == pytest.approx(20)
+    assert row["times_kgen"] == pytest.approx(5)
+    assert bench.timing(None, 0.05, own) == {"ms": None}
+    assert bench.timing(peer, None, None)["times_kgen"] is None
+
+
+MACHINE = {
+    "date": "2026-01-02 03:04 UTC",
+    "device": "NVIDIA H200",
+    "driver": "580.1",
+    "cuda": "13.0",
+    "versions": {"cupy": "14.2.0"},
+    "copy_gb_s": 4250.0,
+}
+
+
+def _row(contestant: str, ms: float | None, **more: object) -> bench.Row:
+    place = {"operator": "causal_dot_product", "machine": MACHINE, "shape": "1x8x2048x64", "dtype": "f32"}
+    return {
+        **place,
+        "pass": "forward",
+        "floor_ms": 0.003947,
+        "contestant": contestant,
+        "ms": ms,
+        "status": "ok",
+        **more,
+    }
+
+
+def test_table_is_aligned_dated_and_says_a_shared_place_once() -> None:
+    text = bench.table([_row("kgen", 0.0211, times_kgen=1.0), _row("fast_transformers", 0.12203, times_kgen=5.78)])
+    lines = text.splitlines()
+    assert lines[0] == "causal_dot_product, 2026-01-02 03:04 UTC"
+    assert "NVIDIA H200, driver 580.1, CUDA 13.0; cupy 14.2.0" in text
+    assert "4250 GB/s" in text
+    header, first, second = lines[-3:]
+    assert text.count("1x8x2048x64") == 1
+    for title in ("contestant", "result"):
+        assert {line[header.index(title) - 1] for line in (header, first, second)} == {" "}
+    for title in ("  ms", "x kgen"):
+        end = header.index(title) + len(title)
+        assert all(line[end - 1].isdigit() and line[end] == " " for line in (first, second))
+    assert not any(line != line.rstrip() for line in lines)
+
+
+def test_table_shows_a_failure_without_figures() -> None:
+    text = bench.table([_row("fla chunk", None, status="failed", note="RuntimeError: no kernel image")])
+    assert text.endswith("failed  RuntimeError: no kernel image")
+
+
+def test_table_of_nothing() -> None:
+    assert bench.table([]) == "nothing was timed"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0039113, "0.003911"), (0.122, "0.1220"), (54.0123, "54.01"), (12345.6, "12346"), (0.0, "0.0")],
+)
+def test_times_show_four_figures(value: float, text: str) -> None:
+    assert bench_table._figures(value) == text
+
+
+def test_bench_modules_do_not_import_cupy() -> None:
+    import subprocess
+    import sys
+
+    names = "kgen.bench, kgen.timing, kgen.benchmarks.causal_dot_product"
+    code = f"import sys, {names}; sys.exit('cupy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,89 @@
+"""The wheel holds all that a checkout does, and works where no checkout is."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import kgen
+from kgen.render import render
+
+ROOT = Path(kgen.__file__).resolve().parent.parent
+
+pytestmark = [
+    pytest.mark.skipif(not (ROOT / "pyproject.toml").is_file(), reason="there is no checkout to make a wheel of"),
+    pytest.mark.skipif(find_spec("setuptools") is None, reason="setuptools, which makes the wheel, is not installed"),
+    pytest.mark.skipif(find_spec("pip") is None, reason="pip is not installed"),
+]
+
+
+def pip(*arguments: str | Path) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments], capture_output=True, text=True
+    )
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made from a copy, since setuptools leaves its own folders behind."""
+    copy, out = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for name in ("kgen", "templates", "tests"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    pip("wheel", copy, "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out)
+    (made,) = out.glob("kgen-*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with kgen installed into it."""
+    target = tmp_path_factory.mktemp("site")
+    pip("install", wheel, "--no-deps", "--no-index", "--target", target)
+    return target
+
+
+def installed(program: str, site: Path) -> str:
+    """What a program prints that finds kgen in `site`, and neither in the working folder nor through PYTHONPATH."""
+    started = f"import sys; sys.path.insert(0, {str(site)!r})\n{program}"
+    told = subprocess.run([sys.executable, "-I", "-c", started], cwd=site, capture_output=True, text=True)
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+def test_a_wheel_holds_every_module_every_template_and_nothing_else(wheel: Path) -> None:
+    modules = {f"kgen/{path.relative_to(ROOT / 'kgen').as_posix()}" for path in (ROOT / "kgen").rglob("*.py")}
+    templates = {
+        f"kgen/templates/{path.relative_to(ROOT / 'templates')}" for path in (ROOT / "templates").rglob("*.j2")
+    }
+    held = set(zipfile.ZipFile(wheel).namelist())
+    assert {name for name in held if ".dist-info/" not in name} == modules | templates | {"kgen/py.typed"}
+
+
+def test_an_installed_kgen_renders_what_the_checkout_does(site: Path) -> None:
+    program = "import kgen; print(kgen.__file__); print(*(kgen.render(spec).sha256 for spec in kgen.select()))"
+    file, digests = installed(program, site).splitlines()
+    assert Path(file) == site / "kgen/__init__.py"
+    assert digests.split() == [render(spec).sha256 for spec in kgen.select()]
+
+
+def test_an_installed_kgen_finds_its_own_templates(site: Path) -> None:
+    assert installed("from kgen.render import BUILTIN_TEMPLATES as b; print(b)", site) == f"{site / 'kgen/templates'}\n"
+
+
+def test_the_command_and_the_version_are_those_of_the_package(site: Path) -> None:
+    program = """
+from importlib.metadata import distribution
+kgen = distribution("kgen")
+(command,) = [entry for entry in kgen.entry_points if entry.name == "kgen"]
+print(kgen.version, callable(command.load()))
+"""
+    assert installed(program, site) == f"{kgen.__version__} True\n"

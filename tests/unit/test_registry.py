@@ -1,0 +1,182 @@
+"""The registry: names parse to specializations, words select them, and nothing else gets through."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+import kgen
+from kgen import registry
+from kgen.dtypes import F16, F32
+from kgen.errors import SpecError
+from kgen.registry import parse, register, select
+from kgen.spec import Axis, Flag, Kernel
+
+MakeKernel = Callable[..., Kernel]
+
+pytestmark = pytest.mark.usefixtures("own_registry")
+
+
+def test_the_longest_kernel_name_owns_a_name(make_kernel: MakeKernel) -> None:
+    short, long = make_kernel("toy"), make_kernel("toy_low_occupancy")
+    assert parse("toy_low_occupancy_n64_f16").kernel is long
+    assert parse("toy_n64_f16").kernel is short
+    assert kgen.parse("lmha_low_occupancy_e128_w4_c4_f16").kernel.name == "lmha_low_occupancy"
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "taken"),
+    [
+        ("toi_n64_f16", "no kernel is called 'toi_n64_f16'", "toy"),
+        ("toyn64_f16", "no kernel is called 'toyn64_f16'", "toy"),
+        ("toy", "'toy' does not end in a dtype of toy", "toy_nN[_vVEC][_reverse][_twice]_{f32,f16,bf16}"),
+        ("toy_n64", "'toy_n64' does not end in a dtype of toy", "{f32,f16,bf16}"),
+        ("toy_n64_f64", "'toy_n64_f64' does not end in a dtype of toy", "{f32,f16,bf16}"),
+        ("toy_f16", "toy: the axis N (numbers per block) needs a value", "one of 32, 64, 128"),
+        ("toy_n48_f16", "toy: N=48 (numbers per block) is not generated", "one of 32, 64, 128"),
+        ("toy_n64_n64_f16", "'toy_n64_n64_f16' gives N twice", "toy_nN[_vVEC]"),
+        ("toy_n64_reverse_reverse_f16", "gives reverse twice", "[_reverse]"),
+        ("toy_n64_w4_f16", "'w4' is no axis or flag of toy", "toy_nN[_vVEC]"),
+        ("toy_n64_backwards_f16", "'backwards' is no axis or flag of toy", "[_reverse]"),
+        ("toy_n64_f32_f16", "'f32' is no axis or flag of toy", "toy_nN"),
+        ("toy_v2_n64_f16", "is not how that specialization is written", "it is toy_n64_v2_f16"),
+        ("toy_n64_twice_reverse_f16", "is not how that specialization is written", "it is toy_n64_reverse_twice_f16"),
+        ("toy_n64_v1_f16", "is not how that specialization is written", "it is toy_n64_f16"),
+        ("toy_n064_f16", "is not how that specialization is written", "it is toy_n64_f16"),
+        ("toy__n64_f16", "is not how that specialization is written", "it is toy_n64_f16"),
+        ("toy_n64_f16_", "is not how that specialization is written", "it is toy_n64_f16"),
+        ("toy_n64_f16 ", "does not end in a dtype of toy", "{f32,f16,bf16}"),
+        ("TOY_n64_f16", "no kernel is called", "toy"),
+        ("", "no kernel is called ''", "toy"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_refused_with_what_is_taken(
+    make_kernel: MakeKernel, name: str, message: str, taken: str
+) -> None:
+    make_kernel()
+    with pytest.raises(SpecError) as caught:
+        parse(name)
+    first_line, hint = str(caught.value).splitlines()[0], str(caught.value.hint)
+    assert message in first_line
+    assert taken in hint
+    assert "toy" in first_line + hint
+
+
+ALPHABET = st.sampled_from(string.ascii_lowercase + string.digits + "_ =*?[]٣²\n")
+WORDS = st.sampled_from(["lmha", "lmha_low_occupancy", "e64", "t1", "w4", "c4", "v1", "reverse", "f16", "f32", "", "e"])
+NEARLY_NAMES = st.lists(WORDS, max_size=8).map("_".join)
+
+
+@given(st.one_of(st.text(), st.text(ALPHABET), NEARLY_NAMES, st.text(ALPHABET).map("lmha_".__add__)))
+@settings(max_examples=500, suppress_health_check=[HealthCheck.too_slow])
+@example("lmha_e" + "9" * 5000 + "_f32")
+def test_any_text_is_a_name_or_a_spec_error(text: str) -> None:
+    try:
+        spec = kgen.parse(text)
+    except SpecError:
+        return
+    assert spec.name == text
+
+
+def test_kernels_lists_those_that_are_shipped_and_those_registered(make_kernel: MakeKernel) -> None:
+    assert {"lmha", "lmha_low_occupancy"} <= set(kgen.kernels())
+    kernel = make_kernel("newcomer")
+    assert kgen.kernels()["newcomer"] is kernel
+
+
+def test_registering_a_name_again_replaces_the_kernel(make_kernel: MakeKernel) -> None:
+    make_kernel("toy")
+    second = make_kernel("toy", dtypes=(F32,))
+    assert registry.registered()["toy"] is second
+    assert parse("toy_n64_f32").kernel is second
+
+
+def test_what_is_registered_cannot_be_changed_through_the_listing(make_kernel: MakeKernel) -> None:
+    make_kernel("toy")
+    registry.registered().clear()
+    assert "toy" in registry.registered()
+
+
+N = Axis("N", "n", (1, 2), "numbers")
+
+
+@pytest.mark.parametrize("name", ["", "Toy", "toy-2", "2toy", "_toy", "toy_", "toy__2", "toy.x", "töy", "toy\n", "a b"])
+def test_a_kernel_name_that_could_not_be_a_symbol_is_refused(name: str) -> None:
+    with pytest.raises(SpecError, match="lower case"):
+        register(Kernel(name, "", "", (N,), lambda spec: {}))
+    assert name not in registry.registered()
+
+
+@pytest.mark.parametrize("letter", ["", "N", "abc", "n2", "_", "ñ"])
+def test_an_axis_letter_that_could_not_stand_before_a_number_is_refused(letter: str) -> None:
+    with pytest.raises(SpecError, match="one or two of a-z"):
+        register(Kernel("bad", "", "", (Axis("N", letter, (1,), ""),), lambda spec: {}))
+
+
+@pytest.mark.parametrize("flag", ["", "Reverse", "no_scale", "n2", "x-y", "2x"])
+def test_a_flag_that_would_not_read_back_from_a_name_is_refused(flag: str) -> None:
+    with pytest.raises(SpecError, match="bad"):
+        register(Kernel("bad", "", "", (N,), lambda spec: {}, flags=(Flag(flag, ""),)))
+
+
+@pytest.mark.parametrize(
+    ("axes", "flags"),
+    [
+        ((N, Axis("M", "n", (1,), "")), ()),
+        ((N, Axis("N", "m", (1,), "")), ()),
+        ((N,), (Flag("reverse", ""), Flag("reverse", ""))),
+        ((N,), (Flag("n", ""),)),
+        ((N,), (Flag("f16", ""),)),
+    ],
+)
+def test_two_parts_that_share_a_name_are_refused(axes: tuple[Axis, ...], flags: tuple[Flag, ...]) -> None:
+    with pytest.raises(SpecError, match="bad: two axes or flags share a name"):
+        register(Kernel("bad", "", "", axes, lambda spec: {}, flags=flags))
+    assert "bad" not in registry.registered()
+
+
+@pytest.fixture
+def toys(make_kernel: MakeKernel) -> list[Kernel]:
+    return [make_kernel("toy", dtypes=(F32, F16)), make_kernel("toy_two", dtypes=(F32,), flags=())]
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["toy_n64_f16"], ["toy_n64_f16"]),
+        (["toy_n64_f16", "toy_n32_f32", "toy_n64_f16"], ["toy_n64_f16", "toy_n32_f32"]),
+        (["toy_two"], [f"toy_two_n{n}{v}_f32" for n in (32, 64, 128) for v in ("", "_v2")]),
+        (["toy_two_n*_v2_*"], [f"toy_two_n{n}_v2_f32" for n in (32, 64, 128)]),
+        (["toy_n[36]?_f??"], ["toy_n32_f32", "toy_n64_f32", "toy_n32_f16", "toy_n64_f16"]),
+        (["toy", "n=32,64", "v=1", "reverse=no", "twice=0", "dtype=f16"], ["toy_n32_f16", "toy_n64_f16"]),
+        (["toy_two", "N=64", "VEC=2"], ["toy_two_n64_v2_f32"]),
+        (["kernel=toy_two", "vec=2", "n=128"], ["toy_two_n128_v2_f32"]),
+        (["reverse=yes", "twice=true", "n=32", "v=2", "dtype=f16"], ["toy_n32_v2_reverse_twice_f16"]),
+        (["toy_n32_f32", "toy_n64_f16", "dtype=f16"], ["toy_n64_f16"]),
+    ],
+)
+def test_words_select_by_name_kernel_glob_and_pairs(toys: list[Kernel], words: list[str], names: list[str]) -> None:
+    assert [spec.name for spec in select(words, toys)] == names
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["toy_n48_f16"], "N=48"),
+        (["nothing_*"], "no specialization matches 'nothing_*'"),
+        (["toy_n64_f16", "nothing_*"], "no specialization matches 'nothing_*'"),
+        (["toy", "n=48"], "no specialization matches 'toy n=48'"),
+        (["toy", "warps=4"], "no specialization matches"),
+        (["toy", "reverse=perhaps"], "no specialization matches"),
+        (["toy", "dtype=f64"], "no specialization matches"),
+        (["toi"], "no kernel is called 'toi'"),
+    ],
+)
+def test_a_word_that_matches_nothing_is_an_error(toys: list[Kernel], words: list[str], message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        select(words, toys)
+    assert message in str(caught.value)

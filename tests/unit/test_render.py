@@ -1,0 +1,193 @@
+"""Rendering: the text depends on the specialization and the templates, on nothing else, and reads like hand-written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kgen
+from kgen.dtypes import F16, F32
+from kgen.errors import TemplateError
+from kgen.render import BUILTIN_TEMPLATES, render
+from kgen.spec import Kernel
+
+MakeKernel = Callable[..., Kernel]
+RunPython = Callable[..., str]
+
+DEFAULTS = [name for kernel in kgen.kernels().values() for name in kernel.defaults]
+
+DIGESTS = "import kgen; print(*(kgen.render(s).sha256 for s in kgen.select()), *(s.name for s in kgen.select()))"
+
+
+def test_text_is_the_same_in_every_process_whatever_the_hash_seed(run_python: RunPython) -> None:
+    here = [render(spec).sha256 for spec in kgen.select()]
+    told = {run_python(DIGESTS, PYTHONHASHSEED=seed) for seed in ("0", "1", "4242")}
+    assert len(told) == 1
+    assert told.pop().split() == [*here, *DEFAULTS]
+
+
+def test_text_does_not_know_the_place_the_user_or_the_day(run_python: RunPython, tmp_path: Path) -> None:
+    """The same bytes from a copy in another folder, for another user, in another time zone."""
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(Path(kgen.__file__).parent, elsewhere / "kgen", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(BUILTIN_TEMPLATES, elsewhere / "templates")
+    for file in elsewhere.rglob("*"):
+        os.utime(file, (1, 1))
+    me = {"USER": "elsewhere", "LOGNAME": "elsewhere", "HOME": str(elsewhere), "TZ": "Asia/Tokyo", "LC_ALL": "C"}
+    assert run_python(DIGESTS, root=elsewhere, **me) == run_python(DIGESTS)
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_generated_files_read_as_if_written_by_hand(name: str) -> None:
+    source = render(kgen.parse(name))
+    lines = source.text.split("\n")
+    assert not re.findall(r"\{\{|\{%|\{#|#\}|%\}", source.text), "a template left something behind"
+    assert lines[-1] == "", "a file ends with a newline"
+    assert lines[-2] != "", "and with one only"
+    assert [line for line in lines if line != line.rstrip()] == []
+    assert "\n\n\n" not in source.text
+    assert "\t" not in source.text
+    assert [line for line in lines if len(line) > 120] == []
+    assert source.text.isascii()
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_the_header_says_what_the_file_is_and_how_to_make_it_again(name: str) -> None:
+    spec = kgen.parse(name)
+    source = render(spec)
+    first, *rest = source.text.splitlines()
+    header = "\n".join(rest[: next(i for i, line in enumerate(rest) if not line.startswith("//"))])
+    assert first.split() == ["//", name, "generated", "by", "kgen,", "from", spec.kernel.template]
+    assert f"again   kgen build {name}" in header
+    assert all(f"{axis.name} " in header for axis in spec.kernel.axes)
+    assert spec.kernel.formula.splitlines()[0] in header
+    for part, digest in source.parts:
+        assert re.search(rf"{re.escape(part)}[\s/]+{digest[:8]}", header), f"{part} is not in the header"
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_file_has_no_path_and_no_date(name: str) -> None:
+    text = render(kgen.parse(name)).text
+    assert not re.findall(r"(?<![\w./])/(?:home|root|tmp|usr|opt|mnt|var|work|Users)\b\S*", text)
+    assert not re.findall(r"\b(?:19|20)\d\d-\d\d?-\d\d?\b|\b\d\d:\d\d:\d\d\b|\d\d/\d\d/\d\d", text)
+    assert kgen.__version__ not in text
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_a_file_includes_at_most_the_header_of_its_dtype(name: str) -> None:
+    spec = kgen.parse(name)
+    included = re.findall(r"^\s*#\s*include\s*(\S+)", render(spec).text, re.MULTILINE)
+    assert included == ([f"<{spec.dtype.header}>"] if spec.dtype.header else [])
+
+
+def test_flags_and_axes_reach_the_template(make_kernel: MakeKernel) -> None:
+    template = "{{ N }} {{ VEC }} {{ reverse }} {{ twice }} {{ dtype.c }} {{ THREADS }} {{ symbol }}\n"
+    text = render(make_kernel(template=template).spec(N=64, twice=True, dtype=F16)).text
+    assert text == "64 1 False True __half 64 kgen_toy_n64_twice_f16\n"
+
+
+def test_a_shared_piece_that_changes_changes_the_text_and_its_digest(make_kernel: MakeKernel, tmp_path: Path) -> None:
+    template = '{% include "common/header.j2" %}\n\n{% include "common/piece.cuh.j2" %}\n'
+    spec = make_kernel(template=template).spec(N=64, dtype=F32)
+    piece = tmp_path / "templates/common/piece.cuh.j2"
+    piece.parent.mkdir()
+    sources = []
+    for age, text in enumerate(("// one\n", "// two\n")):
+        piece.write_text(text)
+        os.utime(piece, (age, age))
+        sources.append(render(spec))
+    one, two = (dict(source.parts) for source in sources)
+    assert one["toy.cu.j2"] == two["toy.cu.j2"]
+    assert one["common/piece.cuh.j2"] != two["common/piece.cuh.j2"]
+    assert [source.text.splitlines()[-1] for source in sources] == ["// one", "// two"]
+    assert f"common/piece.cuh.j2 {two['common/piece.cuh.j2'][:8]}" in sources[1].text
+    assert sources[0].sha256 != sources[1].sha256
+
+
+def test_parts_follow_includes_of_includes_and_leave_the_header_out(make_kernel: MakeKernel, tmp_path: Path) -> None:
+    common = tmp_path / "templates/common"
+    common.mkdir(parents=True)
+    (common / "outer.cuh.j2").write_text('{% include "common/inner.cuh.j2" %}\n')
+    (common / "inner.cuh.j2").write_text("// inner\n")
+    template = "".join(f'{{% include "common/{name}" %}}\n' for name in ("header.j2", "outer.cuh.j2", "inner.cuh.j2"))
+    source = render(make_kernel(template=template).spec(N=64, dtype=F32))
+    assert [part for part, _ in source.parts] == ["toy.cu.j2", "common/outer.cuh.j2", "common/inner.cuh.j2"]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["in the template", "in what it includes"])
+def test_an_undefined_variable_names_the_template_the_line_and_what_is_defined(
+    make_kernel: MakeKernel, tmp_path: Path, inside: bool
+) -> None:
+    body = "// fine\n\nconstexpr int X = {{ COLUMNS }};\n"
+    template = '{% include "common/piece.cuh.j2" %}\n' if inside else body
+    kernel = make_kernel(template=template)
+    (tmp_path / "templates/common").mkdir()
+    (tmp_path / "templates/common/piece.cuh.j2").write_text(body)
+    with pytest.raises(TemplateError) as caught:
+        render(kernel.spec(N=64, dtype=F32))
+    where = "piece.cuh.j2:3" if inside else "toy.cu.j2:3"
+    assert f"toy_n64_f32: {where}: 'COLUMNS' is undefined" in str(caught.value)
+    assert caught.value.hint == "defined here: N, VEC, reverse, twice, THREADS, STATIC_SMEM, dtype, name, symbol"
+
+
+def test_a_syntax_error_names_the_template_and_the_line(make_kernel: MakeKernel) -> None:
+    kernel = make_kernel(template="// fine\n{% if reverse %}\n// never closed\n")
+    with pytest.raises(TemplateError, match=r"toy_n64_f32: toy\.cu\.j2:\d: .*endif"):
+        render(kernel.spec(N=64, dtype=F32))
+
+
+def test_a_missing_template_names_the_folders_that_were_searched(
+    make_kernel: MakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KGEN_TEMPLATES", str(tmp_path / "mine"))
+    kernel = make_kernel()
+    (tmp_path / "templates/toy.cu.j2").unlink()
+    with pytest.raises(TemplateError, match=r"there is no template 'toy\.cu\.j2'") as caught:
+        render(kernel.spec(N=64, dtype=F32))
+    assert caught.value.hint == f"looked in {tmp_path / 'templates'}, {tmp_path / 'mine'}, {BUILTIN_TEMPLATES}"
+
+
+def test_a_missing_piece_is_named(make_kernel: MakeKernel) -> None:
+    kernel = make_kernel(template='{% include "common/nowhere.cuh.j2" %}\n')
+    with pytest.raises(TemplateError, match=r"toy_n64_f32: there is no template 'common/nowhere\.cuh\.j2'"):
+        render(kernel.spec(N=64, dtype=F32))
+
+
+def test_kgen_templates_goes_before_the_built_in_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = kgen.parse(DEFAULTS[0])
+    before = render(spec).text
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / spec.kernel.template).write_text("// mine\n")
+    monkeypatch.setenv("KGEN_TEMPLATES", str(tmp_path / "mine"))
+    assert render(spec).text == "// mine\n"
+    monkeypatch.delenv("KGEN_TEMPLATES")
+    assert render(spec).text == before
+
+
+def test_the_templates_of_one_kernel_do_not_shadow_those_of_another(make_kernel: MakeKernel, tmp_path: Path) -> None:
+    shipped = kgen.parse(DEFAULTS[0])
+    before = render(shipped).text
+    kernel = make_kernel()
+    (tmp_path / "templates/common").mkdir()
+    for name in (shipped.kernel.template, "common/header.j2", "common/convert.cuh.j2"):
+        (tmp_path / "templates" / name).write_text("// mine\n")
+    assert render(kernel.spec(N=64, dtype=F32)).text.startswith("// mine\n\n// mine\n")
+    assert render(shipped).text == before
+
+
+def test_every_template_is_used_by_some_kernel() -> None:
+    used = {part for spec in kgen.select() for part, _ in render(spec).parts} | {"common/header.j2"}
+    there = {path.relative_to(BUILTIN_TEMPLATES).as_posix() for path in BUILTIN_TEMPLATES.rglob("*.j2")}
+    assert there == used
+
+
+def test_templates_decide_nothing_that_python_could() -> None:
+    for path in BUILTIN_TEMPLATES.rglob("*.j2"):
+        text = path.read_text()
+        assert "{% set" not in text, f"{path.name}: derived values come from Kernel.derive"
+        assert path.parent.name == "common" or text.startswith('{% include "common/header.j2" %}\n')
