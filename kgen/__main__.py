@@ -1,3 +1,3 @@
 from kgen.cli import main
 
-main()
+main(prog_name="kgen")

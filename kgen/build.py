@@ -1,7 +1,7 @@
 """Spec + Arch -> Built: the cubin from the store, or from the compiler and then into the store.
 
-The key is made of all that decides the cubin (text, architecture, options, compiler, toolkit headers) and of nothing
-else, so an entry is right for ever and there is nothing to invalidate.
+The key is made of all that decides the cubin (the templates and the values that fill them, architecture, options,
+compiler, toolkit headers) and of nothing else, so an entry is right for ever and there is nothing to invalidate.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from kgen.arch import Arch
 from kgen.config import config
 from kgen.errors import JitDisabledError, KgenError
 from kgen.nvrtc import Flags, Resources
-from kgen.render import Source, render
+from kgen.recipe import Recipe, recipe
+from kgen.render import Source, render_recipe, source_of
 from kgen.spec import Spec
-from kgen.store import Store, content_key
+from kgen.store import Entry, Store, content_key
 
 log = logging.getLogger("kgen")
 
@@ -30,7 +31,12 @@ PLAIN = Flags()
 
 @dataclass(frozen=True)
 class Built:
-    """A kernel ready to load. `origin` is "disk" or "compiled"; `path` its entry on disk, None where none could be."""
+    """A kernel ready to load.
+
+    origin        "disk" or "compiled"
+    milliseconds  what compiling took, now or then
+    path          its entry on disk, None where none could be made
+    """
 
     source: Source
     arch: Arch
@@ -55,18 +61,18 @@ def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) 
 
     Raises CompileError, ArchError, TemplateError, ToolchainError; JitDisabledError where KGEN_JIT=off forbids compiling.
     """
-    source = render(spec)
-    key = _key(source, arch, flags)
+    made = recipe(spec)
+    key = _key(made, arch, flags)
     kept = None if force else store().load(spec.name, str(arch), key)
     if kept is not None:
-        resources = Resources(**kept.meta["resources"])
         log.debug("%s for %s from disk", spec.name, arch)
-        return Built(source, arch, kept.cubin, resources, kept.meta["compiler"], "disk", 0.0, kept.path)
+        return _from_disk(made, arch, kept)
     if not config().jit:
         raise JitDisabledError(
             f"{spec.name} for {arch} is not in {store().root}, and compiling is off (KGEN_JIT=off)",
-            hint=f"kgen build {spec.name} --arch {arch}",
+            hint=f"KGEN_JIT=on kgen build {spec.name} --arch {arch}",
         )
+    source = render_recipe(made)
     binary = nvrtc.compile_source(source, arch, flags)
     meta = {
         "symbol": binary.symbol,
@@ -80,6 +86,16 @@ def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) 
     return Built(
         source, arch, binary.cubin, binary.resources, binary.compiler, "compiled", binary.milliseconds, entry.path
     )
+
+
+def find(spec: Spec, arch: Arch) -> Built | None:
+    """The kernel from the cache, or None; never compiles, and what keeps it from looking is no error."""
+    try:
+        made = recipe(spec)
+        kept = store().load(spec.name, str(arch), _key(made, arch, PLAIN))
+    except KgenError:
+        return None
+    return None if kept is None else _from_disk(made, arch, kept)
 
 
 def build_many(
@@ -97,7 +113,8 @@ def build_many(
     specs = list(specs)  # an iterator would be empty for the second architecture
     work = [(spec, arch) for arch in archs for spec in specs]
     results: dict[int, Built | KgenError] = {}
-    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
+    pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)
+    try:
         futures = {pool.submit(build, spec, arch, force=force): at for at, (spec, arch) in enumerate(work)}
         for future in as_completed(futures):
             error = future.exception()
@@ -106,6 +123,8 @@ def build_many(
             result = error if isinstance(error, KgenError) else future.result()
             results[futures[future]] = result
             progress(*work[futures[future]], result)
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt should not wait for the whole queue
     return [results[at] for at in range(len(work))]
 
 
@@ -120,11 +139,19 @@ def _store(root: Path, limit: int) -> Store:
     return Store(root, limit)
 
 
-def _key(source: Source, arch: Arch, flags: Flags) -> str:
+def _key(made: Recipe, arch: Arch, flags: Flags) -> str:
     return content_key(
-        source=source.text,
+        recipe=made.identity,
         arch=str(arch),
         flags=flags.options,
         compiler=nvrtc.compiler_id(),
-        headers=nvrtc.header_digest(source.text),
+        headers=nvrtc.header_digest(made.toolkit_headers),
+    )
+
+
+def _from_disk(made: Recipe, arch: Arch, kept: Entry) -> Built:
+    resources = Resources(**kept.meta["resources"])
+    source = source_of(made, kept.source)
+    return Built(
+        source, arch, kept.cubin, resources, kept.meta["compiler"], "disk", kept.meta["milliseconds"], kept.path
     )

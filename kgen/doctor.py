@@ -16,7 +16,8 @@ from kgen.build import store
 from kgen.config import config
 from kgen.dtypes import BF16, F16, DType
 from kgen.errors import KgenError
-from kgen.render import BUILTIN_TEMPLATES, Source, render
+from kgen.recipe import BUILTIN_TEMPLATES
+from kgen.render import Source, render
 from kgen.spec import Kernel
 
 _CUDA = "pip install 'kgen[cuda13]' (or 'kgen[cuda12]' for a driver older than 580)"

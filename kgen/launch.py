@@ -1,10 +1,14 @@
-"""Built -> callable: loads a cubin onto a device once, and launches it.
+"""Built -> callable: loads a cubin onto a device once, and launches it with as little Python as can be.
 
 A loaded kernel stays loaded for the life of the process: a CUDA graph or another thread may hold it.
 """
 
 from __future__ import annotations
 
+import ctypes
+import functools
+import os
+import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,13 +24,9 @@ _STATIC_LIMIT = 48 * 1024  # bytes of shared memory that a launch gets without a
 
 
 class Launcher:
-    """One specialization on one device.
+    """One specialization on one device; `bind` makes of it what a hot path calls."""
 
-    Called with a grid, the kernel's arguments and a stream pointer. Pointers and `long long` arguments are Python ints,
-    `int` arguments numpy.int32, `float` numpy.float32: CuPy passes each with the width of its type.
-    """
-
-    __slots__ = ("block", "function", "module", "smem", "spec")
+    __slots__ = ("function", "module", "smem", "spec")
 
     def __init__(self, spec: Spec, cubin: bytes) -> None:
         from cupy.cuda import driver
@@ -37,23 +37,75 @@ class Launcher:
         # From the bytes that were verified, not from the file: nobody can change them in between.
         self.module.load(cubin)
         self.function = self.module.get_function(spec.symbol)
-        self.block = (spec.threads, 1, 1)
         self.smem = spec.dynamic_smem
         if self.smem + spec.static_smem > _STATIC_LIMIT:
             driver.funcSetAttribute(self.function.ptr, _MAX_DYNAMIC_SMEM, self.smem)
 
-    def __call__(self, grid: tuple[int, ...], args: Sequence[Any], stream: int | None = None) -> None:
-        """Launch asynchronously on a stream (a cudaStream_t; None: CuPy's current one); no entry of `grid` may be 0."""
-        self.function(grid, self.block, args, self.smem, None if stream is None else _Stream(stream))
+    def bind(self, blocks: int, pointers: int, ints: Sequence[int] = (), longs: Sequence[int] = ()) -> Bound:
+        """Fix all but the pointers of a launch.
+
+        blocks    the grid's one dimension, at least 1
+        pointers  how many pointer arguments the kernel takes, before all others
+        ints      its `int` arguments, before
+        longs     its `long long` arguments
+        """
+        return Bound(self, blocks, struct.Struct(f"={pointers}Q"), struct.pack(f"={len(ints)}i", *ints), longs)
 
 
-class _Stream:
-    """What CuPy's launch asks of a stream."""
+class Bound:
+    """A launch with everything fixed but its pointers: `bound(pointers, stream)`.
 
-    __slots__ = ("ptr",)
+    The arguments lie packed in a buffer from the start and only the pointers are written anew, which costs half of what
+    passing twenty Python objects does. A launch lets other threads run, so each borrows a buffer of its own.
+    """
 
-    def __init__(self, ptr: int) -> None:
-        self.ptr = ptr
+    __slots__ = ("_frames", "_pointers", "_sizes", "_static", "_tail", "grid", "launcher")
+
+    def __init__(
+        self, launcher: Launcher, blocks: int, pointers: struct.Struct, ints: bytes, longs: Sequence[int]
+    ) -> None:
+        self.launcher = launcher
+        self.grid = (blocks, 1, 1)
+        self._pointers = pointers
+        padding = b"" if len(ints) % 8 == 0 or not longs else bytes(4)  # a long long starts at a multiple of eight
+        self._tail = ints + padding + struct.pack(f"={len(longs)}q", *longs)
+        at = pointers.size
+        self._sizes = [8 * i for i in range(at // 8)]
+        self._sizes += [at + 4 * i for i in range(len(ints) // 4)]
+        self._sizes += [at + len(ints) + len(padding) + 8 * i for i in range(len(longs))]
+        self._static = (launcher.function.ptr, *self.grid, launcher.spec.threads, 1, 1, launcher.smem)
+        self._frames: list[tuple[Any, int, Any]] = []
+
+    def __call__(self, pointers: Sequence[int], stream: int) -> None:
+        """Launch asynchronously on a stream, a cudaStream_t; the launcher's device must be current."""
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = self._frame()
+        buffer, addresses, _ = frame
+        self._pointers.pack_into(buffer, 0, *pointers)
+        status = _cu_launch_kernel()(*self._static, stream, addresses, None)
+        self._frames.append(frame)
+        if status:
+            from cupy.cuda.driver import CUDADriverError
+
+            raise CUDADriverError(status)
+
+    def _frame(self) -> tuple[Any, int, Any]:
+        """A buffer of the arguments, and the array of their addresses that the driver takes (and its owner)."""
+        buffer = ctypes.create_string_buffer(bytes(self._pointers.size) + self._tail)
+        base = ctypes.addressof(buffer)
+        addresses = (ctypes.c_void_p * len(self._sizes))(*(base + offset for offset in self._sizes))
+        return buffer, ctypes.addressof(addresses), addresses
+
+
+@functools.cache
+def _cu_launch_kernel() -> Any:
+    driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+    function = driver.cuLaunchKernel
+    function.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
+    function.restype = ctypes.c_int
+    return function
 
 
 _launchers: dict[tuple[Spec, int], Launcher] = {}

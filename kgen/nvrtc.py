@@ -10,6 +10,7 @@ import functools
 import hashlib
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -99,10 +100,10 @@ def compiler_id() -> str:
     return f"nvrtc {hashlib.sha256(banner).hexdigest()[:12]}"
 
 
-def header_digest(text: str) -> str:
-    """A hash of the CUDA headers that a text includes: they come with the toolkit, not with the text."""
-    names = sorted(re.findall(r"#include <(\w+)\.h>", text))
-    return ",".join(_file_digest(_header_folder() / f"{name}{end}") for name in names for end in (".h", ".hpp"))
+def header_digest(names: Sequence[str]) -> str:
+    """A hash of some of the CUDA headers, `cuda_fp16.h`, each with the `.hpp` that goes with it."""
+    files = [_header_folder() / name for name in names]
+    return ",".join(_file_digest(file) for header in files for file in (header, header.with_suffix(".hpp")))
 
 
 def supported_archs() -> tuple[Arch, ...]:

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from kgen.arch import Arch
-from kgen.build import PLAIN, Built, _key, store
-from kgen.errors import KgenError, ToolchainError
-from kgen.nvrtc import Resources
+from kgen.build import Built
+from kgen.errors import ToolchainError
 from kgen.occupancy import occupancy
-from kgen.render import render
 from kgen.spec import Spec
 
 _ORIGIN = {"disk": "cache"}  # people call it the cache
@@ -47,19 +45,6 @@ class Card:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def find(spec: Spec, arch: Arch) -> Built | None:
-    """The kernel from the cache, or None; never compiles, and what keeps it from looking is no error."""
-    try:
-        source = render(spec)
-        kept = store().load(spec.name, str(arch), _key(source, arch, PLAIN))
-    except KgenError:
-        return None
-    if kept is None:
-        return None
-    taken, compiler = Resources(**kept.meta["resources"]), kept.meta["compiler"]
-    return Built(source, arch, kept.cubin, taken, compiler, "disk", kept.meta["milliseconds"], kept.path)
 
 
 def unbuilt_card(spec: Spec, arch: Arch) -> Card:

@@ -1,9 +1,8 @@
 """Compiled kernels on disk, under a key that is a hash of everything that decides their bytes.
 
-The invariant: a folder that can be seen is whole. An entry is written and synced aside and appears by one rename; it
-disappears by one rename, too. So there are no locks, nothing to repair after a crash, and who loses a race has lost
-nothing. What a disk does to an entry later shows in its checksums: a load gives the very bytes that were published, or
-None, and the caller compiles again. The state of the disk never raises.
+The invariant: a folder that can be seen is whole. An entry is written and synced aside, appears by one rename and goes
+by one rename. So there are no locks, nothing to repair after a crash, nothing lost by who loses a race. Checksums show
+what a disk does later: a load gives the bytes that were published, or None. The state of the disk never raises.
 
     <root>/v1/sm_90a/softmax_e128_w4_f16-3f9c1a2b7d04/   kernel.cu  kernel.cubin  meta.json
     <root>/v1/tmp/<pid>-<random>/                        being written, or being removed
@@ -79,8 +78,7 @@ class Store:
     """The entries below a folder, which need not exist; over `limit_bytes` the least recently used are dropped."""
 
     def __init__(self, root: Path, limit_bytes: int | None = None) -> None:
-        self.root, self.limit_bytes = root, limit_bytes
-        self._top = root / f"v{SCHEMA}"
+        self.root, self.limit_bytes, self._top = root, limit_bytes, root / f"v{SCHEMA}"
         self._total: int | None = None  # bytes in the store as far as we know; None: count at the next publish
 
     def load(self, name: str, arch: str, key: str) -> Entry | None:
@@ -133,9 +131,8 @@ class Store:
                     stats = {file.name: file.lstat() for file in path.iterdir()}
                     # A clock that jumped must not keep an entry for ever; one without meta.json is the first to go.
                     used = min(stats[META].st_mtime, now) if META in stats else 0.0
-                    records.append(
-                        Record(match[2], match[1], match[3], sum(s.st_size for s in stats.values()), used, path)
-                    )
+                    size = sum(status.st_size for status in stats.values())
+                    records.append(Record(match[2], match[1], match[3], size, used, path))
         return records
 
     def verify(self) -> list[tuple[Record, str]]:
@@ -157,7 +154,6 @@ class Store:
         return [record for record in self.entries() if self._discard(record.path)]
 
     def info(self) -> dict[str, Any]:
-        """What there is in all: path, entries, bytes, limit_bytes."""
         sizes = [record.bytes for record in self.entries()]
         return {"path": str(self.root), "entries": len(sizes), "bytes": sum(sizes), "limit_bytes": self.limit_bytes}
 

@@ -103,10 +103,8 @@ def _check(specs: list[Spec], out: Path, *, exactly: bool, as_json: bool) -> Non
             print_diff(each.diff)
         click.echo(f"{len(specs)} sources in {out} checked, {len(found)} files drifted")
     if found:
-        click.echo(
-            f"kgen: {out} is not what kgen emits\n  hint: kgen build writes what is missing or modified; delete what nothing emits",
-            err=True,
-        )
+        hint = "kgen build writes what is missing or modified; delete what nothing emits"
+        click.echo(f"kgen: {out} is not what kgen emits\n  hint: {hint}", err=True)
         raise click.exceptions.Exit(1)
 
 

@@ -80,6 +80,8 @@ def _parse_archs(ctx: click.Context, param: click.Parameter, value: str) -> tupl
 
 
 def print_json(document: Any) -> None:
+    # JSON knows no NaN: an error that is none (a wrong result in a benchmark) becomes null.
+    document = json.loads(json.dumps(document), parse_constant=lambda name: None)
     click.echo(json.dumps(document, indent=2))
 
 

@@ -40,7 +40,7 @@ def list_(words: tuple[str, ...], arch: Arch | None, everything: bool, count: bo
     Without WORDS: the default set, which `kgen build` emits.
     """
     from kgen import catalog, report
-    from kgen.build import store
+    from kgen.build import find, store
 
     specs = catalog.select(*(words or (("*",) if everything else ())))
     if count:
@@ -48,7 +48,7 @@ def list_(words: tuple[str, ...], arch: Arch | None, everything: bool, count: bo
         return
     arch = arch or default_arch()
     kept = {record.name for record in store().entries() if record.arch == str(arch)}
-    built = {spec: report.find(spec, arch) for spec in specs if spec.name in kept}
+    built = {spec: find(spec, arch) for spec in specs if spec.name in kept}
     cards = [report.card(found) if (found := built.get(spec)) else report.unbuilt_card(spec, arch) for spec in specs]
     if as_json:
         print_json({"arch": str(arch), "kernels": [card.as_dict() for card in cards]})
@@ -135,9 +135,9 @@ def _show_card(spec: Spec, arch: Arch, as_json: bool) -> None:
 
 def _path_of(spec: Spec, arch: Arch | None, out: Path) -> Path:
     """The emitted file, or the copy beside the cubin in the cache."""
+    from kgen.build import find
     from kgen.errors import KgenError
     from kgen.generated import source_path
-    from kgen.report import find
 
     emitted = out / source_path(spec)
     if emitted.is_file():

@@ -7,7 +7,6 @@ which may change from call to call.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,10 +16,10 @@ from kgen.dtypes import DType
 from kgen.launch import on_device
 from kgen.operand import Operand, common_kind, extent
 from kgen.results import allocate, check_out, give_back
-from kgen.streams import stream_for
+from kgen.streams import gpu, stream_for
 
-Launch = Callable[[Sequence[int], int | None], None]
-"""Launches a prepared call: pointers of the inputs, then of the results; a stream, None being CuPy's current one."""
+Launch = Callable[[Sequence[int], int], None]
+"""Launches a prepared call: pointers of the inputs, then of the results; a stream."""
 
 
 class Prepared:
@@ -77,15 +76,16 @@ class Operator:
     ) -> list[Any]:
         """The results, in the inputs' kind of array; `outs` holds an array or None for each."""
         if stream is None:
-            key, pointers = _signature((*inputs, *outs), options)
+            cupy = gpu()
+            key, pointers = _signature(cupy, (*inputs, *outs), options)
             met = self._met.get(key)
             if met is not None and _apart(pointers, met.spans, len(inputs)):
                 results = list(outs)
                 for at, out in enumerate(outs):
                     if out is None:
-                        results[at] = _numpy_module().ndarray(met.shapes[at], met.dtypes[at].numpy)
+                        results[at] = cupy.ndarray(met.shapes[at], met.dtypes[at].numpy)
                         pointers[len(inputs) + at] = results[at].data.ptr
-                met.launch(pointers, None)
+                met.launch(pointers, cupy.cuda.get_current_stream().ptr)
                 return results
         else:
             key = ()
@@ -115,12 +115,13 @@ class Operator:
         shapes = self.shapes(self.name, given, *options)
         chosen = stream_for(kind, given, stream)
         dtype, device = given[0].dtype, given[0].device
-        results = [
-            allocate(kind, shape, dtype, device, chosen)
-            if out is None
-            else check_out(out, shape, dtype, given, self.name)
-            for out, shape in zip(outs, shapes, strict=True)
-        ]
+        results: list[Operand] = []
+        for out, shape in zip(outs, shapes, strict=True):
+            results.append(
+                allocate(kind, shape, dtype, device, chosen)
+                if out is None
+                else check_out(out, shape, dtype, [*given, *results], self.name, chosen)
+            )
         with on_device(device):
             if any(0 not in result.shape for result in results):
                 taken = [contiguous_inner(operand, chosen) for operand in given]
@@ -148,9 +149,8 @@ def explain(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     return shared.explain(inputs, tuple(bound.arguments[name] for name in shared.options))
 
 
-def _signature(arrays: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
+def _signature(cupy: Any, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
     """What identifies a kind of call, and the pointers; an empty key unless all arrays are CuPy's on this device."""
-    cupy = _numpy_module()
     device = cupy.cuda.runtime.getDevice()
     parts: list[Any] = [options, device]
     pointers = []
@@ -189,11 +189,3 @@ def _apart(pointers: Sequence[int], spans: Sequence[tuple[int, int]], inputs: in
 def _span(operand: Operand) -> tuple[int, int]:
     low, high = extent(operand.shape, operand.strides)
     return low * operand.dtype.itemsize, high * operand.dtype.itemsize
-
-
-@functools.cache
-def _numpy_module() -> Any:
-    """CuPy, or where there is none a module without arrays of its kind, so that errors come from `adopt`."""
-    from kgen.streams import cupy
-
-    return cupy()

@@ -161,9 +161,9 @@ def _prepared(
         plans.append(plan(_describe(q, k, v, o, reverse, layout), algorithm, o.device))
         work.append((plans[-1].launch, at_q, at_k, at_v, at_o))
 
-    def launch(pointers: Sequence[int], stream: int | None) -> None:
+    def launch(pointers: Sequence[int], stream: int) -> None:
         for run, q, k, v, o in work:
-            run(pointers[q], pointers[k], pointers[v], pointers[o], stream)
+            run((pointers[q], pointers[k], pointers[v], pointers[o]), stream)
 
     steps = tuple(step for made in plans for step in made.steps)
     return Prepared([x.shape for x in results], [x.dtype for x in results], launch, steps, plans[0].why)

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from kgen.dtypes import DType
 from kgen.errors import SpecError
-from kgen.launch import Launcher, load
+from kgen.launch import load
 from kgen.ops import lmha
 from kgen.registry import parse
 from kgen.spec import Spec
@@ -49,11 +46,13 @@ class Scan:
 
 
 class Plan:
-    """What one call does on one device: `launch(q, k, v, o, stream)` with pointers; `steps` and `why` for people."""
+    """What one scan does on one device: `launch((q, k, v, o), stream)` with pointers; `steps` and `why` for people."""
 
     __slots__ = ("launch", "steps", "why")
 
-    def __init__(self, launch: Callable[[int, int, int, int, Any], None], steps: tuple[str, ...], why: str) -> None:
+    def __init__(
+        self, launch: Callable[[tuple[int, int, int, int], int], None], steps: tuple[str, ...], why: str
+    ) -> None:
         self.launch = launch
         self.steps = steps
         self.why = why
@@ -87,15 +86,8 @@ def _refuse_mismatch(scan: Scan, spec: Spec) -> None:
 
 def _single(scan: Scan, spec: Spec, blocks: int, device: int, why: str) -> Plan:
     """A plan of one launch with the parameters that both of fast-transformers' kernels share."""
-    launcher: Launcher = load(spec, device)
-    sizes = tuple(np.int32(n) for n in (scan.heads, scan.length, scan.e, scan.m))
-    fixed = (*sizes, *scan.strides)
-    grid = (blocks, 1, 1)
-
-    def launch(q: int, k: int, v: int, o: int, stream: Any) -> None:
-        launcher(grid, (q, k, v, o, *fixed), stream)
-
-    return Plan(launch, (f"{spec.name} on {blocks} blocks",), why)
+    bound = load(spec, device).bind(blocks, 4, (scan.heads, scan.length, scan.e, scan.m), scan.strides)
+    return Plan(bound, (f"{spec.name} on {blocks} blocks",), why)
 
 
 def _plan_low_occupancy(scan: Scan, chosen: Spec | None, device: int) -> Plan:

@@ -153,7 +153,9 @@ def test_line_info_is_there_when_asked_for_and_no_folder_is_named_without(spec: 
 def test_the_compiler_reads_no_file_from_the_working_folder(
     make_kernel: MakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "local.h").write_text("constexpr int FROM_DISK = 1;\n")
+    (tmp_path / "kgen").mkdir()  # as in the name that the compiler is given
+    for folder in (tmp_path, tmp_path / "kgen"):
+        (folder / "local.h").write_text("constexpr int FROM_DISK = 1;\n")
     monkeypatch.chdir(tmp_path)
     source = render(make_kernel(template='#include "local.h"\n').spec(N=64, dtype=F32))
     with pytest.raises(CompileError, match=r"local\.h"):
@@ -204,7 +206,7 @@ def test_what_the_assembler_refuses_is_a_compile_error_too(make_kernel: MakeKern
 
 
 def test_a_fault_within_a_toolkit_header_does_not_show_unrelated_lines(make_kernel: MakeKernel) -> None:
-    text = '#define __half nonsense nonsense\n#include <cuda_fp16.h>\nextern "C" __global__ void {{ symbol }}() {}\n'
+    text = "#define __half nonsense nonsense\n#include <cuda_fp16.h>\n" + 5000 * "// ours\n"
     with pytest.raises(CompileError) as caught:
         compile_source(render(make_kernel("broken", text).spec(N=64, dtype=F32)), SM_90A)
     assert "  > " not in str(caught.value)
@@ -265,17 +267,17 @@ def test_a_compiler_that_is_no_wheel_is_known_by_its_banner(monkeypatch: pytest.
     assert ask() == ask()
 
 
-def test_the_header_digest_covers_the_headers_that_the_text_includes(
+def test_the_header_digest_covers_the_headers_and_what_goes_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert header_digest("no includes\n") == ""
-    fp16, both = "#include <cuda_fp16.h>\n", "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
-    assert len({header_digest(""), header_digest(fp16), header_digest(both)}) == 3
+    assert header_digest([]) == ""
+    fp16, bf16 = "cuda_fp16.h", "cuda_bf16.h"
+    assert len({header_digest(names) for names in ([], [fp16], [bf16], [fp16, bf16])}) == 4
     monkeypatch.setattr(nvrtc, "_header_folder", lambda: tmp_path)
     digests = []
     for text in ("// one\n", "// two\n"):
         (tmp_path / "cuda_fp16.hpp").write_text(text)
         nvrtc._file_digest.cache_clear()
-        digests.append(header_digest(fp16))
+        digests.append(header_digest([fp16]))
     nvrtc._file_digest.cache_clear()
     assert digests[0] != digests[1]

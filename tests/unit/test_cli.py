@@ -464,12 +464,15 @@ def test_bench_passes_the_choice_on_and_fails_with_a_result_that_is_wrong(
 
     def run(operator: str, **choice: Any) -> list[dict[str, Any]]:
         asked.update(choice, operator=operator)
-        return [{"contestant": "kgen", "status": status}, {"contestant": "torch", "status": "wrong"}]
+        return [
+            {"contestant": "kgen", "status": status, "rms": 1e-7},
+            {"contestant": "torch", "status": "wrong", "rms": float("nan")},
+        ]
 
     monkeypatch.setattr(launch, "current_device", lambda: 0)
     monkeypatch.setattr("kgen.bench.run", run)
     rows = json_of("bench", "causal_dot_product", "--quick", "--dtype", "f16", "--no-peers", code=code)
-    assert rows[0]["status"] == status
+    assert rows[0]["status"] == status and rows[1]["rms"] is None
     assert (asked["operator"], asked["quick"], asked["dtypes"], asked["peers"]) == (
         "causal_dot_product",
         True,

@@ -19,6 +19,7 @@ LAYERS = (
     ("config", "dtypes", "arch"),
     ("spec",),
     ("registry",),
+    ("recipe",),
     ("render",),
     ("nvrtc",),
     ("store",),

@@ -76,7 +76,7 @@ def test_an_installed_kgen_renders_what_the_checkout_does(site: Path) -> None:
 
 
 def test_an_installed_kgen_finds_its_own_templates(site: Path) -> None:
-    assert installed("from kgen.render import BUILTIN_TEMPLATES as b; print(b)", site) == f"{site / 'kgen/templates'}\n"
+    assert installed("from kgen.recipe import BUILTIN_TEMPLATES as b; print(b)", site) == f"{site / 'kgen/templates'}\n"
 
 
 def test_the_command_and_the_version_are_those_of_the_package(site: Path) -> None:
