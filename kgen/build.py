@@ -59,7 +59,8 @@ def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) 
     arch    the target; no GPU is asked
     force   compile even when the store has it
 
-    Raises CompileError, ArchError, TemplateError, ToolchainError; JitDisabledError where KGEN_JIT=off forbids compiling.
+    Raises CompileError, ArchError, TemplateError, ToolchainError; JitDisabledError
+    where KGEN_JIT=off forbids compiling.
     """
     made = recipe(spec)
     key = _key(made, arch, flags)

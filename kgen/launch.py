@@ -171,6 +171,14 @@ def device_arch(device: int) -> Arch:
     return Arch.of_device(capability)
 
 
+@functools.cache
+def multiprocessors(device: int) -> int:
+    """How many SMs a device has."""
+    import cupy
+
+    return int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+
+
 def current_device() -> int:
     """The index of the current device; raises DeviceError, saying why, where there is none."""
     try:

@@ -169,7 +169,7 @@ def _signature(cupy: Any, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> 
         low |= pointer
         pointers.append(pointer)
         parts += (array.shape, array.strides, array.dtype.num)
-    parts.append(low & 15 == 0)
+    parts.append(low & 15)  # how wide loads may be
     return tuple(parts), pointers
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kgen.operand import Operand, aligned
+from kgen.ops.algorithms import plan
 from kgen.ops.calls import Operator, Prepared
-from kgen.ops.scan import WIDE, Plan, Scan, Strides, plan
+from kgen.ops.scan import WIDEST, Plan, Scan, Strides
 
 _AXES = {"bhtd": (0, 1, 2), "bthd": (0, 2, 1)}  # where batch, head and time stand
 
@@ -186,7 +187,7 @@ def _describe(q: Operand, k: Operand, v: Operand, o: Operand, reverse: bool, lay
         k=strides(k),
         v=strides(v),
         o=strides(o),
-        wide=all(aligned(x, WIDE) for x in (q, k, v, o)),
+        align=next(n for n in (WIDEST, 8, 4, 2) if all(aligned(x, n) for x in (q, k, v, o))),
         reverse=reverse,
     )
 

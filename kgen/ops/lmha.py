@@ -7,6 +7,9 @@ value column a block and cuts the time steps over its warps. They are here to be
 
 from __future__ import annotations
 
+from kgen.errors import SpecError
+from kgen.launch import load
+from kgen.ops.scan import Plan, Scan
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -104,26 +107,47 @@ LOW_OCCUPANCY_THRESHOLD = 40
 """Heads (times batch) below which fast-transformers cuts the time steps too; meant as half the SMs, says its source."""
 
 
-def pick_low_occupancy(heads: int, e: int, m: int, vec: int, *, dtype: object, reverse: bool) -> Spec | None:
-    """The `lmha_low_occupancy` that fast-transformers would launch for B * H = `heads`; None where E is over 256."""
-    bucket = _bucket(LOW_OCCUPANCY, e)
-    if bucket is None:
-        return None
-    columns = m * heads
-    warps = 4 if columns >= 8 * LOW_OCCUPANCY_THRESHOLD else 8 if columns >= 4 * LOW_OCCUPANCY_THRESHOLD else 16
-    vec = min(vec, bucket // WARP)
-    return LOW_OCCUPANCY.spec(E=bucket, WARPS=warps, COLS_PER_THREAD=4, VEC=vec, reverse=reverse, dtype=dtype)
+def plan_low_occupancy(scan: Scan, spec: Spec | None, device: int) -> Plan:
+    """One launch of `lmha_low_occupancy`: the given one, or the one that fast-transformers would choose."""
+    vec = max(vec for vec in (1, 2, 4) if vec == 1 or (scan.loads(vec) and scan.e % vec == 0))
+    if spec is None:
+        columns = scan.m * scan.sequences
+        warps = 4 if columns >= 8 * LOW_OCCUPANCY_THRESHOLD else 8 if columns >= 4 * LOW_OCCUPANCY_THRESHOLD else 16
+        room = _room(LOW_OCCUPANCY, scan)
+        lanes = min(vec, room // WARP)
+        spec = LOW_OCCUPANCY.spec(
+            E=room, WARPS=warps, COLS_PER_THREAD=4, VEC=lanes, reverse=scan.reverse, dtype=scan.dtype
+        )
+    if spec["VEC"] > vec:
+        raise SpecError(
+            f"causal_dot_product: {spec.name} loads {spec['VEC']} features at once, and these rows allow {vec}",
+            hint="E and all strides of q and k must be multiples of VEC, and the arrays aligned",
+        )
+    return _plan(scan, spec, scan.m * scan.sequences, device)
 
 
-def pick_lmha(e: int, m: int, *, dtype: object, reverse: bool) -> Spec | None:
-    """The `lmha` that fast-transformers would launch, in tiles of value columns; None where E is over 256."""
-    bucket = _bucket(LMHA, e)
-    if bucket is None:
-        return None
-    threads = {128: 2, 256: 4}.get(bucket, 1)
-    columns = min((c for c in (32, 64, 128) if c >= m), default=128)
-    return LMHA.spec(E=bucket, T=threads, COLUMNS=columns, STEPS=1, reverse=reverse, dtype=dtype)
+def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
+    """One launch of `lmha`: the given one, or the one that fast-transformers would choose, in tiles of columns."""
+    if spec is None:
+        room = _room(LMHA, scan)
+        threads = {128: 2, 256: 4}.get(room, 1)
+        columns = min((c for c in (32, 64, 128) if c >= scan.m), default=128)
+        spec = LMHA.spec(E=room, T=threads, COLUMNS=columns, STEPS=1, reverse=scan.reverse, dtype=scan.dtype)
+    tiles = -(-scan.m // spec["COLUMNS"])
+    return _plan(scan, spec, tiles * scan.sequences, device)
 
 
-def _bucket(kernel: Kernel, e: int) -> int | None:
-    return next((room for room in kernel.axes[0].values if room >= e), None)
+def _plan(scan: Scan, spec: Spec, blocks: int, device: int) -> Plan:
+    sizes = (scan.heads, scan.length, scan.e, scan.m)
+    bound = load(spec, device).bind(blocks, 4, sizes, (*scan.q, *scan.k, *scan.v, *scan.o))
+    return Plan(bound, (f"{spec.name} on {blocks} blocks",), f"{spec.kernel.name} was asked for by name")
+
+
+def _room(kernel: Kernel, scan: Scan) -> int:
+    room = next((room for room in kernel.axes[0].values if room >= scan.e), None)
+    if room is None:
+        raise SpecError(
+            f"causal_dot_product: {kernel.name} takes at most 256 features, and there are {scan.e}",
+            hint="leave out algorithm= for one that takes any number",
+        )
+    return room

@@ -165,11 +165,12 @@ def test_an_edited_template_misses_and_the_old_text_still_hits(spec: Spec, tmp_p
         assert built.source.text.endswith("// edited\n") == (edited != text)
 
 
-def test_an_edited_piece_misses(make_kernel: MakeKernel, tmp_path: Path) -> None:
-    spec = make_kernel(template=TOY_PLUS_PIECE).spec(N=64, dtype=F32)
+@pytest.mark.parametrize("piece", ["piece.cuh.j2", "header.j2"])
+def test_an_edited_piece_misses(make_kernel: MakeKernel, tmp_path: Path, piece: str) -> None:
+    spec = make_kernel(template=TOY_PLUS_PIECE.replace("piece.cuh.j2", piece)).spec(N=64, dtype=F32)
     (tmp_path / "templates/common").mkdir()
     for text in ("// one\n", "// two\n"):
-        (tmp_path / "templates/common/piece.cuh.j2").write_text(text)
+        (tmp_path / "templates/common" / piece).write_text(text)
         assert build(spec, SM_90A).origin == "compiled"
         assert build(spec, SM_90A).origin == "disk"
 

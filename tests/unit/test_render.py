@@ -65,6 +65,7 @@ def test_the_header_says_what_the_file_is_and_how_to_make_it_again(name: str) ->
     header = "\n".join(rest[: next(i for i, line in enumerate(rest) if not line.startswith("//"))])
     assert first.split() == ["//", name, "generated", "by", "kgen,", "from", spec.kernel.template]
     assert f"again   kgen build {name}" in header
+    assert "header.j2" not in header
     assert all(f"{axis.name} " in header for axis in spec.kernel.axes)
     assert spec.kernel.formula.splitlines()[0] in header
     for part, digest in source.parts:

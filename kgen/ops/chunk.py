@@ -1,0 +1,191 @@
+"""The fast path: chunks of time steps on the tensor cores, exact in float32, and how a problem is cut for it.
+
+One primitive serves all: `lmha_chunk` takes up to 128 features and any number of value columns. Wider rows are taken in
+slices that add up; few heads are cut along time into segments, whose states (`outer`) are summed up by `lmha_prefix`
+before the segments are scanned side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kgen.arch import Arch
+from kgen.dtypes import F32
+from kgen.launch import Bound, load, multiprocessors
+from kgen.ops.scan import Plan, Pointers, Scan
+from kgen.registry import register
+from kgen.scratch import scratch
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+PRODUCERS = 4  # warps that load, scale and split, besides those that multiply
+WARP = 32
+SLICE = 128  # features that one launch takes at the most
+PREFIX_THREADS = 128
+
+
+def _geometry(spec: Spec) -> dict[str, int]:
+    parts = 2 if spec.dtype is F32 else 1
+    chunk, features, columns = spec["C"], spec["E"], spec["MB"]
+    stage = parts * chunk * 2 * (features + 8 + columns + 8) + 8 * PRODUCERS
+    if not spec["outer"]:
+        stage += parts * chunk * 2 * (features + 8 + chunk + 8) + 4 * chunk
+    threads = WARP * (columns // 16 + PRODUCERS)
+    return {"THREADS": threads, "PARTS": parts, "PRODUCERS": PRODUCERS, "BLOCKS": 1, "DYNAMIC_SMEM": 2 * stage}
+
+
+def _problem(spec: Spec) -> str | None:
+    if spec.dynamic_smem > 227 * 1024:
+        return f"two stages of it take {spec.dynamic_smem} bytes of shared memory, and a block has 232448"
+    if spec["partial"] and spec.dtype is F32:
+        return "with float32 the result of a slice is float32 anyway"
+    if spec["outer"] and spec["partial"]:
+        return "states are float32 anyway"
+    return None
+
+
+CHUNK = register(
+    Kernel(
+        name="lmha_chunk",
+        summary="Causal linear attention in chunks of C time steps on the tensor cores, to the precision of float32.",
+        formula="o[t] = q[t] S + sum over s <= t within t's chunk of (q[t] . k[s]) v[s]\n"
+        "S    = sum over s of the chunks before t's of k[s] v[s]^T",
+        axes=(
+            Axis("E", "e", (32, 64, 128), "room for features of q and k; the true count comes at run time"),
+            Axis("MB", "m", (32, 64, 128), "value columns of a block, 16 for each warp that multiplies"),
+            Axis("C", "c", (16, 32, 64), "time steps of a chunk", default=32),
+        ),
+        flags=(
+            Flag("outer", "only the states: S = sum of k[s] v[s]^T over each segment of the sequence"),
+            Flag("partial", "writes float32, to which the next slice of the features adds"),
+            Flag("unaligned", "rows begin anywhere: elements are loaded one by one"),
+        ),
+        derive=_geometry,
+        check=_problem,
+        grid="(ceil(M / MB) * segments * H * B): one block per head, segment of the sequence and tile of value columns",
+        origin="Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al., Transformer "
+        "Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)",
+        min_arch=Arch(8, 0),
+        defaults=(
+            "lmha_chunk_e32_m32_f32",
+            "lmha_chunk_e64_m64_f32",
+            "lmha_chunk_e64_m64_outer_f32",
+            "lmha_chunk_e64_m64_bf16",
+            "lmha_chunk_e128_m128_f32",
+            "lmha_chunk_e128_m128_outer_f32",
+            "lmha_chunk_e128_m128_unaligned_f32",
+            "lmha_chunk_e128_m128_f16",
+            "lmha_chunk_e128_m128_bf16",
+            "lmha_chunk_e128_m128_partial_bf16",
+        ),
+    )
+)
+
+PREFIX = register(
+    Kernel(
+        name="lmha_prefix",
+        summary="The running sum of the segments' states, each in place of its own.",
+        formula="S[g] = sum over h <= g of S[h]",
+        axes=(Axis("PREFETCH", "p", (4, 8, 16), "segments whose loads are in flight together", default=16),),
+        dtypes=(F32,),
+        derive=lambda spec: {"THREADS": PREFIX_THREADS},
+        grid="(ceil(E * M / THREADS) * H * B): one thread per element of a state",
+        origin="the second pass of a segmented scan",
+        defaults=("lmha_prefix_f32",),
+    )
+)
+
+
+def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
+    """Slices of the features where they are many, segments of the sequence where heads are few."""
+    cut = cut_of(scan, multiprocessors(device), spec)
+    slices = [_Slice(scan, start, cut, spec, device) for start in range(0, scan.e, SLICE)]
+    states = -(-4 * scan.sequences * (cut.segments - 1) * min(scan.e, SLICE) * scan.m // 16) * 16
+    sums = 4 * scan.sequences * scan.length * scan.m if len(slices) > 1 else 0
+    # Walking backward is walking forward from the last token along negative strides.
+    last = (scan.length - 1) * scan.dtype.itemsize if scan.reverse else 0
+    ends = [last * strides[2] for strides in (scan.q, scan.k, scan.v, scan.o)]
+
+    def launch(pointers: Pointers, stream: int) -> None:
+        memory = scratch(states + sums, device, stream) if states + sums else None
+        base = memory.ptr if memory else 0
+        q, k, v, o = (pointer + end for pointer, end in zip(pointers, ends))
+        for part in slices:
+            part.launch(q, k, v, o, base, base + states, stream)
+
+    return Plan(launch, tuple(step for part in slices for step in part.steps), cut.why)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a scan is cut: value columns of a block, time steps of a segment, how many segments."""
+
+    columns: int
+    segment: int
+    segments: int
+    why: str
+
+
+def cut_of(scan: Scan, sms: int, spec: Spec | None = None) -> Cut:
+    """The cut for a device of `sms` multiprocessors.
+
+    Segments cost a second pass over k and v, so there are as many as fill the device and not more.
+    """
+    columns = spec["MB"] if spec else 32 if scan.m <= 32 else 64 if scan.m <= 64 else 128
+    chunk = spec["C"] if spec else 32
+    tiles = -(-scan.m // columns)
+    blocks = scan.sequences * tiles
+    resident = sms * (2 if columns < 128 else 1)
+    wanted = max(1, min(resident // blocks, scan.length // (4 * chunk), 64))
+    segment = -(-scan.length // wanted)
+    segment = -(-segment // chunk) * chunk
+    segments = -(-scan.length // segment)
+    why = f"{scan.sequences} sequences of {segments} segments by {tiles} tiles of columns occupy {sms} multiprocessors"
+    return Cut(columns, segment, segments, why)
+
+
+class _Slice:
+    """The launches for up to 128 of the features, from `start` on; every slice but the first adds to the one before."""
+
+    def __init__(self, scan: Scan, start: int, cut: Cut, spec: Spec | None, device: int) -> None:
+        e = min(scan.e - start, SLICE)
+        self.offset = start * scan.dtype.itemsize
+        self.first = start == 0
+        self.last = start + e == scan.e
+        sign = -1 if scan.reverse else 1
+        q, k, v, o = ((x[0], x[1], sign * x[2]) for x in (scan.q, scan.k, scan.v, scan.o))
+        if not self.last:  # sums lie in the order of the walk
+            o = (scan.heads * scan.length * scan.m, scan.length * scan.m, scan.m)
+
+        room = next(room for room in CHUNK.axes[0].values if room >= e)
+        at_once = max(room // WARP, cut.columns // WARP, 2)
+        free = not (scan.loads(at_once) and scan.e % at_once == 0 and scan.m % at_once == 0)
+        partial = not self.last and scan.dtype is not F32
+        main = spec or CHUNK.spec(E=room, MB=cut.columns, partial=partial, unaligned=free, dtype=scan.dtype)
+        sizes = (scan.heads, scan.length, e, scan.m)
+        tiles = -(-scan.m // cut.columns)
+        blocks = scan.sequences * cut.segments * tiles
+        self.main = load(main, device).bind(blocks, 7, (*sizes, cut.segments, cut.segment), (*q, *k, *v, *o))
+        self.steps: tuple[str, ...] = (f"{main.name} on {blocks} blocks",)
+
+        self.before: tuple[Bound, Bound] | None = None
+        if cut.segments > 1:
+            before = cut.segments - 1  # nothing comes after the last one
+            outer = CHUNK.spec(E=room, MB=cut.columns, C=main["C"], outer=True, unaligned=free, dtype=scan.dtype)
+            outer_blocks = scan.sequences * before * tiles
+            prefix_blocks = scan.sequences * -(-e * scan.m // PREFIX_THREADS)
+            self.before = (
+                load(outer, device).bind(outer_blocks, 3, (*sizes, before, cut.segment), (*k, *v)),
+                load(PREFIX.spec(), device).bind(prefix_blocks, 1, (before, e * scan.m)),
+            )
+            step = f"{PREFIX.spec().name} on {prefix_blocks} blocks"
+            self.steps = (f"{outer.name} on {outer_blocks} blocks", step, *self.steps)
+
+    def launch(self, q: int, k: int, v: int, o: int, states: int, sums: int, stream: int) -> None:
+        """Queue the slice, with scratch memory for the states of segments and for the sums of slices."""
+        q, k = q + self.offset, k + self.offset
+        if self.before is not None:
+            outer, prefix = self.before
+            outer((k, v, states), stream)
+            prefix((states,), stream)
+        initial = states if self.before else 0
+        self.main((q, k, v, o if self.last else sums, initial, 0, 0 if self.first else sums), stream)
