@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kgen import __version__
-from kgen.commands import bench, build, cache, doctor, look
+from kgen.commands import bench, build, cache, demo, doctor, look
 from kgen.errors import KgenError
 
 _EPILOG = "KGEN_CACHE_DIR, KGEN_CACHE_SIZE, KGEN_JIT, KGEN_TEMPLATES and KGEN_KERNELS are read; see the README."
@@ -49,5 +49,15 @@ def main(traceback: bool) -> None:
     """Generates specialized CUDA kernels, compiles them, and shows what came out."""
 
 
-for command in (look.list_, build.build, look.show, look.sass, look.diff, bench.bench, cache.cache, doctor.doctor):
+for command in (
+    look.list_,
+    build.build,
+    look.show,
+    look.sass,
+    look.diff,
+    bench.bench,
+    demo.demo,
+    cache.cache,
+    doctor.doctor,
+):
     main.add_command(command)

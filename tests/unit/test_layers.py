@@ -24,7 +24,7 @@ LAYERS = (
     ("nvrtc",),
     ("store",),
     ("build",),
-    ("operand", "streams", "arrays", "results", "launch"),
+    ("operand", "streams", "arrays", "results", "scratch", "launch"),
     ("ops",),
     ("catalog",),
     ("kgen",),  # the public face

@@ -1,0 +1,44 @@
+"""Small problems through every algorithm, for compute-sanitizer: `make sanitize` runs this under each of its tools.
+
+CuPy's memory pool is off, so that every array is an allocation of its own and an access past its end is seen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import kgen
+from kgen import reference
+from kgen.ops.algorithms import ALGORITHMS
+from tests.gpu.numerics import RMS_BAR, host, operands, poisoned, rms_error
+
+SHAPES = [(1, 2, 300, 64, 64), (2, 1, 77, 20, 33), (1, 1, 530, 100, 100), (1, 1, 40, 150, 70), (1, 1, 1, 1, 1)]
+
+
+def main() -> None:
+    import cupy
+
+    cupy.cuda.set_allocator(None)
+    rng = np.random.default_rng(0)
+    checked = 0
+    for *outer, e, m in SHAPES:
+        for dtype in ("f32", "f16", "bf16"):
+            for algorithm in ALGORITHMS:
+                if e > 128 and dtype != "f32" and algorithm != "lmha_chunk":
+                    continue  # one dtype is enough for the wide row of the plain kernels, which take minutes here
+                for reverse in (False, True):
+                    q, k, v = operands(rng, [(*outer, e), (*outer, e), (*outer, m)], dtype)
+                    out = poisoned(v.shape, dtype)
+                    kgen.causal_dot_product(q, k, v, algorithm=algorithm, reverse=reverse, out=out)
+                    expected = reference.causal_dot_product(*map(host, (q, k, v)), reverse=reverse)
+                    assert rms_error(host(out), expected) <= RMS_BAR[dtype], (algorithm, dtype, outer, e, m)
+                    checked += 1
+        q, k, v = operands(rng, [(*outer, e), (*outer, e), (*outer, m)], "f32")
+        k[..., outer[2] // 2, 0] = np.inf  # the plain path of a chunk that tensor cores may not see
+        kgen.causal_dot_product(q, k, v)
+    cupy.cuda.Device().synchronize()
+    print(f"{checked} results are right")
+
+
+if __name__ == "__main__":
+    main()
