@@ -11,7 +11,9 @@ import os
 import struct
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from kgen.arch import Arch
@@ -41,15 +43,23 @@ class Launcher:
         if self.smem + spec.static_smem > _STATIC_LIMIT:
             driver.funcSetAttribute(self.function.ptr, _MAX_DYNAMIC_SMEM, self.smem)
 
-    def bind(self, blocks: int, pointers: int, ints: Sequence[int] = (), longs: Sequence[int] = ()) -> Bound:
-        """Fix all but the pointers of a launch.
+    def bind(self, step: Step) -> Bound:
+        """Fix all but the pointers of a launch."""
+        return Bound(self, step)
 
-        blocks    the grid's one dimension, at least 1
-        pointers  how many pointer arguments the kernel takes, before all others
-        ints      its `int` arguments, before
-        longs     its `long long` arguments
-        """
-        return Bound(self, blocks, struct.Struct(f"={pointers}Q"), struct.pack(f"={len(ints)}i", *ints), longs)
+
+@dataclass(frozen=True)
+class Step:
+    """A launch as plain values: which kernel, on how many blocks, with which arguments after its pointers."""
+
+    spec: Spec
+    blocks: int
+    pointers: int
+    ints: tuple[int, ...] = ()
+    longs: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.spec.name} on {self.blocks} blocks"
 
 
 class Bound:
@@ -59,21 +69,19 @@ class Bound:
     passing twenty Python objects does. A launch lets other threads run, so each borrows a buffer of its own.
     """
 
-    __slots__ = ("_frames", "_pointers", "_sizes", "_static", "_tail", "grid", "launcher")
+    __slots__ = ("_frames", "_offsets", "_pointers", "_static", "_tail", "launcher")
 
-    def __init__(
-        self, launcher: Launcher, blocks: int, pointers: struct.Struct, ints: bytes, longs: Sequence[int]
-    ) -> None:
+    def __init__(self, launcher: Launcher, step: Step) -> None:
         self.launcher = launcher
-        self.grid = (blocks, 1, 1)
-        self._pointers = pointers
-        padding = b"" if len(ints) % 8 == 0 or not longs else bytes(4)  # a long long starts at a multiple of eight
-        self._tail = ints + padding + struct.pack(f"={len(longs)}q", *longs)
-        at = pointers.size
-        self._sizes = [8 * i for i in range(at // 8)]
-        self._sizes += [at + 4 * i for i in range(len(ints) // 4)]
-        self._sizes += [at + len(ints) + len(padding) + 8 * i for i in range(len(longs))]
-        self._static = (launcher.function.ptr, *self.grid, launcher.spec.threads, 1, 1, launcher.smem)
+        self._pointers = struct.Struct(f"={step.pointers}Q")
+        at = self._pointers.size
+        ints = struct.pack(f"={len(step.ints)}i", *step.ints)
+        start = at + -(-len(ints) // 8) * 8  # a long long starts at a multiple of eight
+        self._tail = ints.ljust(start - at, b"\0") + struct.pack(f"={len(step.longs)}q", *step.longs)
+        self._offsets = [8 * i for i in range(step.pointers)]
+        self._offsets += [at + 4 * i for i in range(len(step.ints))]
+        self._offsets += [start + 8 * i for i in range(len(step.longs))]
+        self._static = (launcher.function.ptr, step.blocks, 1, 1, launcher.spec.threads, 1, 1, launcher.smem)
         self._frames: list[tuple[Any, int, Any]] = []
 
     def __call__(self, pointers: Sequence[int], stream: int) -> None:
@@ -95,7 +103,7 @@ class Bound:
         """A buffer of the arguments, and the array of their addresses that the driver takes (and its owner)."""
         buffer = ctypes.create_string_buffer(bytes(self._pointers.size) + self._tail)
         base = ctypes.addressof(buffer)
-        addresses = (ctypes.c_void_p * len(self._sizes))(*(base + offset for offset in self._sizes))
+        addresses = (ctypes.c_void_p * len(self._offsets))(*(base + offset for offset in self._offsets))
         return buffer, ctypes.addressof(addresses), addresses
 
 
@@ -125,11 +133,7 @@ def load(spec: Spec, device: int | None = None) -> Launcher:
     found = _launchers.get((spec, device))
     if found is not None:
         return found
-    if cupy.cuda.get_current_stream().is_capturing():
-        raise CaptureError(
-            f"{spec.name} is not loaded yet, and a CUDA graph is being captured",
-            hint="call the operator once on arrays of the same kind before the capture",
-        )
+    _refuse_capture(spec)
     # The build runs outside the lock, so that several threads compile different kernels side by side.
     arch = device_arch(device)
     built = build(spec, arch)
@@ -144,6 +148,26 @@ def load(spec: Spec, device: int | None = None) -> Launcher:
                     "update the driver, or install an older nvidia-cuda-nvrtc",
                 ) from error
         return _launchers[spec, device]
+
+
+def _refuse_capture(spec: Spec) -> None:
+    import cupy
+
+    if cupy.cuda.get_current_stream().is_capturing():
+        raise CaptureError(
+            f"{spec.name} is not loaded yet, and a CUDA graph is being captured",
+            hint="call the operator once on arrays of the same kind before the capture",
+        )
+
+
+def bind(steps: Sequence[Step], device: int) -> list[Bound]:
+    """Load the kernels of several launches side by side, and fix all but the pointers of each."""
+    missing = list(dict.fromkeys(step.spec for step in steps if (step.spec, device) not in _launchers))
+    if len(missing) > 1:
+        _refuse_capture(missing[0])  # here, since the threads below have streams of their own
+        with ThreadPoolExecutor(len(missing)) as pool:
+            list(pool.map(lambda spec: load(spec, device), missing))
+    return [load(step.spec, device).bind(step) for step in steps]
 
 
 @contextmanager
@@ -177,6 +201,14 @@ def multiprocessors(device: int) -> int:
     import cupy
 
     return int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+
+
+@functools.cache
+def shared_memory(device: int) -> int:
+    """How many bytes of shared memory a block may ask for."""
+    import cupy
+
+    return int(cupy.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
 
 
 def current_device() -> int:

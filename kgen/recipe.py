@@ -34,7 +34,6 @@ class Recipe:
     """What is rendered: `parts` are the templates' names and texts in order of first use, `values` what fills them."""
 
     spec: Spec
-    folders: tuple[Path, ...]
     parts: tuple[tuple[str, str], ...]
     values: Mapping[str, Any]
 
@@ -65,7 +64,7 @@ def recipe(spec: Spec) -> Recipe:
         if name not in parts:
             parts[name] = _read(name, folders, spec)
             waiting += _INCLUDED.findall(parts[name])
-    return Recipe(spec, folders, tuple(parts.items()), _values(spec, parts))
+    return Recipe(spec, tuple(parts.items()), _values(spec, parts))
 
 
 def sha256(text: str) -> str:

@@ -40,13 +40,13 @@ def demo(as_json: bool) -> None:
     q, k, v = (cupy.asarray(rng.standard_normal(_SHAPE).astype("f")) for _ in range(3))
     result = cupy.asnumpy(causal_dot_product(q, k, v))
     expected = reference.causal_dot_product(*(cupy.asnumpy(x) for x in (q, k, v)))
-    error = float(np.sqrt(np.mean((result - expected) ** 2) / np.mean(expected**2)))
+    rms = float(np.sqrt(np.mean((result - expected) ** 2) / np.mean(expected**2)))
     name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.runtime.getDevice())["name"].decode()
-    facts = {"ran": True, "device": name, "shape": _SHAPE, "dtype": "f32", "rms_error": error, "right": error <= _BAR}
+    facts = {"ran": True, "device": name, "shape": _SHAPE, "dtype": "f32", "rms_error": rms, "right": rms <= _BAR}
     if as_json:
         print_json(facts)
     else:
-        verdict = "right" if error <= _BAR else "WRONG"
-        click.echo(f"causal_dot_product of {_SHAPE} in float32 on {name}: {verdict}, RMS error {error:.1e}")
-    if error > _BAR:
+        verdict = "right" if rms <= _BAR else "WRONG"
+        click.echo(f"causal_dot_product of {_SHAPE} in float32 on {name}: {verdict}, RMS error {rms:.1e}")
+    if rms > _BAR:
         raise click.exceptions.Exit(1)

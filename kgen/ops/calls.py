@@ -7,7 +7,9 @@ which may change from call to call.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +18,7 @@ from kgen.dtypes import DType
 from kgen.launch import on_device
 from kgen.operand import Operand, common_kind, extent
 from kgen.results import allocate, check_out, give_back
-from kgen.streams import gpu, stream_for
+from kgen.streams import gpu, on, stream_for
 
 Launch = Callable[[Sequence[int], int], None]
 """Launches a prepared call: pointers of the inputs, then of the results; a stream."""
@@ -53,6 +55,8 @@ class Operator:
     options     of what else decides: parameters of the public function that bears `name`
     shapes      from the input operands and the options, the results' shapes; raises for inputs that do not fit
     prepare     from all operands (inputs, results) and the options, the `Prepared`; raises what cannot be done
+    dtype       of the results; None: that of the first input
+    mixed       whether the inputs may differ in dtype; `shapes` refuses what does not fit
     """
 
     def __init__(
@@ -62,13 +66,19 @@ class Operator:
         options: tuple[str, ...],
         shapes: Callable[..., Sequence[tuple[int, ...]]],
         prepare: Callable[..., Prepared],
+        *,
+        dtype: DType | None = None,
+        mixed: bool = False,
     ) -> None:
         self.name = name
         self.arguments = arguments
         self.options = options
         self.shapes = shapes
         self.prepare = prepare
-        self._met: dict[tuple[Any, ...], Prepared] = {}
+        self.dtype = dtype
+        self.mixed = mixed
+        self._met: dict[tuple[Any, ...], Prepared] = {}  # by what _signature reads off CuPy arrays
+        self._kinds: dict[tuple[Any, ...], Prepared] = {}  # by what operands have in common, of any library
         OPERATORS[name] = self
 
     def __call__(
@@ -94,12 +104,13 @@ class Operator:
     def explain(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> str:
         """The steps of a call on these inputs and fresh results, and why those."""
         given = [adopt(array, self.name, argument) for array, argument in zip(inputs, self.arguments, strict=True)]
-        kind = common_kind(self.name, given)
+        kind = common_kind(self.name, given, mixed_dtypes=self.mixed)
         stream = stream_for(kind, given)
         shapes = self.shapes(self.name, given, *options)
         with on_device(given[0].device):
-            results = [allocate(kind, shape, given[0].dtype, given[0].device, stream) for shape in shapes]
-            prepared = self.prepare(self.name, given, results, *options)
+            dtype = self.dtype or given[0].dtype
+            results = [allocate(kind, shape, dtype, given[0].device, stream) for shape in shapes]
+            prepared = self._prepared(given, results, options, stream)
         return "\n".join([*prepared.steps, f"because {prepared.why}"])
 
     def _first(
@@ -111,10 +122,10 @@ class Operator:
         key: tuple[Any, ...],
     ) -> list[Any]:
         given = [adopt(array, self.name, argument) for array, argument in zip(inputs, self.arguments, strict=True)]
-        kind = common_kind(self.name, given)
+        kind = common_kind(self.name, given, mixed_dtypes=self.mixed)
         shapes = self.shapes(self.name, given, *options)
         chosen = stream_for(kind, given, stream)
-        dtype, device = given[0].dtype, given[0].device
+        dtype, device = self.dtype or given[0].dtype, given[0].device
         results: list[Operand] = []
         for out, shape in zip(outs, shapes, strict=True):
             results.append(
@@ -126,7 +137,7 @@ class Operator:
             if any(0 not in result.shape for result in results):
                 taken = [contiguous_inner(operand, chosen) for operand in given]
                 written = [contiguous_inner(operand, chosen, write=True) for operand in results]
-                prepared = self.prepare(self.name, taken, written, *options)
+                prepared = self._prepared(taken, written, options, chosen)
                 if key and taken == given and written == results:  # not where rows had to be copied together
                     prepared.spans = [_span(operand) for operand in (*given, *results)]
                     self._met[key] = prepared
@@ -134,16 +145,30 @@ class Operator:
                 results = written
             return [give_back(result, chosen) for result in results]
 
+    def _prepared(
+        self, taken: Sequence[Operand], written: Sequence[Operand], options: tuple[Any, ...], stream: int
+    ) -> Prepared:
+        """`prepare`, once for operands of a kind, whatever library they come from."""
+        operands = (*taken, *written)
+        low = functools.reduce(operator.or_, (operand.ptr for operand in operands))
+        layout = tuple((operand.shape, operand.strides, operand.dtype.name) for operand in operands)
+        key = (layout, low & 15, operands[0].device, options)
+        found = self._kinds.get(key)
+        if found is None:
+            with on(operands[0].device, stream):  # so that loading a kernel sees whether this stream is being captured
+                found = self._kinds[key] = self.prepare(self.name, taken, written, *options)
+        return found
 
-def explain(operator: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+
+def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """How a call would be carried out: the kernels and their grids, and why those. Nothing is computed.
 
     >>> import cupy, kgen                                                          # doctest: +SKIP
     >>> x = cupy.ones((1, 8, 2048, 64), "f")                                       # doctest: +SKIP
     >>> print(kgen.explain(kgen.causal_dot_product, x, x, x))                      # doctest: +SKIP
     """
-    shared = OPERATORS[operator.__name__]
-    bound = inspect.signature(operator).bind(*args, **kwargs)
+    shared = OPERATORS[function.__name__]
+    bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()
     inputs = tuple(bound.arguments[name] for name in shared.arguments)
     return shared.explain(inputs, tuple(bound.arguments[name] for name in shared.options))

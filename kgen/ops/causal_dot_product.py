@@ -8,9 +8,8 @@ from typing import Any
 from kgen.operand import Operand, aligned
 from kgen.ops.algorithms import plan
 from kgen.ops.calls import Operator, Prepared
-from kgen.ops.scan import WIDEST, Plan, Scan, Strides
-
-_AXES = {"bhtd": (0, 1, 2), "bthd": (0, 2, 1)}  # where batch, head and time stand
+from kgen.ops.layout import AXES, check_axes, expect, outer_strides
+from kgen.ops.scan import WIDEST, Plan, Scan
 
 
 def causal_dot_product(
@@ -115,9 +114,9 @@ def _forward_shapes(
     op: str, given: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None
 ) -> list[tuple[int, ...]]:
     q, k, v = given
-    _fits(op, given, layout)
-    _expect(op, given, k, q.shape)
-    _expect(op, given, v, (*q.shape[:3], v.shape[3]))
+    check_axes(op, given, layout)
+    expect(op, given, k, q.shape)
+    expect(op, given, v, (*q.shape[:3], v.shape[3]))
     return [v.shape]
 
 
@@ -126,8 +125,8 @@ def _backward_shapes(
 ) -> list[tuple[int, ...]]:
     do, q, k, v = given
     _forward_shapes(op, (q, k, v), reverse, layout, algorithm)
-    _fits(op, given, layout)
-    _expect(op, given, do, v.shape)
+    check_axes(op, given, layout)
+    expect(op, given, do, v.shape)
     return [q.shape, k.shape, v.shape]
 
 
@@ -171,11 +170,7 @@ def _prepared(
 
 
 def _describe(q: Operand, k: Operand, v: Operand, o: Operand, reverse: bool, layout: str) -> Scan:
-    batch, head, time = _AXES[layout]
-
-    def strides(x: Operand) -> Strides:
-        return x.strides[batch], x.strides[head], x.strides[time]
-
+    batch, head, time = AXES[layout]
     return Scan(
         batch=q.shape[batch],
         heads=q.shape[head],
@@ -183,31 +178,13 @@ def _describe(q: Operand, k: Operand, v: Operand, o: Operand, reverse: bool, lay
         e=q.shape[3],
         m=v.shape[3],
         dtype=q.dtype,
-        q=strides(q),
-        k=strides(k),
-        v=strides(v),
-        o=strides(o),
+        q=outer_strides(q, layout),
+        k=outer_strides(k, layout),
+        v=outer_strides(v, layout),
+        o=outer_strides(o, layout),
         align=next(n for n in (WIDEST, 8, 4, 2) if all(aligned(x, n) for x in (q, k, v, o))),
         reverse=reverse,
     )
-
-
-def _fits(op: str, given: Sequence[Operand], layout: str) -> None:
-    if layout not in _AXES:
-        raise ValueError(f"{op}: layout is {layout!r}; it takes 'bhtd' for [B, H, T, D] or 'bthd' for [B, T, H, D]")
-    letters = "B, H, T" if layout == "bhtd" else "B, T, H"
-    for operand in given:
-        if len(operand.shape) != 4:
-            raise ValueError(f"{op}: {operand.argument} has shape {operand.shape}; it takes four axes [{letters}, D]")
-        if operand.shape[3] == 0 and 0 not in operand.shape[:3]:
-            raise ValueError(f"{op}: {operand.argument} has shape {operand.shape}; it takes at least one feature")
-
-
-def _expect(op: str, given: Sequence[Operand], operand: Operand, shape: tuple[int, ...]) -> None:
-    """Refuse an argument of another shape than the one that the others leave."""
-    if operand.shape != shape:
-        others = ", ".join(f"{x.argument} {x.shape}" for x in given if x is not operand)
-        raise ValueError(f"{op}: {operand.argument} has shape {operand.shape}; with {others} it takes {shape}")
 
 
 _OPTIONS = ("reverse", "layout", "algorithm")

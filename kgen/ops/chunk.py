@@ -7,20 +7,23 @@ before the segments are scanned side by side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kgen.arch import Arch
 from kgen.dtypes import F32
-from kgen.launch import Bound, load, multiprocessors
+from kgen.errors import SpecError
+from kgen.launch import Bound, Step, bind, multiprocessors, shared_memory
 from kgen.ops.scan import Plan, Pointers, Scan
 from kgen.registry import register
 from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
 
-PRODUCERS = 4  # warps that load, scale and split, besides those that multiply
+PRODUCERS = 8  # warps that load, scale and split, besides those that multiply
 WARP = 32
 SLICE = 128  # features that one launch takes at the most
 PREFIX_THREADS = 128
+ROOMY = 116 * 1024  # bytes of shared memory that 128 columns take in float32; the smaller chips have 99 KiB
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
@@ -29,17 +32,25 @@ def _geometry(spec: Spec) -> dict[str, int]:
     stage = parts * chunk * 2 * (features + 8 + columns + 8) + 8 * PRODUCERS
     if not spec["outer"]:
         stage += parts * chunk * 2 * (features + 8 + chunk + 8) + 4 * chunk
-    threads = WARP * (columns // 16 + PRODUCERS)
-    return {"THREADS": threads, "PARTS": parts, "PRODUCERS": PRODUCERS, "BLOCKS": 1, "DYNAMIC_SMEM": 2 * stage}
+    hands_over = features == columns == 128  # 16 warps leave 128 registers for each, and the state's warps need more
+    return {
+        "THREADS": WARP * (columns // 16 + PRODUCERS),
+        "PARTS": parts,
+        "PRODUCERS": PRODUCERS,
+        "BLOCKS": 1,
+        "CONSUMER_REGISTERS": 168 if hands_over else 0,
+        "PRODUCER_REGISTERS": 88 if hands_over else 0,
+        "DYNAMIC_SMEM": 2 * stage,
+    }
 
 
 def _problem(spec: Spec) -> str | None:
-    if spec.dynamic_smem > 227 * 1024:
-        return f"two stages of it take {spec.dynamic_smem} bytes of shared memory, and a block has 232448"
-    if spec["partial"] and spec.dtype is F32:
-        return "with float32 the result of a slice is float32 anyway"
+    if spec["C"] == 64 and (spec["E"] == 128 or (spec.dtype is F32 and spec["MB"] == 128)):
+        return "a chunk of 64 time steps needs more registers and shared memory than a block has"
     if spec["outer"] and spec["partial"]:
         return "states are float32 anyway"
+    if spec["partial"] and spec.dtype is F32:
+        return "with float32 the result of a slice is float32 anyway"
     return None
 
 
@@ -97,9 +108,13 @@ PREFIX = register(
 
 def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
     """Slices of the features where they are many, segments of the sequence where heads are few."""
-    cut = cut_of(scan, multiprocessors(device), spec)
-    slices = [_Slice(scan, start, cut, spec, device) for start in range(0, scan.e, SLICE)]
-    states = -(-4 * scan.sequences * (cut.segments - 1) * min(scan.e, SLICE) * scan.m // 16) * 16
+    cut = cut_of(scan, multiprocessors(device), shared_memory(device), spec)
+    slices = [_Slice(scan, start, cut, spec) for start in range(0, scan.e, SLICE)]
+    steps = [step for part in slices for step in part.steps]
+    ready = iter(bind(steps, device))
+    bound = [[next(ready) for _ in part.steps] for part in slices]
+    state = 4 * scan.sequences * cut.segments * min(scan.e, SLICE) * scan.m if cut.segments > 1 else 0
+    states = -(-state // 16) * 16
     sums = 4 * scan.sequences * scan.length * scan.m if len(slices) > 1 else 0
     # Walking backward is walking forward from the last token along negative strides.
     last = (scan.length - 1) * scan.dtype.itemsize if scan.reverse else 0
@@ -109,46 +124,47 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
         memory = scratch(states + sums, device, stream) if states + sums else None
         base = memory.ptr if memory else 0
         q, k, v, o = (pointer + end for pointer, end in zip(pointers, ends))
-        for part in slices:
-            part.launch(q, k, v, o, base, base + states, stream)
+        for part, launches in zip(slices, bound):
+            part.launch(launches, q, k, v, o, base, base + states, stream)
 
-    return Plan(launch, tuple(step for part in slices for step in part.steps), cut.why)
+    return Plan(launch, tuple(map(str, steps)), cut.why)
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How a scan is cut: value columns of a block, time steps of a segment, how many segments."""
+    """How a scan is cut: value columns of a block, time steps of a chunk and of a segment, how many segments."""
 
     columns: int
+    chunk: int
     segment: int
     segments: int
     why: str
 
 
-def cut_of(scan: Scan, sms: int, spec: Spec | None = None) -> Cut:
-    """The cut for a device of `sms` multiprocessors.
+def cut_of(scan: Scan, sms: int, smem: int, spec: Spec | None = None) -> Cut:
+    """The cut for a device of `sms` multiprocessors, whose blocks may have `smem` bytes of shared memory.
 
     Segments cost a second pass over k and v, so there are as many as fill the device and not more.
     """
-    columns = spec["MB"] if spec else 32 if scan.m <= 32 else 64 if scan.m <= 64 else 128
-    chunk = spec["C"] if spec else 32
+    columns = spec["MB"] if spec else 32 if scan.m <= 32 else 64 if scan.m <= 64 or smem < ROOMY else 128
     tiles = -(-scan.m // columns)
-    blocks = scan.sequences * tiles
-    resident = sms * (2 if columns < 128 else 1)
-    wanted = max(1, min(resident // blocks, scan.length // (4 * chunk), 64))
+    small = scan.dtype is not F32 and columns <= 64 and scan.e <= 64 and 2 * scan.sequences * tiles >= sms
+    chunk = spec["C"] if spec else 64 if small else 32
+    wanted = max(1, min(sms // (scan.sequences * tiles), scan.length // (4 * chunk)))
     segment = -(-scan.length // wanted)
     segment = -(-segment // chunk) * chunk
     segments = -(-scan.length // segment)
     why = f"{scan.sequences} sequences of {segments} segments by {tiles} tiles of columns occupy {sms} multiprocessors"
-    return Cut(columns, segment, segments, why)
+    return Cut(columns, chunk, segment, segments, why)
 
 
 class _Slice:
     """The launches for up to 128 of the features, from `start` on; every slice but the first adds to the one before."""
 
-    def __init__(self, scan: Scan, start: int, cut: Cut, spec: Spec | None, device: int) -> None:
+    def __init__(self, scan: Scan, start: int, cut: Cut, spec: Spec | None) -> None:
         e = min(scan.e - start, SLICE)
         self.offset = start * scan.dtype.itemsize
+        self.slot = 4 * e * scan.m
         self.first = start == 0
         self.last = start + e == scan.e
         sign = -1 if scan.reverse else 1
@@ -159,33 +175,32 @@ class _Slice:
         room = next(room for room in CHUNK.axes[0].values if room >= e)
         at_once = max(room // WARP, cut.columns // WARP, 2)
         free = not (scan.loads(at_once) and scan.e % at_once == 0 and scan.m % at_once == 0)
-        partial = not self.last and scan.dtype is not F32
-        main = spec or CHUNK.spec(E=room, MB=cut.columns, partial=partial, unaligned=free, dtype=scan.dtype)
-        sizes = (scan.heads, scan.length, e, scan.m)
-        tiles = -(-scan.m // cut.columns)
-        blocks = scan.sequences * cut.segments * tiles
-        self.main = load(main, device).bind(blocks, 7, (*sizes, cut.segments, cut.segment), (*q, *k, *v, *o))
-        self.steps: tuple[str, ...] = (f"{main.name} on {blocks} blocks",)
+        axes = {"E": room, "MB": cut.columns, "C": cut.chunk, "unaligned": free}
+        main = spec or CHUNK.spec(**axes, partial=not self.last and scan.dtype is not F32, dtype=scan.dtype)
+        if free and not main["unaligned"]:
+            raise SpecError(
+                f"causal_dot_product: {main.name} loads rows {at_once} elements at once, which these forbid"
+            )
 
-        self.before: tuple[Bound, Bound] | None = None
+        sizes = (scan.heads, scan.length, e, scan.m)
+        blocks = scan.sequences * -(-scan.m // cut.columns)
+        self.steps = [Step(main, blocks * cut.segments, 7, (*sizes, cut.segments, cut.segment), (*q, *k, *v, *o))]
         if cut.segments > 1:
             before = cut.segments - 1  # nothing comes after the last one
-            outer = CHUNK.spec(E=room, MB=cut.columns, C=main["C"], outer=True, unaligned=free, dtype=scan.dtype)
-            outer_blocks = scan.sequences * before * tiles
-            prefix_blocks = scan.sequences * -(-e * scan.m // PREFIX_THREADS)
-            self.before = (
-                load(outer, device).bind(outer_blocks, 3, (*sizes, before, cut.segment), (*k, *v)),
-                load(PREFIX.spec(), device).bind(prefix_blocks, 1, (before, e * scan.m)),
-            )
-            step = f"{PREFIX.spec().name} on {prefix_blocks} blocks"
-            self.steps = (f"{outer.name} on {outer_blocks} blocks", step, *self.steps)
+            outer = CHUNK.spec(**axes, outer=True, dtype=scan.dtype)
+            totals = Step(outer, blocks * before, 3, (*sizes, before, cut.segment, cut.segments), (*k, *v))
+            columns = scan.sequences * -(-e * scan.m // PREFIX_THREADS)
+            self.steps = [totals, Step(PREFIX.spec(), columns, 2, (cut.segments, e * scan.m)), *self.steps]
 
-    def launch(self, q: int, k: int, v: int, o: int, states: int, sums: int, stream: int) -> None:
+    def launch(
+        self, bound: Sequence[Bound], q: int, k: int, v: int, o: int, states: int, sums: int, stream: int
+    ) -> None:
         """Queue the slice, with scratch memory for the states of segments and for the sums of slices."""
         q, k = q + self.offset, k + self.offset
-        if self.before is not None:
-            outer, prefix = self.before
-            outer((k, v, states), stream)
-            prefix((states,), stream)
-        initial = states if self.before else 0
-        self.main((q, k, v, o if self.last else sums, initial, 0, 0 if self.first else sums), stream)
+        if len(bound) == 1:
+            states = 0
+        else:
+            outer, prefix, _ = bound
+            outer((k, v, states + self.slot), stream)  # what segment s adds, where segment s + 1 starts
+            prefix((states, 0), stream)
+        bound[-1]((q, k, v, o if self.last else sums, states, 0, 0 if self.first else sums), stream)

@@ -8,7 +8,7 @@ value column a block and cuts the time steps over its warps. They are here to be
 from __future__ import annotations
 
 from kgen.errors import SpecError
-from kgen.launch import load
+from kgen.launch import Step, bind
 from kgen.ops.scan import Plan, Scan
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -139,8 +139,8 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
 
 def _plan(scan: Scan, spec: Spec, blocks: int, device: int) -> Plan:
     sizes = (scan.heads, scan.length, scan.e, scan.m)
-    bound = load(spec, device).bind(blocks, 4, sizes, (*scan.q, *scan.k, *scan.v, *scan.o))
-    return Plan(bound, (f"{spec.name} on {blocks} blocks",), f"{spec.kernel.name} was asked for by name")
+    step = Step(spec, blocks, 4, sizes, (*scan.q, *scan.k, *scan.v, *scan.o))
+    return Plan(bind([step], device)[0], (str(step),), f"{spec.kernel.name} was asked for by name")
 
 
 def _room(kernel: Kernel, scan: Scan) -> int:

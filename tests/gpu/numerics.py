@@ -9,7 +9,7 @@ import numpy as np
 from kgen.dtypes import DTYPES
 
 RMS_BAR = {"f32": 2e-6, "f16": 6e-4, "bf16": 2.0e-3}
-"""Largest relative RMS error of an output against float64 on the same rounded inputs; half of bf16's is its rounding."""
+"""Largest relative RMS error of an output against float64 on the same rounded inputs."""
 
 GRADIENT_SLACK = 1.5
 

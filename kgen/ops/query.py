@@ -1,0 +1,77 @@
+"""The kernel that reads states, o = q S in float32 on the plain cores, and the tile that suits a problem."""
+
+from __future__ import annotations
+
+from kgen.launch import Bound, Step, bind, multiprocessors
+from kgen.operand import Operand, aligned
+from kgen.ops.layout import AXES, outer_strides
+from kgen.registry import register
+from kgen.spec import Axis, Kernel, Spec
+
+# By TOKENS: time steps and columns of a thread, features at once, and the threads among which the registers of a
+# multiprocessor are to be divided; sums and the loads in flight take most of them.
+CUT = {16: (4, 4, 16, 512), 64: (8, 4, 8, 512), 128: (8, 8, 8, 384)}
+
+
+def _geometry(spec: Spec) -> dict[str, int]:
+    tokens, columns = spec["TOKENS"], spec["COLUMNS"]
+    own_tokens, own_columns, features, resident = CUT[tokens]
+    threads = tokens // own_tokens * (columns // own_columns)
+    return {
+        "THREADS": threads,
+        "BLOCKS": resident // threads,
+        "FEATURES": features,
+        "OWN_TOKENS": own_tokens,
+        "OWN_COLUMNS": own_columns,
+        "STATIC_SMEM": 2 * 4 * features * (tokens + 4 + columns),  # two buffers of q and of the state
+    }
+
+
+def _problem(spec: Spec) -> str | None:
+    if spec["TOKENS"] * spec.derived["FEATURES"] % (4 * spec.threads):
+        return "q has not enough elements for four to each thread"
+    return None
+
+
+QUERY = register(
+    Kernel(
+        name="lmha_query",
+        summary="What queries read from finished states: a matrix product in float32 for each head.",
+        formula="o[t] = S^T q[t]",
+        axes=(
+            Axis("TOKENS", "t", (16, 64, 128), "time steps of a block"),
+            Axis("COLUMNS", "m", (32, 64, 128), "value columns of a block"),
+            Axis("VEC", "v", (1, 4), "consecutive elements that are loaded and stored at once", default=4),
+        ),
+        derive=_geometry,
+        check=_problem,
+        grid="(ceil(M / COLUMNS) * ceil(T / TOKENS) * H * B): one block per tile of the result",
+        origin="the register-tiled matrix product of every BLAS",
+        defaults=("lmha_query_t128_m128_f32", "lmha_query_t64_m64_bf16"),
+    )
+)
+
+
+def plan_query(q: Operand, state: Operand, o: Operand, layout: str) -> tuple[Bound, str, str]:
+    """A launch for the pointers (q, state, o), and what and why it is in words."""
+    heads, length = (q.shape[axis] for axis in AXES[layout][1:])
+    features, columns = state.shape[2:]
+    sequences = state.shape[0] * heads
+    sms = multiprocessors(o.device)
+    tokens = 16 if length <= 32 else 128
+    tile = _tile(columns, 64 if tokens == 16 else 128)
+    if tokens == 128 and sequences * -(-length // tokens) * -(-columns // tile) < 2 * sms:
+        tokens, tile = 64, _tile(columns, 64)
+    wide = all(aligned(x, 4 * x.dtype.itemsize) for x in (q, state, o)) and features % 4 == 0 and columns % 4 == 0
+    spec = QUERY.spec(TOKENS=tokens, COLUMNS=tile, VEC=4 if wide else 1, dtype=q.dtype)
+    blocks = sequences * -(-length // tokens) * -(-columns // tile)
+    strides = (*outer_strides(q, layout), *state.strides[:3], *outer_strides(o, layout))
+    step = Step(spec, blocks, 3, (heads, length, features, columns), strides)
+    why = f"{sequences} sequences of {length} time steps by {columns} columns occupy {sms} multiprocessors"
+    return bind([step], o.device)[0], str(step), why
+
+
+def _tile(columns: int, widest: int) -> int:
+    """The columns of a block that leave the fewest idle; the widest of those."""
+    tiles = [tile for tile in QUERY.axes[1].values if tile <= widest]
+    return min(tiles, key=lambda tile: (-(-columns // tile) * tile, -tile))
