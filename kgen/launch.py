@@ -26,7 +26,10 @@ _STATIC_LIMIT = 48 * 1024  # bytes of shared memory that a launch gets without a
 
 
 class Launcher:
-    """One specialization on one device; `bind` makes of it what a hot path calls."""
+    """One specialization on one device: called with a number of blocks and the kernel's arguments, it launches.
+
+    CuPy arrays pass as pointers, NumPy scalars with the width of their type. A hot path calls what `bind` makes of it.
+    """
 
     __slots__ = ("function", "module", "smem", "spec")
 
@@ -42,6 +45,10 @@ class Launcher:
         self.smem = spec.dynamic_smem
         if self.smem + spec.static_smem > _STATIC_LIMIT:
             driver.funcSetAttribute(self.function.ptr, _MAX_DYNAMIC_SMEM, self.smem)
+
+    def __call__(self, blocks: int, *args: Any, stream: Any = None) -> None:
+        """Launch asynchronously on a CuPy stream; None: the current one."""
+        self.function((blocks, 1, 1), (self.spec.threads, 1, 1), args, self.smem, stream)
 
     def bind(self, step: Step) -> Bound:
         """Fix all but the pointers of a launch."""
@@ -69,7 +76,7 @@ class Bound:
     passing twenty Python objects does. A launch lets other threads run, so each borrows a buffer of its own.
     """
 
-    __slots__ = ("_frames", "_offsets", "_pointers", "_static", "_tail", "launcher")
+    __slots__ = ("_frames", "_launch", "_offsets", "_pointers", "_static", "_tail", "launcher")
 
     def __init__(self, launcher: Launcher, step: Step) -> None:
         self.launcher = launcher
@@ -82,6 +89,7 @@ class Bound:
         self._offsets += [at + 4 * i for i in range(len(step.ints))]
         self._offsets += [start + 8 * i for i in range(len(step.longs))]
         self._static = (launcher.function.ptr, step.blocks, 1, 1, launcher.spec.threads, 1, 1, launcher.smem)
+        self._launch = _cu_launch_kernel()
         self._frames: list[tuple[Any, int, Any]] = []
 
     def __call__(self, pointers: Sequence[int], stream: int) -> None:
@@ -92,7 +100,7 @@ class Bound:
             frame = self._frame()
         buffer, addresses, _ = frame
         self._pointers.pack_into(buffer, 0, *pointers)
-        status = _cu_launch_kernel()(*self._static, stream, addresses, None)
+        status = self._launch(*self._static, stream, addresses, None)
         self._frames.append(frame)
         if status:
             from cupy.cuda.driver import CUDADriverError

@@ -34,7 +34,10 @@ def plan(scan: Scan, algorithm: str | None, device: int) -> Plan:
             f"causal_dot_product: there is no algorithm {algorithm!r}",
             hint=f"one of {', '.join(ALGORITHMS)}, a specialization's whole name, or None for the fastest",
         )
-    spec = parse(name)
+    try:
+        spec = parse(name)
+    except SpecError as error:
+        raise SpecError(f"causal_dot_product: algorithm {name!r}: {error}") from None
     _refuse_mismatch(scan, spec)
     return ALGORITHMS[max(owners, key=len)](scan, spec, device)
 

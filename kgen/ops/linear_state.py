@@ -21,7 +21,6 @@ from kgen.scratch import scratch
 from kgen.spec import Kernel
 
 TOTAL_THREADS = 128
-PARTS = 64  # of one state at the most: adding them up should not take longer than making them
 
 TOTAL = register(
     Kernel(
@@ -136,7 +135,7 @@ def _prepare_state(
     device = state.device
     length = k.shape[AXES[layout][2]]
     slots = 1 if segment is None else state.shape[2]
-    cut = _Cut(state, length, min(segment or length, length), slots, multiprocessors(device))
+    cut = _Cut(k, state, length, min(segment or length, length), slots, multiprocessors(device))
     slices = [_Slice(k, v, state, start, cut, layout) for start in range(0, k.shape[3], SLICE)]
     steps = [step for part in slices for step in part.steps]
     ready = iter(bind(steps, device))
@@ -153,21 +152,24 @@ def _prepare_state(
 
 
 class _Cut:
-    """How the sequence is cut: `parts` of `steps` time steps each, `per_slot` of which make a state of the result."""
+    """How the sequence is cut: `parts` of `steps` time steps each, `per_slot` of which make a state of the result.
 
-    def __init__(self, state: Operand, length: int, segment: int, slots: int, sms: int) -> None:
-        heads, m = state.shape[0] * state.shape[1], state.shape[-1]
-        chunk = 32
+    A state has as many parts as let its kernel fill the device, whose multiprocessors take one block each.
+    """
+
+    def __init__(self, k: Operand, state: Operand, length: int, segment: int, slots: int, sms: int) -> None:
+        heads, (e, m) = state.shape[0] * state.shape[1], state.shape[-2:]
         self.slots = slots
         self.columns = 32 if m <= 32 else 64 if m <= 64 else 128
         blocks = max(1, heads * slots * -(-m // self.columns))
-        resident = sms * (2 if self.columns < 128 else 1)
-        wanted = max(1, min(resident // blocks, segment // (4 * chunk), PARTS))
+        small = k.dtype is not F32 and self.columns <= 64 and e <= 64
+        self.chunk = 64 if small and 2 * blocks >= sms and segment >= 128 else 32
+        wanted = max(1, min(sms // blocks, segment // (4 * self.chunk)))
         if slots > 1:  # all parts are of one length, so it must divide that of a segment
             wanted = next(parts for parts in range(wanted, 0, -1) if segment % parts == 0)
             self.steps = segment // wanted
         else:
-            self.steps = max(1, -(-segment // (wanted * chunk))) * chunk
+            self.steps = max(1, -(-segment // (wanted * self.chunk))) * self.chunk
         self.per_slot = -(-segment // self.steps)
         self.parts = -(-length // self.steps)
         self.why = f"{blocks} tiles of states, in {self.per_slot} parts each, occupy {sms} multiprocessors"
@@ -186,7 +188,7 @@ class _Slice:
         if cut.parts:
             room = next(room for room in CHUNK.axes[0].values if room >= e)
             free = not (_loads(k, e, room // WARP) and _loads(v, m, cut.columns // WARP))
-            outer = CHUNK.spec(E=room, MB=cut.columns, outer=True, unaligned=free, dtype=k.dtype)
+            outer = CHUNK.spec(E=room, MB=cut.columns, C=cut.chunk, outer=True, unaligned=free, dtype=k.dtype)
             blocks = sequences * cut.parts * -(-m // cut.columns)
             sizes = (heads, k.shape[AXES[layout][2]], e, m, cut.parts, cut.steps, cut.parts)
             self.steps.append(Step(outer, blocks, 3, sizes, (*outer_strides(k, layout), *outer_strides(v, layout))))

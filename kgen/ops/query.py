@@ -27,12 +27,6 @@ def _geometry(spec: Spec) -> dict[str, int]:
     }
 
 
-def _problem(spec: Spec) -> str | None:
-    if spec["TOKENS"] * spec.derived["FEATURES"] % (4 * spec.threads):
-        return "q has not enough elements for four to each thread"
-    return None
-
-
 QUERY = register(
     Kernel(
         name="lmha_query",
@@ -40,14 +34,13 @@ QUERY = register(
         formula="o[t] = S^T q[t]",
         axes=(
             Axis("TOKENS", "t", (16, 64, 128), "time steps of a block"),
-            Axis("COLUMNS", "m", (32, 64, 128), "value columns of a block"),
+            Axis("COLUMNS", "m", (32, 64), "value columns of a block"),
             Axis("VEC", "v", (1, 4), "consecutive elements that are loaded and stored at once", default=4),
         ),
         derive=_geometry,
-        check=_problem,
         grid="(ceil(M / COLUMNS) * ceil(T / TOKENS) * H * B): one block per tile of the result",
         origin="the register-tiled matrix product of every BLAS",
-        defaults=("lmha_query_t128_m128_f32", "lmha_query_t64_m64_bf16"),
+        defaults=("lmha_query_t128_m64_f32", "lmha_query_t64_m64_bf16"),
     )
 )
 
@@ -59,9 +52,10 @@ def plan_query(q: Operand, state: Operand, o: Operand, layout: str) -> tuple[Bou
     sequences = state.shape[0] * heads
     sms = multiprocessors(o.device)
     tokens = 16 if length <= 32 else 128
-    tile = _tile(columns, 64 if tokens == 16 else 128)
+    # The columns that leave the fewest idle in the last tile; the widest of those.
+    tile = min((64, 32), key=lambda tile: -(-columns // tile) * tile)
     if tokens == 128 and sequences * -(-length // tokens) * -(-columns // tile) < 2 * sms:
-        tokens, tile = 64, _tile(columns, 64)
+        tokens = 64
     wide = all(aligned(x, 4 * x.dtype.itemsize) for x in (q, state, o)) and features % 4 == 0 and columns % 4 == 0
     spec = QUERY.spec(TOKENS=tokens, COLUMNS=tile, VEC=4 if wide else 1, dtype=q.dtype)
     blocks = sequences * -(-length // tokens) * -(-columns // tile)
@@ -69,9 +63,3 @@ def plan_query(q: Operand, state: Operand, o: Operand, layout: str) -> tuple[Bou
     step = Step(spec, blocks, 3, (heads, length, features, columns), strides)
     why = f"{sequences} sequences of {length} time steps by {columns} columns occupy {sms} multiprocessors"
     return bind([step], o.device)[0], str(step), why
-
-
-def _tile(columns: int, widest: int) -> int:
-    """The columns of a block that leave the fewest idle; the widest of those."""
-    tiles = [tile for tile in QUERY.axes[1].values if tile <= widest]
-    return min(tiles, key=lambda tile: (-(-columns // tile) * tile, -tile))

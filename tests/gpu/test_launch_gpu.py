@@ -1,0 +1,57 @@
+"""Loading and launching, as far as it shows on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kgen
+from kgen.launch import Step
+
+pytestmark = pytest.mark.gpu
+
+TEMPLATE = """\
+{% include "common/header.j2" %}
+
+extern "C" __global__ void {{ symbol }}(float* y, const float* x, int n, float a)
+{
+    const int i = blockIdx.x * {{ THREADS }} + threadIdx.x;
+    if (i < n) {
+        y[i] += a * x[i];
+    }
+}
+"""
+
+
+def test_an_own_kernel_launches_on_cupy_arrays(make_kernel):
+    import cupy
+
+    spec = make_kernel("saxpy", TEMPLATE, axes=(), dtypes=(kgen.F32,)).spec()
+    x, y = cupy.arange(1000, dtype="f"), cupy.ones(1000, "f")
+    kgen.load(spec)(8, y, x, np.int32(999), np.float32(2))
+    expected = 1 + 2 * np.arange(1000, dtype="f")
+    expected[999] = 1
+    assert (cupy.asnumpy(y) == expected).all()
+
+
+def test_a_bound_launch_passes_every_argument_whatever_their_mix():
+    import cupy
+
+    q, k, v = (cupy.random.rand(1, 2, 50, 32, dtype="f") for _ in range(3))
+    spec = kgen.parse("lmha_low_occupancy_e32_w4_c4_f32")
+    strides = (2 * 50 * 32, 50 * 32, 32)
+    first, second = cupy.empty_like(v), cupy.empty_like(v)
+    sizes = (2, 50, 32, 32)
+    bound = kgen.load(spec).bind(Step(spec, 64, 4, sizes, strides * 4))
+    bound((q.data.ptr, k.data.ptr, v.data.ptr, first.data.ptr), cupy.cuda.get_current_stream().ptr)
+    scalars = (*map(np.int32, sizes), *map(np.int64, strides * 4))
+    kgen.load(spec)(64, q, k, v, second, *scalars)
+    assert (first == second).all()
+
+
+def test_a_launch_that_cannot_be_is_an_error():
+    from cupy.cuda.driver import CUDADriverError
+
+    spec = kgen.parse("lmha_low_occupancy_e32_w4_c4_f32")
+    with pytest.raises(CUDADriverError):
+        kgen.load(spec).bind(Step(spec, 0, 4, (1, 1, 1, 1), (1, 1, 1) * 4))((0, 0, 0, 0), 0)
