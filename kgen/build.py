@@ -10,7 +10,6 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +111,8 @@ def build_many(
     A failure does not stop the others: it stands in the list in place of its result. `progress` is called as each ends.
     """
     specs = list(specs)  # an iterator would be empty for the second architecture
+    from concurrent.futures import ThreadPoolExecutor, as_completed  # here: a call from the cache needs none of it
+
     work = [(spec, arch) for arch in archs for spec in specs]
     results: dict[int, Built | KgenError] = {}
     pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)

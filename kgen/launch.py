@@ -11,7 +11,6 @@ import os
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -172,6 +171,8 @@ def bind(steps: Sequence[Step], device: int) -> list[Bound]:
     """Load the kernels of several launches side by side, and fix all but the pointers of each."""
     missing = list(dict.fromkeys(step.spec for step in steps if (step.spec, device) not in _launchers))
     if len(missing) > 1:
+        from concurrent.futures import ThreadPoolExecutor
+
         _refuse_capture(missing[0])  # here, since the threads below have streams of their own
         with ThreadPoolExecutor(len(missing)) as pool:
             list(pool.map(lambda spec: load(spec, device), missing))
@@ -190,6 +191,7 @@ def on_device(device: int) -> Iterator[None]:
             yield
 
 
+@functools.cache
 def device_arch(device: int) -> Arch:
     """What to compile for on a device; raises ArchError for one older than any that NVRTC knows."""
     import cupy
@@ -208,7 +210,7 @@ def multiprocessors(device: int) -> int:
     """How many SMs a device has."""
     import cupy
 
-    return int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
+    return int(cupy.cuda.runtime.deviceGetAttribute(cupy.cuda.runtime.cudaDevAttrMultiProcessorCount, device))
 
 
 @functools.cache
@@ -216,7 +218,7 @@ def shared_memory(device: int) -> int:
     """How many bytes of shared memory a block may ask for."""
     import cupy
 
-    return int(cupy.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
+    return int(cupy.cuda.runtime.deviceGetAttribute(cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device))
 
 
 def current_device() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kgen.errors import SpecError
+from kgen.launch import device_arch
 from kgen.ops import chunk, lmha
 from kgen.ops.scan import Plan, Scan
 from kgen.registry import parse
@@ -17,15 +18,13 @@ ALGORITHMS: dict[str, Callable[[Scan, Spec | None, int], Plan]] = {
 }
 """From a scan, a specialization or None for the best of the kernel, and a device, the plan."""
 
-FASTEST = "lmha_chunk"
-
 
 def plan(scan: Scan, algorithm: str | None, device: int) -> Plan:
     """Decide how to carry out a scan; `algorithm` is a kernel's name or a specialization's, None for the fastest.
 
     Raises SpecError, which lists the algorithms, for a name that is none of them or cannot take this problem.
     """
-    name = algorithm or FASTEST
+    name = algorithm or fastest(device)
     if name in ALGORITHMS:
         return ALGORITHMS[name](scan, None, device)
     owners = [stem for stem in ALGORITHMS if name.startswith(f"{stem}_")]
@@ -40,6 +39,11 @@ def plan(scan: Scan, algorithm: str | None, device: int) -> Plan:
         raise SpecError(f"causal_dot_product: algorithm {name!r}: {error}") from None
     _refuse_mismatch(scan, spec)
     return ALGORITHMS[max(owners, key=len)](scan, spec, device)
+
+
+def fastest(device: int) -> str:
+    """The algorithm that is taken where none is named: chunks on tensor cores where the device has those they need."""
+    return "lmha_chunk" if device_arch(device) >= chunk.CHUNK.min_arch else "lmha"
 
 
 def _refuse_mismatch(scan: Scan, spec: Spec) -> None:

@@ -34,6 +34,12 @@ def main() -> None:
                     assert rms_error(host(out), expected) <= RMS_BAR[dtype], (algorithm, dtype, outer, e, m)
                     checked += 1
         q, k, v = operands(rng, [(*outer, e), (*outer, e), (*outer, m)], "f32")
+        state = kgen.linear_state(k, v)
+        assert rms_error(host(state), reference.linear_state(host(k), host(v))) <= RMS_BAR["f32"]
+        kgen.linear_state(k, v, segment=37)
+        assert (
+            rms_error(host(kgen.query_state(q, state)), reference.query_state(host(q), host(state))) <= RMS_BAR["f32"]
+        )
         k[..., outer[2] // 2, 0] = np.inf  # the plain path of a chunk that tensor cores may not see
         kgen.causal_dot_product(q, k, v)
     cupy.cuda.Device().synchronize()
