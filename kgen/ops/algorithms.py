@@ -53,3 +53,6 @@ def _refuse_mismatch(scan: Scan, spec: Spec) -> None:
         raise SpecError(f"causal_dot_product: {spec.name} has room for {spec['E']} features, and there are {scan.e}")
     if any(flag.name == "reverse" for flag in spec.kernel.flags) and bool(spec["reverse"]) != scan.reverse:
         raise SpecError(f"causal_dot_product: {spec.name} walks the other way than reverse={scan.reverse}")
+    for flag, what in (("outer", "states only"), ("partial", "a float32 part of the result only")):
+        if flag in spec.flags:
+            raise SpecError(f"causal_dot_product: {spec.name} computes {what}")
