@@ -11,7 +11,7 @@ import kgen
 from kgen import reference
 from kgen.launch import Step
 from kgen.ops.query import QUERY
-from tests.gpu.numerics import RMS_BAR, host, operands, poisoned, rms_error
+from tests.gpu.numerics import RMS_BAR, host, operands, poisoned, rms_bar, rms_error
 
 pytestmark = pytest.mark.gpu
 
@@ -42,7 +42,7 @@ def check_query(q, state, *, dtype, layout="bhtd"):
     expected = reference.query_state(heads_first(q, layout), host(state))
     out = poisoned((*q.shape[:3], state.shape[3]), dtype)
     assert kgen.query_state(q, state, layout=layout, out=out) is out
-    assert rms_error(heads_first(out, layout), expected) <= RMS_BAR[dtype]
+    assert rms_error(heads_first(out, layout), expected) <= rms_bar(dtype, expected.size)
 
 
 def lay(data, rng, shape, dtype):
