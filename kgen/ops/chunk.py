@@ -1,8 +1,8 @@
 """The fast path: chunks of time steps on the tensor cores, exact in float32, and how a problem is cut for it.
 
 One primitive serves all: `lmha_chunk` takes up to 128 features and any number of value columns. Wider rows are taken in
-slices that add up; few heads are cut along time into segments, whose states (`outer`) are summed up by `lmha_prefix`
-before the segments are scanned side by side.
+slices that add up; few heads are cut along time into segments, whose states (`outer`) come before the segments are
+scanned side by side: each adds up the states before its own where they are few, else `lmha_prefix` does it for all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ PRODUCERS = 8  # warps that load, scale and split, besides those that multiply
 WARP = 32
 SLICE = 128  # features that one launch takes at the most
 PREFIX_THREADS = 128
+FEW = 1 << 20  # bytes of states that a block adds up in less time than another launch takes
 ROOMY = 116 * 1024  # bytes of shared memory that 128 columns take in float32; the smaller chips have 99 KiB
 
 
@@ -47,8 +48,10 @@ def _geometry(spec: Spec) -> dict[str, int]:
 def _problem(spec: Spec) -> str | None:
     if spec["C"] == 64 and (spec["E"] == 128 or (spec.dtype is F32 and spec["MB"] == 128)):
         return "a chunk of 64 time steps needs more registers and shared memory than a block has"
-    if spec["outer"] and spec["partial"]:
-        return "states are float32 anyway"
+    if spec["outer"] and (spec["partial"] or spec["adds"]):
+        return "states are float32 anyway, and nothing is added to them"
+    if spec["packed"] and not spec["outer"]:
+        return "only states are packed"
     if spec["partial"] and spec.dtype is F32:
         return "with float32 the result of a slice is float32 anyway"
     return None
@@ -67,6 +70,8 @@ CHUNK = register(
         ),
         flags=(
             Flag("outer", "only the states: S = sum of k[s] v[s]^T over each segment of the sequence"),
+            Flag("packed", "states lie as the registers do, for the scan that reads them back"),
+            Flag("adds", "adds what the slices of the features before this one gave"),
             Flag("partial", "writes float32, to which the next slice of the features adds"),
             Flag("unaligned", "rows begin anywhere: elements are loaded one by one"),
         ),
@@ -80,13 +85,17 @@ CHUNK = register(
             "lmha_chunk_e32_m32_f32",
             "lmha_chunk_e64_m64_f32",
             "lmha_chunk_e64_m64_outer_f32",
+            "lmha_chunk_e64_m64_outer_packed_f32",
             "lmha_chunk_e64_m64_bf16",
             "lmha_chunk_e128_m128_f32",
             "lmha_chunk_e128_m128_outer_f32",
+            "lmha_chunk_e128_m128_outer_packed_f32",
+            "lmha_chunk_e128_m128_adds_f32",
             "lmha_chunk_e128_m128_unaligned_f32",
             "lmha_chunk_e128_m128_f16",
             "lmha_chunk_e128_m128_bf16",
             "lmha_chunk_e128_m128_partial_bf16",
+            "lmha_chunk_e128_m128_adds_bf16",
         ),
     )
 )
@@ -113,8 +122,7 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
     steps = [step for part in slices for step in part.steps]
     ready = iter(bind(steps, device))
     bound = [[next(ready) for _ in part.steps] for part in slices]
-    state = 4 * scan.sequences * cut.segments * min(scan.e, SLICE) * scan.m if cut.segments > 1 else 0
-    states = -(-state // 16) * 16
+    states = max(part.nbytes for part in slices)
     sums = 4 * scan.sequences * scan.length * scan.m if len(slices) > 1 else 0
     # Walking backward is walking forward from the last token along negative strides.
     last = (scan.length - 1) * scan.dtype.itemsize if scan.reverse else 0
@@ -126,7 +134,7 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
 
         def launch_one(pointers: Pointers, stream: int) -> None:
             q, k, v, o = pointers
-            only((q + q_end, k + k_end, v + v_end, o + o_end, 0, 0, 0), stream)
+            only((q + q_end, k + k_end, v + v_end, o + o_end, 0), stream)
 
         return Plan(launch_one, (str(steps[0]),), cut.why)
 
@@ -158,8 +166,7 @@ def cut_of(scan: Scan, sms: int, smem: int, spec: Spec | None = None) -> Cut:
     """
     columns = spec["MB"] if spec else 32 if scan.m <= 32 else 64 if scan.m <= 64 or smem < ROOMY else 128
     tiles = -(-scan.m // columns)
-    small = scan.dtype is not F32 and columns <= 64 and scan.e <= 64 and 2 * scan.sequences * tiles >= sms
-    chunk = spec["C"] if spec else 64 if small else 32
+    chunk = spec["C"] if spec else 32
     wanted = max(1, min(sms // (scan.sequences * tiles), scan.length // (4 * chunk)))
     segment = -(-scan.length // wanted)
     segment = -(-segment // chunk) * chunk
@@ -174,7 +181,6 @@ class _Slice:
     def __init__(self, scan: Scan, start: int, cut: Cut, spec: Spec | None) -> None:
         e = min(scan.e - start, SLICE)
         self.offset = start * scan.dtype.itemsize
-        self.slot = 4 * e * scan.m
         self.first = start == 0
         self.last = start + e == scan.e
         sign = -1 if scan.reverse else 1
@@ -186,31 +192,41 @@ class _Slice:
         at_once = max(room // WARP, cut.columns // WARP, 2)
         free = not (scan.loads(at_once) and scan.e % at_once == 0 and scan.m % at_once == 0)
         axes = {"E": room, "MB": cut.columns, "C": cut.chunk, "unaligned": free}
-        main = spec or CHUNK.spec(**axes, partial=not self.last and scan.dtype is not F32, dtype=scan.dtype)
+        partial = not self.last and scan.dtype is not F32
+        main = spec or CHUNK.spec(**axes, partial=partial, adds=not self.first, dtype=scan.dtype)
+        if main["outer"] or main["partial"] != partial or main["adds"] == self.first:
+            raise SpecError(f"causal_dot_product: {main.name} is a part of the algorithm, which takes it where it fits")
         if free and not main["unaligned"]:
             raise SpecError(
                 f"causal_dot_product: {main.name} loads rows {at_once} elements at once, which these forbid"
             )
 
         sizes = (scan.heads, scan.length, e, scan.m)
-        blocks = scan.sequences * -(-scan.m // cut.columns)
-        self.steps = [Step(main, blocks * cut.segments, 7, (*sizes, cut.segments, cut.segment), (*q, *k, *v, *o))]
-        if cut.segments > 1:
-            before = cut.segments - 1  # nothing comes after the last one
-            outer = CHUNK.spec(**axes, outer=True, dtype=scan.dtype)
-            totals = Step(outer, blocks * before, 3, (*sizes, before, cut.segment, cut.segments), (*k, *v))
-            columns = scan.sequences * -(-e * scan.m // PREFIX_THREADS)
-            self.steps = [totals, Step(PREFIX.spec(), columns, 2, (cut.segments, e * scan.m)), *self.steps]
+        tiles = -(-scan.m // cut.columns)
+        self.state = 4 * main["E"] * cut.columns * tiles  # bytes, with the room that is not used
+        self.nbytes = self.state * scan.sequences * cut.segments if cut.segments > 1 else 0
+        before = cut.segments - 1  # nothing comes after the last one
+        prefixed = before * self.state > FEW * tiles
+        pointers = 5 if self.first else 6
+        counts = (*sizes, cut.segments, cut.segment, int(prefixed))
+        self.steps = [Step(main, scan.sequences * tiles * cut.segments, pointers, counts, (*q, *k, *v, *o))]
+        if prefixed:
+            columns = scan.sequences * -(-self.state // (4 * PREFIX_THREADS))
+            self.steps.insert(0, Step(PREFIX.spec(), columns, 2, (cut.segments, self.state // 4)))
+        if before:
+            outer = CHUNK.spec(**{**axes, "E": main["E"]}, outer=True, packed=True, dtype=scan.dtype)
+            counts = (*sizes, before, cut.segment, cut.segments)
+            self.steps.insert(0, Step(outer, scan.sequences * tiles * before, 3, counts, (*k, *v)))
 
     def launch(
         self, bound: Sequence[Bound], q: int, k: int, v: int, o: int, states: int, sums: int, stream: int
     ) -> None:
         """Queue the slice, with scratch memory for the states of segments and for the sums of slices."""
         q, k = q + self.offset, k + self.offset
-        if len(bound) == 1:
-            states = 0
-        else:
-            outer, prefix, _ = bound
-            outer((k, v, states + self.slot), stream)  # what segment s adds, where segment s + 1 starts
-            prefix((states, 0), stream)
-        bound[-1]((q, k, v, o if self.last else sums, states, 0, 0 if self.first else sums), stream)
+        *totals, main = bound
+        if totals:
+            totals[0]((k, v, states + self.state), stream)  # what segment s adds, where segment s + 1 starts
+            for prefix in totals[1:]:
+                prefix((states, 0), stream)
+        pointers = (q, k, v, o if self.last else sums, states if totals else 0)
+        main(pointers if self.first else (*pointers, sums), stream)
