@@ -7,15 +7,14 @@ its own minor on; one with `a` (accelerated features) runs on that very device o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kgen.errors import ArchError
 
 _PATTERN = re.compile(r"(?:sm_|compute_)?(\d{2,3})([af]?)")
 
 
-@dataclass(frozen=True, order=True)
-class Arch:
+class Arch(NamedTuple):
     """One target of the compiler, ordered by age."""
 
     major: int

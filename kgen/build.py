@@ -7,29 +7,23 @@ compiler, toolkit headers) and of nothing else, so an entry is right for ever an
 from __future__ import annotations
 
 import functools
-import logging
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kgen import nvrtc
 from kgen.arch import Arch
 from kgen.config import config
 from kgen.errors import JitDisabledError, KgenError
-from kgen.nvrtc import Flags, Resources
+from kgen.nvrtc import PLAIN, Flags, Resources
 from kgen.recipe import Recipe, recipe
 from kgen.render import Source, render_recipe, source_of
 from kgen.spec import Spec
 from kgen.store import Entry, Store, content_key
 
-log = logging.getLogger("kgen")
 
-PLAIN = Flags()
-
-
-@dataclass(frozen=True)
-class Built:
+class Built(NamedTuple):
     """A kernel ready to load.
 
     origin        "disk" or "compiled"
@@ -65,13 +59,15 @@ def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) 
     key = _key(made, arch, flags)
     kept = None if force else store().load(spec.name, str(arch), key)
     if kept is not None:
-        log.debug("%s for %s from disk", spec.name, arch)
         return _from_disk(made, arch, kept)
     if not config().jit:
         raise JitDisabledError(
             f"{spec.name} for {arch} is not in {store().root}, and compiling is off (KGEN_JIT=off)",
             hint=f"KGEN_JIT=on kgen build {spec.name} --arch {arch}",
         )
+    import logging  # here, as below: a kernel from the cache needs neither
+
+    nvrtc.load_ahead()
     source = render_recipe(made)
     binary = nvrtc.compile_source(source, arch, flags)
     meta = {
@@ -82,7 +78,7 @@ def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) 
         "milliseconds": binary.milliseconds,
     }
     entry = store().publish(spec.name, str(arch), key, source.text, binary.cubin, meta)
-    log.info("%s for %s compiled in %.0f ms", spec.name, arch, binary.milliseconds)
+    logging.getLogger("kgen").info("%s for %s compiled in %.0f ms", spec.name, arch, binary.milliseconds)
     return Built(
         source, arch, binary.cubin, binary.resources, binary.compiler, "compiled", binary.milliseconds, entry.path
     )
@@ -111,7 +107,7 @@ def build_many(
     A failure does not stop the others: it stands in the list in place of its result. `progress` is called as each ends.
     """
     specs = list(specs)  # an iterator would be empty for the second architecture
-    from concurrent.futures import ThreadPoolExecutor, as_completed  # here: a call from the cache needs none of it
+    from concurrent.futures import ThreadPoolExecutor, as_completed
 
     work = [(spec, arch) for arch in archs for spec in specs]
     results: dict[int, Built | KgenError] = {}

@@ -7,8 +7,8 @@ at once and tests need no reset.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from kgen.errors import KgenError
 
@@ -19,8 +19,7 @@ class ConfigError(KgenError, ValueError):
     """An environment variable holds something that kgen cannot read."""
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(NamedTuple):
     """The settings in force.
 
     cache_dir    KGEN_CACHE_DIR    where compiled kernels are kept; default $XDG_CACHE_HOME/kgen or ~/.cache/kgen

@@ -12,8 +12,7 @@ import struct
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kgen.arch import Arch
 from kgen.build import build
@@ -54,8 +53,7 @@ class Launcher:
         return Bound(self, step)
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A launch as plain values: which kernel, on how many blocks, with which arguments after its pointers."""
 
     spec: Spec

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kgen.arch import Arch
 from kgen.errors import ArchError, CompileError, KgenError, ToolchainError
@@ -26,10 +27,10 @@ _INSTALL = (
 _WHEELS = {"cupy-cuda13x": "nvidia-cuda-nvrtc", "cupy-cuda12x": "nvidia-cuda-nvrtc-cu12"}
 _CONTEXT_LINES = 2
 _ERRORS_SHOWN = 5
+_loading = threading.Lock()
 
 
-@dataclass(frozen=True)
-class Flags:
+class Flags(NamedTuple):
     """What a build may ask of the compiler beyond the architecture."""
 
     lineinfo: bool = False
@@ -42,8 +43,10 @@ class Flags:
         return base + (("--generate-line-info",) if self.lineinfo else ()) + self.extra
 
 
-@dataclass(frozen=True)
-class Resources:
+PLAIN = Flags()
+
+
+class Resources(NamedTuple):
     """What a kernel takes: registers, spills and stack of a thread, shared memory of a block; sizes in bytes."""
 
     registers: int
@@ -53,11 +56,10 @@ class Resources:
     static_smem: int
 
     def as_dict(self) -> dict[str, int]:
-        return asdict(self)
+        return self._asdict()
 
 
-@dataclass(frozen=True)
-class Binary:
+class Binary(NamedTuple):
     """A compiled kernel."""
 
     name: str
@@ -69,7 +71,7 @@ class Binary:
     milliseconds: float
 
 
-def compile_source(source: Source, arch: Arch, flags: Flags = Flags()) -> Binary:
+def compile_source(source: Source, arch: Arch, flags: Flags = PLAIN) -> Binary:
     """Compile one kernel; safe to call from several threads, which then compile side by side.
 
     Raises CompileError with the generated lines around the fault, ArchError for an architecture that this NVRTC or this
@@ -147,14 +149,25 @@ def _nvrtc_call(text: str, name: str, options: tuple[str, ...], result: str) -> 
         nvrtc.destroyProgram(program)
 
 
-def _nvrtc() -> Any:
-    try:
-        from cupy.cuda import nvrtc
+def load_ahead() -> None:
+    """Begin to load the compiler, which takes 0.2 s, while the caller renders; a failure shows when it compiles."""
 
-        nvrtc.getVersion()  # loads the library
-    except Exception as error:
-        raise ToolchainError(f"NVRTC, the compiler, cannot be loaded: {error}", hint=_INSTALL) from error
-    return nvrtc
+    def load() -> None:
+        with suppress(ToolchainError):
+            _nvrtc()
+
+    threading.Thread(target=load, daemon=True).start()
+
+
+def _nvrtc() -> Any:
+    with _loading:
+        try:
+            from cupy.cuda import nvrtc
+
+            nvrtc.getVersion()  # loads the library
+        except Exception as error:
+            raise ToolchainError(f"NVRTC, the compiler, cannot be loaded: {error}", hint=_INSTALL) from error
+        return nvrtc
 
 
 def _include_options(source: Source) -> tuple[str, ...]:

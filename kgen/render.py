@@ -7,10 +7,9 @@ it: no path, no time, no version. Everything that a template includes is part of
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kgen.errors import TemplateError
 from kgen.recipe import HEADER, Recipe, recipe, sha256
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     import jinja2
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """The text of one kernel; `parts` are the templates it was made of with the sha256 of each."""
 
     spec: Spec

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from kgen.arch import OLDEST, Arch
 from kgen.dtypes import BF16, F16, F32, DType, dtype_of
 from kgen.errors import SpecError
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """One integer constant of a template.
 
     name     the constant in the generated file, `WARPS`
@@ -40,8 +40,7 @@ class Axis:
     default: int | None = None
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(NamedTuple):
     """One yes-or-no choice of a template; `name` appears in a specialization's name when it is true."""
 
     name: str

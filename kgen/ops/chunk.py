@@ -8,7 +8,7 @@ scanned side by side: each adds up the states before its own where they are few,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kgen.arch import Arch
 from kgen.dtypes import F32
@@ -30,7 +30,7 @@ ROOMY = 116 * 1024  # bytes of shared memory that 128 columns take in float32; t
 def _geometry(spec: Spec) -> dict[str, int]:
     parts = 2 if spec.dtype is F32 else 1
     chunk, features, columns = spec["C"], spec["E"], spec["MB"]
-    stage = parts * chunk * 2 * (features + 8 + columns + 8) + 8 * PRODUCERS
+    stage = parts * chunk * 2 * (features + 8 + columns + 8) + 8 * PRODUCERS + 16
     if not spec["outer"]:
         stage += parts * chunk * 2 * (features + 8 + chunk + 8) + 4 * chunk
     hands_over = features == columns == 128  # 16 warps leave 128 registers for each, and the state's warps need more
@@ -148,8 +148,7 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
     return Plan(launch, tuple(map(str, steps)), cut.why)
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """How a scan is cut: value columns of a block, time steps of a chunk and of a segment, how many segments."""
 
     columns: int
@@ -166,7 +165,9 @@ def cut_of(scan: Scan, sms: int, smem: int, spec: Spec | None = None) -> Cut:
     """
     columns = spec["MB"] if spec else 32 if scan.m <= 32 else 64 if scan.m <= 64 or smem < ROOMY else 128
     tiles = -(-scan.m // columns)
-    chunk = spec["C"] if spec else 32
+    # Longer chunks pay where states are small, elements have 16 bits, and heads fill the device without segments.
+    long = scan.dtype is not F32 and columns <= 64 and scan.e <= 64 and 2 * scan.sequences * tiles >= sms
+    chunk = spec["C"] if spec else 64 if long else 32
     wanted = max(1, min(sms // (scan.sequences * tiles), scan.length // (4 * chunk)))
     segment = -(-scan.length // wanted)
     segment = -(-segment // chunk) * chunk

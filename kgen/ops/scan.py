@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kgen.dtypes import DType
 
@@ -15,8 +15,7 @@ WIDEST = 16
 """Bytes of the widest load."""
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(NamedTuple):
     """o[t] = sum over s <= t of (q[t] . k[s]) v[s] for each head; over s >= t with `reverse`.
 
     The operator, its mirror image in time, and the three scans of its gradient, which exchange the operands' roles, are
@@ -46,8 +45,7 @@ class Scan:
         return elements * self.dtype.itemsize <= self.align
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What one scan does on one device: `launch((q, k, v, o), stream)` with pointers; `steps` and `why` for people."""
 
     launch: Callable[[Pointers, int], None]

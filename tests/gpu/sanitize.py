@@ -1,9 +1,12 @@
 """Small problems through every algorithm, for compute-sanitizer: `make sanitize` runs this under each of its tools.
 
+An argument takes so many shapes only.
 CuPy's memory pool is off, so that every array is an allocation of its own and an access past its end is seen.
 """
 
 from __future__ import annotations
+
+import sys
 
 import numpy as np
 
@@ -21,7 +24,7 @@ def main() -> None:
     cupy.cuda.set_allocator(None)
     rng = np.random.default_rng(0)
     checked = 0
-    for *outer, e, m in SHAPES:
+    for *outer, e, m in SHAPES[: int(sys.argv[1]) if sys.argv[1:] else None]:
         for dtype in ("f32", "f16", "bf16"):
             for algorithm in ALGORITHMS:
                 if e > 128 and dtype != "f32" and algorithm != "lmha_chunk":
