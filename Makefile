@@ -28,9 +28,11 @@ test-gpu:
 
 SANITIZER ?= compute-sanitizer
 sanitize:
-	for tool in memcheck racecheck initcheck synccheck; do \
-	  $(SANITIZER) --tool $$tool --error-exitcode 1 $(PYTHON) -m tests.gpu.sanitize || exit 1; \
+	for tool in memcheck initcheck synccheck; do \
+	  $(SANITIZER) --tool $$tool --kernel-name kns=kgen --error-exitcode 1 $(PYTHON) -m tests.gpu.sanitize || exit 1; \
 	done
+	$(SANITIZER) --tool racecheck --kernel-name kns=kgen --error-exitcode 1 \
+	  $(PYTHON) -m tests.gpu.sanitize --every-thread-arrives
 
 bench:
 	$(PYTHON) -m kgen bench causal_dot_product

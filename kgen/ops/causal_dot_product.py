@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from kgen.fork import side_by_side
 from kgen.operand import Operand, aligned
 from kgen.ops.algorithms import plan
 from kgen.ops.calls import Operator, Prepared
 from kgen.ops.layout import AXES, check_axes, expect, outer_strides
 from kgen.ops.scan import WIDEST, Plan, Scan
+
+SIDE_BY_SIDE_FROM = 1024
+"""Time steps from which the scans of a gradient run beside one another; before, queueing them so would take longer."""
 
 
 def causal_dot_product(
@@ -153,7 +158,7 @@ def _prepared(
     layout: str,
     algorithm: str | None,
 ) -> Prepared:
-    """Scans (q, k, v, o, reverse) to be launched one after the other."""
+    """Scans (q, k, v, o, reverse) that do not depend on one another."""
     plans: list[Plan] = []
     work: list[tuple[Callable[..., None], int, int, int, int]] = []
     for q, k, v, o, reverse in scans:
@@ -166,12 +171,20 @@ def _prepared(
             [x.shape for x in results], [x.dtype for x in results], plans[0].launch, plans[0].steps, plans[0].why
         )
 
-    def launch(pointers: Sequence[int], stream: int) -> None:
+    def in_turn(pointers: Sequence[int], stream: int) -> None:
         for run, q, k, v, o in work:
             run((pointers[q], pointers[k], pointers[v], pointers[o]), stream)
 
+    def at_once(pointers: Sequence[int], stream: int) -> None:
+        launches = [partial(run, [pointers[at] for at in places]) for run, *places in work]
+        side_by_side(launches, device, stream)
+
+    device, length = results[0].device, results[0].shape[AXES[layout][2]]
+    # Segments share out their scratch memory in the order of one stream, and fill the device by themselves.
+    beside = length >= SIDE_BY_SIDE_FROM and all(len(made.steps) == 1 for made in plans)
     steps = tuple(step for made in plans for step in made.steps)
-    return Prepared([x.shape for x in results], [x.dtype for x in results], launch, steps, plans[0].why)
+    why = f"{plans[0].why}{'; the scans run side by side' if beside else ''}"
+    return Prepared([x.shape for x in results], [x.dtype for x in results], at_once if beside else in_turn, steps, why)
 
 
 def _describe(q: Operand, k: Operand, v: Operand, o: Operand, reverse: bool, layout: str) -> Scan:

@@ -1,30 +1,62 @@
 """Small problems through every algorithm, for compute-sanitizer: `make sanitize` runs this under each of its tools.
 
-An argument takes so many shapes only.
+    python -m tests.gpu.sanitize [--every-thread-arrives] [number of shapes]
+
 CuPy's memory pool is off, so that every array is an allocation of its own and an access past its end is seen.
+
+racecheck does not follow an arrival at an mbarrier that one lane makes for its warp after __syncwarp, and reports what the
+other lanes wrote. Under it, lmha_chunk is therefore run with one change: every thread arrives for itself.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 
 import kgen
 from kgen import reference
 from kgen.ops.algorithms import ALGORITHMS
+from kgen.recipe import BUILTIN_TEMPLATES
 from tests.gpu.numerics import RMS_BAR, host, operands, poisoned, rms_error
 
 SHAPES = [(1, 2, 300, 64, 64), (2, 1, 77, 20, 33), (1, 1, 530, 100, 100), (1, 1, 40, 150, 70), (1, 1, 1, 1, 1)]
 
 
-def main() -> None:
+ARRIVALS = {
+    """    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("{ .reg .b64 phase; mbarrier.arrive""": """    {
+        asm volatile("{ .reg .b64 phase; mbarrier.arrive""",
+    "initialize(stages[stage].ready, PRODUCERS);": "initialize(stages[stage].ready, 32 * PRODUCERS);",
+    "initialize(stages[stage].free, CONSUMERS);": "initialize(stages[stage].free, 32 * CONSUMERS);",
+}
+
+
+def let_every_thread_arrive() -> None:
+    """Put a changed lmha_chunk before kgen's own."""
+    text = (BUILTIN_TEMPLATES / "lmha_chunk.cu.j2").read_text()
+    for old, new in ARRIVALS.items():
+        assert text.count(old) == 1, f"lmha_chunk.cu.j2 has changed: {old!r}"
+        text = text.replace(old, new)
+    folder = Path(tempfile.mkdtemp())
+    (folder / "lmha_chunk.cu.j2").write_text(text)
+    os.environ["KGEN_TEMPLATES"] = str(folder)
+
+
+def main(words: list[str]) -> None:
     import cupy
 
+    if "--every-thread-arrives" in words:
+        let_every_thread_arrive()
+        words.remove("--every-thread-arrives")
     cupy.cuda.set_allocator(None)
     rng = np.random.default_rng(0)
     checked = 0
-    for *outer, e, m in SHAPES[: int(sys.argv[1]) if sys.argv[1:] else None]:
+    for *outer, e, m in SHAPES[: int(words[0]) if words else None]:
         for dtype in ("f32", "f16", "bf16"):
             for algorithm in ALGORITHMS:
                 if e > 128 and dtype != "f32" and algorithm != "lmha_chunk":
@@ -50,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -234,6 +234,30 @@ def test_a_graph_replays_on_new_contents_and_a_miss_within_a_capture_says_what_t
             stream.end_capture()
 
 
+def test_gradients_side_by_side_are_right_on_any_stream_and_in_a_graph():
+    rng = np.random.default_rng(13)
+    shape = (8, 17, 1100, 64)  # long enough, and heads enough, for the scans to run beside one another
+    arrays = operands(rng, [shape] * 4, "f32")
+    outs = tuple(poisoned(shape, "f32") for _ in range(3))
+    assert "side by side" in kgen.explain(kgen.causal_dot_product_backward, *arrays)
+    first = kgen.causal_dot_product_backward(*arrays)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.wait_event(cupy.cuda.get_current_stream().record())
+        stream.begin_capture()
+        kgen.causal_dot_product_backward(*arrays, out=outs)
+        graph = stream.end_capture()
+    cupy.cuda.Device().synchronize()
+    for scale in (1, 2):
+        arrays[0][...] *= scale  # the gradients are linear in do
+        cupy.cuda.Device().synchronize()
+        graph.launch(stream)
+        doubled = [out * 1 for out in kgen.causal_dot_product_backward(*arrays, stream=stream)]
+        stream.synchronize()
+        for out, again, once in zip(outs, doubled, first, strict=True):
+            assert (out == once * scale).all() and (again == once * scale).all()
+
+
 def test_threads_and_streams_do_not_disturb_one_another():
     from concurrent.futures import ThreadPoolExecutor
 

@@ -24,7 +24,7 @@ LAYERS = (
     ("nvrtc",),
     ("store",),
     ("build",),
-    ("operand", "streams", "arrays", "results", "scratch", "launch"),
+    ("operand", "streams", "arrays", "results", "scratch", "fork", "launch"),
     ("ops",),
     ("catalog",),
     ("kgen",),  # the public face
