@@ -100,9 +100,9 @@ class Bound:
         status = self._launch(*self._static, stream, addresses, None)
         self._frames.append(frame)
         if status:
-            from cupy.cuda.driver import CUDADriverError
+            from cupy.cuda import driver
 
-            raise CUDADriverError(status)
+            raise driver.CUDADriverError(status)
 
     def _frame(self) -> tuple[Any, int, Any]:
         """A buffer of the arguments, and the array of their addresses that the driver takes (and its owner)."""

@@ -4,8 +4,8 @@
 
 CuPy's memory pool is off, so that every array is an allocation of its own and an access past its end is seen.
 
-racecheck does not follow an arrival at an mbarrier that one lane makes for its warp after __syncwarp, and reports what the
-other lanes wrote. Under it, lmha_chunk is therefore run with one change: every thread arrives for itself.
+racecheck does not follow an arrival at an mbarrier that one lane makes for its warp after __syncwarp, and reports what
+the other lanes wrote. Under it, lmha_chunk is therefore run with one change: every thread arrives for itself.
 """
 
 from __future__ import annotations

@@ -252,9 +252,9 @@ def test_gradients_side_by_side_are_right_on_any_stream_and_in_a_graph():
         arrays[0][...] *= scale  # the gradients are linear in do
         cupy.cuda.Device().synchronize()
         graph.launch(stream)
-        doubled = [out * 1 for out in kgen.causal_dot_product_backward(*arrays, stream=stream)]
+        results = kgen.causal_dot_product_backward(*arrays, stream=stream)
         stream.synchronize()
-        for out, again, once in zip(outs, doubled, first, strict=True):
+        for out, again, once in zip(outs, results, first, strict=True):
             assert (out == once * scale).all() and (again == once * scale).all()
 
 

@@ -26,7 +26,9 @@ extern "C" __global__ void {{ symbol }}(float* y, const float* x, int n, float a
 def test_an_own_kernel_launches_on_cupy_arrays(make_kernel):
     import cupy
 
-    spec = make_kernel("saxpy", TEMPLATE, axes=(), dtypes=(kgen.F32,)).spec()
+    spec = make_kernel(
+        "saxpy", TEMPLATE, axes=(), flags=(), dtypes=(kgen.F32,), derive=lambda spec: {"THREADS": 128}
+    ).spec()
     x, y = cupy.arange(1000, dtype="f"), cupy.ones(1000, "f")
     kgen.load(spec)(8, y, x, np.int32(999), np.float32(2))
     expected = 1 + 2 * np.arange(1000, dtype="f")
@@ -50,8 +52,8 @@ def test_a_bound_launch_passes_every_argument_whatever_their_mix():
 
 
 def test_a_launch_that_cannot_be_is_an_error():
-    from cupy.cuda.driver import CUDADriverError
+    from cupy.cuda import driver
 
     spec = kgen.parse("lmha_low_occupancy_e32_w4_c4_f32")
-    with pytest.raises(CUDADriverError):
+    with pytest.raises(driver.CUDADriverError):
         kgen.load(spec).bind(Step(spec, 0, 4, (1, 1, 1, 1), (1, 1, 1) * 4))((0, 0, 0, 0), 0)
