@@ -14,7 +14,7 @@ build: $(READY)
 	$(BIN)/kgen demo
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n auto --dist worksteal tests
+	$(BIN)/python -m pytest -n auto --dist worksteal --doctest-modules kgen tests
 	$(BIN)/kgen build --check
 
 lint: $(READY)
