@@ -106,9 +106,9 @@ def build_many(
 
     A failure does not stop the others: it stands in the list in place of its result. `progress` is called as each ends.
     """
-    specs = list(specs)  # an iterator would be empty for the second architecture
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
+    specs = list(specs)  # an iterator would be empty for the second architecture
     work = [(spec, arch) for arch in archs for spec in specs]
     results: dict[int, Built | KgenError] = {}
     pool = ThreadPoolExecutor(jobs or os.cpu_count() or 1)

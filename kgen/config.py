@@ -62,12 +62,21 @@ def _cache_dir() -> Path:
         return Path("/.cache/kgen")
 
 
-def _size(variable: str, default: str) -> int:
-    text = os.environ.get(variable) or default
+def parse_size(text: str) -> int:
+    """Bytes from `4096`, `512M` or `2g`; ValueError for anything else."""
     digits, unit = (text[:-1], text[-1].upper()) if text[-1:].isalpha() else (text, "")
     if not digits.isdecimal() or unit not in _UNITS:
-        raise ConfigError(f"{variable}={text!r} is not a size", hint="write bytes, or a number with K, M or G: 512M")
+        raise ValueError(f"{text!r} is not a size; write bytes, or a number with K, M or G: 512M")
     return int(digits) * _UNITS[unit]
+
+
+def _size(variable: str, default: str) -> int:
+    text = os.environ.get(variable) or default
+    try:
+        return parse_size(text)
+    except ValueError:
+        hint = "write bytes, or a number with K, M or G: 512M"
+        raise ConfigError(f"{variable}={text!r} is not a size", hint=hint) from None
 
 
 def _switch(variable: str, default: str) -> bool:

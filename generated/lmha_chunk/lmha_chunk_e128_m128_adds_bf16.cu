@@ -17,7 +17,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al.,
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
-//   parts   lmha_chunk.cu.j2 5b251da1, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 7e77ddf5
+//   parts   lmha_chunk.cu.j2 bcf0d1e8, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 7e77ddf5
 //   again   kgen build lmha_chunk_e128_m128_adds_bf16
 
 #include <cuda_bf16.h>

@@ -13,15 +13,14 @@ from kgen.commands.common import json_option, print_json
 if TYPE_CHECKING:
     from kgen.store import Record
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
 
 def _parse_size(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    digits = value.rstrip("KMGkmg")
-    unit = value[len(digits) :].upper()
-    if not digits.isdigit() or unit not in _UNITS:
-        raise click.BadParameter(f"{value!r} is not a size; write bytes, or a number with K, M or G: 256M")
-    return int(digits) * _UNITS[unit]
+    from kgen.config import parse_size
+
+    try:
+        return parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.group()

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from kgen.errors import SpecError
 from kgen.launch import device_arch
 from kgen.ops import chunk, lmha
-from kgen.ops.scan import Plan, Scan
+from kgen.ops.calls import Plan
+from kgen.ops.scan import Scan
 from kgen.registry import parse
 from kgen.spec import Spec
 
@@ -17,6 +18,13 @@ ALGORITHMS: dict[str, Callable[[Scan, Spec | None, int], Plan]] = {
     "lmha_low_occupancy": lmha.plan_low_occupancy,
 }
 """From a scan, a specialization or None for the best of the kernel, and a device, the plan."""
+
+
+_PARTS = (
+    ("outer", "states only"),
+    ("partial", "a float32 part of the result only"),
+    ("adds", "a sum with a part that is not there"),
+)
 
 
 def plan(scan: Scan, algorithm: str | None, device: int) -> Plan:
@@ -53,6 +61,6 @@ def _refuse_mismatch(scan: Scan, spec: Spec) -> None:
         raise SpecError(f"causal_dot_product: {spec.name} has room for {spec['E']} features, and there are {scan.e}")
     if any(flag.name == "reverse" for flag in spec.kernel.flags) and bool(spec["reverse"]) != scan.reverse:
         raise SpecError(f"causal_dot_product: {spec.name} walks the other way than reverse={scan.reverse}")
-    for flag, what in (("outer", "states only"), ("partial", "a float32 part of the result only")):
+    for flag, what in _PARTS:
         if flag in spec.flags:
             raise SpecError(f"causal_dot_product: {spec.name} computes {what}")

@@ -11,38 +11,35 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kgen.arrays import adopt, contiguous_inner
 from kgen.dtypes import DType
 from kgen.launch import on_device
-from kgen.operand import Operand, common_kind, extent
+from kgen.operand import Kind, Operand, common_kind, extent
 from kgen.results import allocate, check_out, give_back
 from kgen.streams import gpu, on, stream_for
 
-Launch = Callable[[Sequence[int], int], None]
-"""Launches a prepared call: pointers of the inputs, then of the results; a stream."""
+
+class Plan(NamedTuple):
+    """What a call, or a part of one, does on one device.
+
+    launch   queues it: pointers of the inputs, then of the results; a stream
+    steps    the launches in words, and
+    why      those, for people
+    """
+
+    launch: Callable[[Sequence[int], int], None]
+    steps: tuple[str, ...]
+    why: str
 
 
-class Prepared:
-    """What a kind of call does: the shapes of its results, and how they come about; `steps`, `why` are for people."""
+class _Met(NamedTuple):
+    """What a call of a kind that was met before needs: the plan, the results, the bytes that each array touches."""
 
-    __slots__ = ("dtypes", "launch", "shapes", "spans", "steps", "why")
-
-    def __init__(
-        self,
-        shapes: Sequence[tuple[int, ...]],
-        dtypes: Sequence[DType],
-        launch: Launch,
-        steps: tuple[str, ...],
-        why: str,
-    ) -> None:
-        self.shapes = tuple(shapes)
-        self.dtypes = tuple(dtypes)
-        self.launch = launch
-        self.steps = steps
-        self.why = why
-        self.spans: list[tuple[int, int]] = []  # bytes that each array touches, from its pointer on
+    plan: Plan
+    results: tuple[tuple[tuple[int, ...], Any], ...]  # shape and NumPy dtype
+    spans: tuple[tuple[int, int], ...]  # from each array's pointer on
 
 
 OPERATORS: dict[str, Operator] = {}
@@ -54,7 +51,7 @@ class Operator:
     arguments   names of the inputs, and
     options     of what else decides: parameters of the public function that bears `name`
     shapes      from the input operands and the options, the results' shapes; raises for inputs that do not fit
-    prepare     from all operands (inputs, results) and the options, the `Prepared`; raises what cannot be done
+    prepare     from all operands (inputs, results) and the options, the `Plan`; raises what cannot be done
     dtype       of the results; None: that of the first input
     mixed       whether the inputs may differ in dtype; `shapes` refuses what does not fit
     """
@@ -65,7 +62,7 @@ class Operator:
         arguments: tuple[str, ...],
         options: tuple[str, ...],
         shapes: Callable[..., Sequence[tuple[int, ...]]],
-        prepare: Callable[..., Prepared],
+        prepare: Callable[..., Plan],
         *,
         dtype: DType | None = None,
         mixed: bool = False,
@@ -77,8 +74,8 @@ class Operator:
         self.prepare = prepare
         self.dtype = dtype
         self.mixed = mixed
-        self._met: dict[tuple[Any, ...], Prepared] = {}  # by what _signature reads off CuPy arrays
-        self._kinds: dict[tuple[Any, ...], Prepared] = {}  # by what operands have in common, of any library
+        self._met: dict[tuple[Any, ...], _Met] = {}  # by what _signature reads off CuPy arrays
+        self._plans: dict[tuple[Any, ...], Plan] = {}  # by what operands have in common, of any library
         OPERATORS[name] = self
 
     def __call__(
@@ -93,9 +90,9 @@ class Operator:
                 results = list(outs)
                 for at, out in enumerate(outs):
                     if out is None:
-                        results[at] = cupy.ndarray(met.shapes[at], met.dtypes[at].numpy)
+                        results[at] = cupy.ndarray(*met.results[at])
                         pointers[len(inputs) + at] = results[at].data.ptr
-                met.launch(pointers, cupy.cuda.get_current_stream().ptr)
+                met.plan.launch(pointers, cupy.cuda.get_current_stream().ptr)
                 return results
         else:
             key = ()
@@ -103,15 +100,21 @@ class Operator:
 
     def explain(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> str:
         """The steps of a call on these inputs and fresh results, and why those."""
+        given, kind, shapes, stream = self._taken(inputs, options, None)
+        device, dtype = given[0].device, self.dtype or given[0].dtype
+        with on_device(device):
+            results = [allocate(kind, shape, dtype, device, stream) for shape in shapes]
+            plan = self._plan(given, results, options, stream)
+        return "\n".join([*plan.steps, f"because {plan.why}"])
+
+    def _taken(
+        self, inputs: tuple[Any, ...], options: tuple[Any, ...], stream: Any
+    ) -> tuple[list[Operand], Kind, Sequence[tuple[int, ...]], int]:
+        """The inputs as operands that fit together, the kind and shapes of the results, the stream to launch on."""
         given = [adopt(array, self.name, argument) for array, argument in zip(inputs, self.arguments, strict=True)]
         kind = common_kind(self.name, given, mixed_dtypes=self.mixed)
-        stream = stream_for(kind, given)
         shapes = self.shapes(self.name, given, *options)
-        with on_device(given[0].device):
-            dtype = self.dtype or given[0].dtype
-            results = [allocate(kind, shape, dtype, given[0].device, stream) for shape in shapes]
-            prepared = self._prepared(given, results, options, stream)
-        return "\n".join([*prepared.steps, f"because {prepared.why}"])
+        return given, kind, shapes, stream_for(kind, given, stream)
 
     def _first(
         self,
@@ -121,10 +124,7 @@ class Operator:
         stream: Any,
         key: tuple[Any, ...],
     ) -> list[Any]:
-        given = [adopt(array, self.name, argument) for array, argument in zip(inputs, self.arguments, strict=True)]
-        kind = common_kind(self.name, given, mixed_dtypes=self.mixed)
-        shapes = self.shapes(self.name, given, *options)
-        chosen = stream_for(kind, given, stream)
+        given, kind, shapes, chosen = self._taken(inputs, options, stream)
         dtype, device = self.dtype or given[0].dtype, given[0].device
         results: list[Operand] = []
         for out, shape in zip(outs, shapes, strict=True):
@@ -137,26 +137,26 @@ class Operator:
             if any(0 not in result.shape for result in results):
                 taken = [contiguous_inner(operand, chosen) for operand in given]
                 written = [contiguous_inner(operand, chosen, write=True) for operand in results]
-                prepared = self._prepared(taken, written, options, chosen)
+                plan = self._plan(taken, written, options, chosen)
                 if key and taken == given and written == results:  # not where rows had to be copied together
-                    prepared.spans = [_span(operand) for operand in (*given, *results)]
-                    self._met[key] = prepared
-                prepared.launch([operand.ptr for operand in (*taken, *written)], chosen)
+                    made = tuple((operand.shape, operand.dtype.numpy) for operand in results)
+                    self._met[key] = _Met(plan, made, tuple(_span(operand) for operand in (*given, *results)))
+                plan.launch([operand.ptr for operand in (*taken, *written)], chosen)
                 results = written
             return [give_back(result, chosen) for result in results]
 
-    def _prepared(
+    def _plan(
         self, taken: Sequence[Operand], written: Sequence[Operand], options: tuple[Any, ...], stream: int
-    ) -> Prepared:
+    ) -> Plan:
         """`prepare`, once for operands of a kind, whatever library they come from."""
         operands = (*taken, *written)
         low = functools.reduce(operator.or_, (operand.ptr for operand in operands))
         layout = tuple((operand.shape, operand.strides, operand.dtype.name) for operand in operands)
         key = (layout, low & 15, operands[0].device, options)
-        found = self._kinds.get(key)
+        found = self._plans.get(key)
         if found is None:
             with on(operands[0].device, stream):  # so that loading a kernel sees whether this stream is being captured
-                found = self._kinds[key] = self.prepare(self.name, taken, written, *options)
+                found = self._plans[key] = self.prepare(self.name, taken, written, *options)
         return found
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from kgen.fork import side_by_side
 from kgen.operand import Operand, aligned
 from kgen.ops.algorithms import plan
-from kgen.ops.calls import Operator, Prepared
+from kgen.ops.calls import Operator, Plan
 from kgen.ops.layout import AXES, check_axes, expect, outer_strides
-from kgen.ops.scan import WIDEST, Plan, Scan
+from kgen.ops.scan import WIDEST, Scan
 
 SIDE_BY_SIDE_FROM = 1024
 """Time steps from which the scans of a gradient run beside one another; before, queueing them so would take longer."""
@@ -137,27 +137,26 @@ def _backward_shapes(
 
 def _prepare_forward(
     op: str, given: Sequence[Operand], results: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None
-) -> Prepared:
+) -> Plan:
     q, k, v = given
-    return _prepared([(q, k, v, results[0], reverse)], (*given, *results), results, layout, algorithm)
+    return _planned([(q, k, v, results[0], reverse)], (*given, *results), layout, algorithm)
 
 
 def _prepare_backward(
     op: str, given: Sequence[Operand], results: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None
-) -> Prepared:
+) -> Plan:
     do, q, k, v = given
     dq, dk, dv = results
     scans = [(do, v, k, dq, reverse), (v, do, q, dk, not reverse), (k, q, do, dv, not reverse)]
-    return _prepared(scans, (*given, *results), results, layout, algorithm)
+    return _planned(scans, (*given, *results), layout, algorithm)
 
 
-def _prepared(
+def _planned(
     scans: Sequence[tuple[Operand, Operand, Operand, Operand, bool]],
     operands: Sequence[Operand],
-    results: Sequence[Operand],
     layout: str,
     algorithm: str | None,
-) -> Prepared:
+) -> Plan:
     """Scans (q, k, v, o, reverse) that do not depend on one another."""
     plans: list[Plan] = []
     work: list[tuple[Callable[..., None], int, int, int, int]] = []
@@ -166,10 +165,8 @@ def _prepared(
         plans.append(plan(_describe(q, k, v, o, reverse, layout), algorithm, o.device))
         work.append((plans[-1].launch, at_q, at_k, at_v, at_o))
 
-    if len(plans) == 1:  # the pointers come in the order that a scan takes them in
-        return Prepared(
-            [x.shape for x in results], [x.dtype for x in results], plans[0].launch, plans[0].steps, plans[0].why
-        )
+    if len(plans) == 1:
+        return plans[0]  # the pointers come in the order that a scan takes them in
 
     def in_turn(pointers: Sequence[int], stream: int) -> None:
         for run, q, k, v, o in work:
@@ -179,12 +176,12 @@ def _prepared(
         launches = [partial(run, [pointers[at] for at in places]) for run, *places in work]
         side_by_side(launches, device, stream)
 
-    device, length = results[0].device, results[0].shape[AXES[layout][2]]
+    device, length = operands[0].device, operands[0].shape[AXES[layout][2]]
     # Segments share out their scratch memory in the order of one stream, and fill the device by themselves.
     beside = length >= SIDE_BY_SIDE_FROM and all(len(made.steps) == 1 for made in plans)
     steps = tuple(step for made in plans for step in made.steps)
     why = f"{plans[0].why}{'; the scans run side by side' if beside else ''}"
-    return Prepared([x.shape for x in results], [x.dtype for x in results], at_once if beside else in_turn, steps, why)
+    return Plan(at_once if beside else in_turn, steps, why)
 
 
 def _describe(q: Operand, k: Operand, v: Operand, o: Operand, reverse: bool, layout: str) -> Scan:

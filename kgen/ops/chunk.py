@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kgen.arch import Arch
-from kgen.dtypes import F32
+from kgen.dtypes import F32, DType
 from kgen.errors import SpecError
 from kgen.launch import Bound, Step, bind, multiprocessors, shared_memory
-from kgen.ops.scan import Plan, Pointers, Scan
+from kgen.ops.calls import Plan
+from kgen.ops.scan import Scan
 from kgen.registry import register
 from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -38,7 +39,6 @@ def _geometry(spec: Spec) -> dict[str, int]:
         "THREADS": WARP * (columns // 16 + PRODUCERS),
         "PARTS": parts,
         "PRODUCERS": PRODUCERS,
-        "BLOCKS": 1,
         "CONSUMER_REGISTERS": 168 if hands_over else 0,
         "PRODUCER_REGISTERS": 88 if hands_over else 0,
         "DYNAMIC_SMEM": 2 * stage,
@@ -132,13 +132,13 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
         (only,) = bound[0]
         q_end, k_end, v_end, o_end = ends
 
-        def launch_one(pointers: Pointers, stream: int) -> None:
+        def launch_one(pointers: Sequence[int], stream: int) -> None:
             q, k, v, o = pointers
             only((q + q_end, k + k_end, v + v_end, o + o_end, 0), stream)
 
         return Plan(launch_one, (str(steps[0]),), cut.why)
 
-    def launch(pointers: Pointers, stream: int) -> None:
+    def launch(pointers: Sequence[int], stream: int) -> None:
         memory = scratch(states + sums, device, stream) if states + sums else None
         base = memory.ptr if memory else 0
         q, k, v, o = (pointer + end for pointer, end in zip(pointers, ends))
@@ -163,17 +163,30 @@ def cut_of(scan: Scan, sms: int, smem: int, spec: Spec | None = None) -> Cut:
 
     Segments cost a second pass over k and v, so there are as many as fill the device and not more.
     """
-    columns = spec["MB"] if spec else 32 if scan.m <= 32 else 64 if scan.m <= 64 or smem < ROOMY else 128
+    columns = spec["MB"] if spec else columns_for(scan.m, widest=64 if smem < ROOMY else 128)
     tiles = -(-scan.m // columns)
-    # Longer chunks pay where states are small, elements have 16 bits, and heads fill the device without segments.
-    long = scan.dtype is not F32 and columns <= 64 and scan.e <= 64 and 2 * scan.sequences * tiles >= sms
-    chunk = spec["C"] if spec else 64 if long else 32
+    chunk = spec["C"] if spec else chunk_for(scan.dtype, scan.e, columns, scan.sequences * tiles, sms)
     wanted = max(1, min(sms // (scan.sequences * tiles), scan.length // (4 * chunk)))
     segment = -(-scan.length // wanted)
     segment = -(-segment // chunk) * chunk
     segments = -(-scan.length // segment)
     why = f"{scan.sequences} sequences of {segments} segments by {tiles} tiles of columns occupy {sms} multiprocessors"
     return Cut(columns, chunk, segment, segments, why)
+
+
+def room_for(e: int) -> int:
+    """The E of the kernel for so many features, 128 at the most."""
+    return next(room for room in CHUNK.axes[0].values if room >= e)
+
+
+def columns_for(m: int, widest: int = 128) -> int:
+    """How many value columns a block takes of m."""
+    return next((columns for columns in CHUNK.axes[1].values if m <= columns <= widest), widest)
+
+
+def chunk_for(dtype: DType, e: int, columns: int, blocks: int, sms: int) -> int:
+    """Time steps of a chunk: more where states are small, elements have 16 bits, and heads alone fill the device."""
+    return 64 if dtype is not F32 and columns <= 64 and e <= 64 and 2 * blocks >= sms else 32
 
 
 class _Slice:
@@ -189,14 +202,12 @@ class _Slice:
         if not self.last:  # sums lie in the order of the walk
             o = (scan.heads * scan.length * scan.m, scan.length * scan.m, scan.m)
 
-        room = next(room for room in CHUNK.axes[0].values if room >= e)
+        room = room_for(e)
         at_once = max(room // WARP, cut.columns // WARP, 2)
         free = not (scan.loads(at_once) and scan.e % at_once == 0 and scan.m % at_once == 0)
         axes = {"E": room, "MB": cut.columns, "C": cut.chunk, "unaligned": free}
         partial = not self.last and scan.dtype is not F32
         main = spec or CHUNK.spec(**axes, partial=partial, adds=not self.first, dtype=scan.dtype)
-        if main["outer"] or main["partial"] != partial or main["adds"] == self.first:
-            raise SpecError(f"causal_dot_product: {main.name} is a part of the algorithm, which takes it where it fits")
         if free and not main["unaligned"]:
             raise SpecError(
                 f"causal_dot_product: {main.name} loads rows {at_once} elements at once, which these forbid"

@@ -12,8 +12,8 @@ from typing import Any
 from kgen.dtypes import F32
 from kgen.launch import Bound, Step, bind, multiprocessors
 from kgen.operand import Operand, aligned, contiguous_strides
-from kgen.ops.calls import Operator, Prepared
-from kgen.ops.chunk import CHUNK, SLICE, WARP
+from kgen.ops.calls import Operator, Plan
+from kgen.ops.chunk import CHUNK, SLICE, WARP, chunk_for, columns_for, room_for
 from kgen.ops.layout import AXES, check_axes, expect, outer_strides
 from kgen.ops.query import plan_query
 from kgen.registry import register
@@ -129,7 +129,7 @@ def _state_shapes(op: str, given: Sequence[Operand], segment: int | None, layout
 
 def _prepare_state(
     op: str, given: Sequence[Operand], results: Sequence[Operand], segment: int | None, layout: str
-) -> Prepared:
+) -> Plan:
     k, v = given
     (state,) = results
     device = state.device
@@ -148,7 +148,7 @@ def _prepare_state(
         for part, bound in work:
             part.launch(bound, at_k, at_v, at_state, memory.ptr if memory else 0, stream)
 
-    return Prepared([state.shape], [state.dtype], launch, tuple(map(str, steps)), cut.why)
+    return Plan(launch, tuple(map(str, steps)), cut.why)
 
 
 class _Cut:
@@ -160,10 +160,9 @@ class _Cut:
     def __init__(self, k: Operand, state: Operand, length: int, segment: int, slots: int, sms: int) -> None:
         heads, (e, m) = state.shape[0] * state.shape[1], state.shape[-2:]
         self.slots = slots
-        self.columns = 32 if m <= 32 else 64 if m <= 64 else 128
+        self.columns = columns_for(m)
         blocks = max(1, heads * slots * -(-m // self.columns))
-        small = k.dtype is not F32 and self.columns <= 64 and e <= 64
-        self.chunk = 64 if small and 2 * blocks >= sms and segment >= 128 else 32
+        self.chunk = chunk_for(k.dtype, e, self.columns, blocks, sms) if segment >= 128 else 32
         wanted = max(1, min(sms // blocks, segment // (4 * self.chunk)))
         if slots > 1:  # all parts are of one length, so it must divide that of a segment
             wanted = next(parts for parts in range(wanted, 0, -1) if segment % parts == 0)
@@ -186,7 +185,7 @@ class _Slice:
         self.nbytes = 0
         self.steps: list[Step] = []
         if cut.parts:
-            room = next(room for room in CHUNK.axes[0].values if room >= e)
+            room = room_for(e)
             free = not (_loads(k, e, room // WARP) and _loads(v, m, cut.columns // WARP))
             outer = CHUNK.spec(E=room, MB=cut.columns, C=cut.chunk, outer=True, unaligned=free, dtype=k.dtype)
             blocks = sequences * cut.parts * -(-m // cut.columns)
@@ -226,11 +225,10 @@ def _query_shapes(op: str, given: Sequence[Operand], layout: str) -> list[tuple[
     return [(*q.shape[:3], state.shape[3])]
 
 
-def _prepare_query(op: str, given: Sequence[Operand], results: Sequence[Operand], layout: str) -> Prepared:
+def _prepare_query(op: str, given: Sequence[Operand], results: Sequence[Operand], layout: str) -> Plan:
     q, state = given
     (o,) = results
-    bound, step, why = plan_query(q, state, o, layout)
-    return Prepared([o.shape], [o.dtype], bound, (step,), why)
+    return plan_query(q, state, o, layout)
 
 
 _linear_state = Operator("linear_state", ("k", "v"), ("segment", "layout"), _state_shapes, _prepare_state, dtype=F32)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from kgen.errors import SpecError
 from kgen.launch import Step, bind
-from kgen.ops.scan import Plan, Scan
+from kgen.ops.calls import Plan
+from kgen.ops.scan import Scan
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from kgen.launch import Bound, Step, bind, multiprocessors
+from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand, aligned
+from kgen.ops.calls import Plan
 from kgen.ops.layout import AXES, outer_strides
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -45,8 +46,8 @@ QUERY = register(
 )
 
 
-def plan_query(q: Operand, state: Operand, o: Operand, layout: str) -> tuple[Bound, str, str]:
-    """A launch for the pointers (q, state, o), and what and why it is in words."""
+def plan_query(q: Operand, state: Operand, o: Operand, layout: str) -> Plan:
+    """One launch of the tile that suits the problem."""
     heads, length = (q.shape[axis] for axis in AXES[layout][1:])
     features, columns = state.shape[2:]
     sequences = state.shape[0] * heads
@@ -62,4 +63,4 @@ def plan_query(q: Operand, state: Operand, o: Operand, layout: str) -> tuple[Bou
     strides = (*outer_strides(q, layout), *state.strides[:3], *outer_strides(o, layout))
     step = Step(spec, blocks, 3, (heads, length, features, columns), strides)
     why = f"{sequences} sequences of {length} time steps by {columns} columns occupy {sms} multiprocessors"
-    return bind([step], o.device)[0], str(step), why
+    return Plan(bind([step], o.device)[0], (str(step),), why)

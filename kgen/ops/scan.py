@@ -1,15 +1,12 @@
-"""A causal scan as plain values: what is computed, and what carrying it out comes down to."""
+"""A causal scan as plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kgen.dtypes import DType
 
 Strides = tuple[int, int, int]
-Pointers = Sequence[int]
-"""Of q, k, v and o."""
 
 WIDEST = 16
 """Bytes of the widest load."""
@@ -43,11 +40,3 @@ class Scan(NamedTuple):
     def loads(self, elements: int) -> bool:
         """Whether rows may be read and written so many elements at once."""
         return elements * self.dtype.itemsize <= self.align
-
-
-class Plan(NamedTuple):
-    """What one scan does on one device: `launch((q, k, v, o), stream)` with pointers; `steps` and `why` for people."""
-
-    launch: Callable[[Pointers, int], None]
-    steps: tuple[str, ...]
-    why: str

@@ -119,6 +119,7 @@ def test_the_verbs_stand_in_the_order_of_work() -> None:
         ("sass", "good_n32_f32", "--arch", "ninety"),
         ("bench", "nonsense"),
         ("cache", "trim", "--max-size", "much"),
+        ("cache", "trim", "--max-size", "²"),  # a digit to Python, and no number
         ("cache", "trim"),
         ("nonsense",),
         ("list", "--nonsense"),

@@ -87,6 +87,7 @@ def test_walking_backward_is_walking_forward_along_negative_strides():
         ("lmha_e64_t1_reverse_f32", "walks the other way"),
         ("lmha_low_occupancy_e64_w5_c4_f32", "WARPS=5"),
         ("lmha_chunk_e64_m64_outer_f32", "computes states"),
+        ("lmha_chunk_e64_m64_adds_f32", "computes a sum with a part"),
         ("lmha_chunk_e64_m64_c99_f32", "C=99"),
     ],
 )

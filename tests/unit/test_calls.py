@@ -1,0 +1,111 @@
+"""How an operator's first call is prepared and the next are recognised, on arrays over memory that nobody touches."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from typing import Any
+
+import pytest
+
+from kgen.ops import calls
+from kgen.ops.calls import Operator, Plan
+
+cupy = pytest.importorskip("cupy", reason="operands are read through CuPy")
+
+STREAM = 7
+
+
+class Recorded:
+    """An operator that adds an input to itself, in so far as it says when it is prepared and launched."""
+
+    def __init__(self) -> None:
+        self.prepared: list[tuple[Any, ...]] = []
+        self.launched: list[tuple[list[int], int]] = []
+        self.operator = Operator("recorded", ("x", "y"), ("scale",), self.shapes, self.prepare)
+
+    def shapes(self, op, given, scale):
+        if given[0].shape != given[1].shape:
+            raise ValueError(f"{op}: y has shape {given[1].shape}")
+        return [given[0].shape]
+
+    def prepare(self, op, given, results, scale):
+        self.prepared.append((given[0].shape, scale))
+        return Plan(lambda pointers, stream: self.launched.append((list(pointers), stream)), ("step",), "why")
+
+    def __call__(self, x, y, out, scale=1, stream=None):
+        return self.operator((x, y), (out,), (scale,), stream)[0]
+
+
+def array(address, shape=(4, 8), dtype="f", strides=None):
+    memory = cupy.cuda.UnownedMemory(address, 1 << 16, None, device_id=0)
+    return cupy.ndarray(shape, dtype, memptr=cupy.cuda.MemoryPointer(memory, 0), strides=strides)
+
+
+X, Y, OUT = 1 << 20, 2 << 20, 3 << 20
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=STREAM))
+    monkeypatch.setattr(calls, "gpu", lambda: types.SimpleNamespace(ndarray=cupy.ndarray, cuda=cuda))
+    monkeypatch.setattr(calls, "_device_count", lambda: 1)
+    monkeypatch.setattr(calls, "stream_for", lambda kind, given, stream=None: STREAM if stream is None else stream)
+    monkeypatch.setattr(calls, "on", lambda device, stream: contextlib.nullcontext())
+    monkeypatch.setattr(calls, "on_device", lambda device: contextlib.nullcontext())
+    yield Recorded()
+    calls.OPERATORS.pop("recorded")
+
+
+def test_a_second_call_of_a_kind_is_launched_with_no_check_but_overlap(recorded, monkeypatch):
+    out = array(OUT)
+    assert recorded(array(X), array(Y), out) is out
+    monkeypatch.setattr(calls, "adopt", None)  # whatever would look at the arrays again fails
+    again = array(OUT + 4096)
+    assert recorded(array(X + 4096), array(Y), again) is again
+    assert recorded.prepared == [((4, 8), 1)]
+    assert recorded.launched == [([X, Y, OUT], STREAM), ([X + 4096, Y, OUT + 4096], STREAM)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": (2, 16)},
+        {"dtype": "e"},
+        {"strides": (64, 4)},
+        {"address": X + 4},  # loads that were aligned no longer are
+    ],
+)
+def test_a_call_of_another_kind_is_prepared_anew(recorded, change):
+    recorded(array(X), array(Y), array(OUT))
+    like = {"shape": change.get("shape", (4, 8)), "dtype": change.get("dtype", "f")}
+    x = array(change.get("address", X), **like, strides=change.get("strides"))
+    recorded(x, array(Y, **like), array(OUT, **like))
+    assert len(recorded.prepared) == len(recorded.launched) == 2
+
+
+def test_an_option_makes_another_kind(recorded):
+    recorded(array(X), array(Y), array(OUT))
+    recorded(array(X), array(Y), array(OUT), scale=2)
+    assert [scale for _, scale in recorded.prepared] == [1, 2]
+
+
+def test_an_out_that_overlaps_is_refused_in_the_second_call_too(recorded):
+    recorded(array(X), array(Y), array(OUT))
+    with pytest.raises(ValueError, match="out shares memory with y"):
+        recorded(array(X), array(Y), array(Y + 64))
+    assert len(recorded.launched) == 1
+
+
+def test_an_explicit_stream_shares_the_plan_and_takes_its_stream(recorded):
+    recorded(array(X), array(Y), array(OUT))
+    recorded(array(X), array(Y), array(OUT), stream=11)
+    assert len(recorded.prepared) == 1
+    assert recorded.launched[1] == ([X, Y, OUT], 11)
+
+
+def test_what_does_not_fit_is_neither_prepared_nor_remembered(recorded):
+    for _ in range(2):
+        with pytest.raises(ValueError, match="y has shape"):
+            recorded(array(X), array(Y, shape=(4, 9)), array(OUT))
+    assert recorded.prepared == recorded.launched == []
