@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from kgen.arch import Arch as Arch
+    from kgen.backend import backend as backend
     from kgen.build import build as build
     from kgen.catalog import kernels as kernels
     from kgen.catalog import parse as parse
@@ -51,6 +52,7 @@ _FACE = {
     "Kernel": "spec",
     "KgenError": "errors",
     "Spec": "spec",
+    "backend": "backend",
     "build": "build",
     "causal_dot_product": "ops.causal_dot_product",
     "causal_dot_product_backward": "ops.causal_dot_product",

@@ -2,31 +2,34 @@
 
 CuPy and torch arrays are read by their own attributes, which takes about a microsecond; everything else comes through
 `__cuda_array_interface__` or DLPack. No GPU array is copied unless a kernel cannot take its strides
-(`contiguous_inner`). NumPy arrays are copied to the device, as a convenience. Results go back through `kgen.results`.
+(`contiguous_inner`). NumPy arrays are copied to the device, as a convenience, or read in place by the CPU executor
+(`kgen.backend`). Results go back through `kgen.results`.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import numpy as np
 
-from kgen.dtypes import DType, dtype_of
+from kgen.backend import HOST, device_for_numpy
+from kgen.dtypes import FLOATS, DType, dtype_of, listed
 from kgen.operand import Ints, Kind, Operand, contiguous_strides, elements, extent
 from kgen.streams import current_stream, gpu, on, stream_pointer
 
-TAKEN = "float32, float16 or bfloat16"
+Dtypes = tuple[DType, ...]
 
 
-def adopt(x: Any, op: str, argument: str) -> Operand:
+def adopt(x: Any, op: str, argument: str, takes: Dtypes = FLOATS) -> Operand:
     """The operand behind `x`; TypeError names the operator, the argument, what came and what is taken."""
     try:
         adopter = _ADOPTERS[type(x)]
     except KeyError:
-        adopter = _adopter(x, op, argument)
-    return adopter(x, op, argument)
+        adopter = _adopter(x, op, argument, takes)
+    return adopter(x, op, argument, takes)
 
 
 def contiguous_inner(operand: Operand, stream: int, *, write: bool = False) -> Operand:
@@ -37,18 +40,21 @@ def contiguous_inner(operand: Operand, stream: int, *, write: bool = False) -> O
     shape = operand.shape
     if not shape or operand.strides[-1] == 1 or shape[-1] <= 1 or 0 in shape:
         return operand
-    with on(operand.device, stream) as cupy:
-        copy = cupy.empty(shape, operand.dtype.numpy)
+    with on(operand.device, stream) as library:
+        copy = library.empty(shape, operand.dtype.numpy)
         if not write:
             copy[...] = device_view(operand)
-    staged = _cupy(copy, "", operand.argument)
+    read = _host if operand.device == HOST else _cupy
+    staged = read(copy, "", operand.argument, (operand.dtype,))
     staged.kind, staged.array, staged.readonly = operand.kind, operand.array, operand.readonly
     staged.home = operand if write else None
     return staged
 
 
 def device_view(operand: Operand) -> Any:
-    """A cupy.ndarray over the operand's memory, whoever owns it."""
+    """A cupy.ndarray over the operand's memory, whoever owns it; on the host, the NumPy array itself."""
+    if operand.device == HOST:
+        return operand.owner
     cupy = gpu()
     itemsize = operand.dtype.itemsize
     low, high = extent(operand.shape, operand.strides)
@@ -63,15 +69,15 @@ def device_view(operand: Operand) -> Any:
 # How each kind of array is read. --------------------------------------------------------------------------------------
 
 
-def _cupy(x: Any, op: str, argument: str) -> Operand:
-    dtype = _DTYPES.get(x.dtype) or element_type(x.dtype, op, argument)
+def _cupy(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
+    dtype = element_type(x.dtype, op, argument, takes)
     data = x.data
     ptr = data.ptr
     strides = element_strides(ptr, x.strides, dtype, op, argument)
     return Operand(ptr, x.shape, strides, dtype, data.device_id, "cupy", argument, x, x)
 
 
-def _torch(x: Any, op: str, argument: str) -> Operand:
+def _torch(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
     if not x.is_cuda:
         raise TypeError(
             f"{op}: {argument} is a torch tensor on {x.device}; move it to the GPU with .cuda(), "
@@ -82,7 +88,7 @@ def _torch(x: Any, op: str, argument: str) -> Operand:
             f"{op}: {argument} requires grad and kgen records no gradient here; "
             f"pass {argument}.detach(), or call under torch.no_grad()"
         )
-    dtype = _DTYPES.get(x.dtype) or element_type(x.dtype, op, argument)
+    dtype = element_type(x.dtype, op, argument, takes)
     try:
         ptr, strides = x.data_ptr(), x.stride()
     except (RuntimeError, NotImplementedError) as error:  # sparse, quantized, fake tensors
@@ -90,15 +96,24 @@ def _torch(x: Any, op: str, argument: str) -> Operand:
     return Operand(ptr, tuple(x.shape), strides, dtype, x.get_device(), "torch", argument, x, x)
 
 
-def _numpy(x: np.ndarray[Any, Any], op: str, argument: str) -> Operand:
-    element_type(x.dtype, op, argument)  # before the copy
-    operand = _cupy(gpu().asarray(x, order="C"), op, argument)
+def _host(x: np.ndarray[Any, Any], op: str, argument: str, takes: Dtypes) -> Operand:
+    dtype = element_type(x.dtype, op, argument, takes)
+    ptr = x.__array_interface__["data"][0]
+    strides = element_strides(ptr, x.strides, dtype, op, argument)
+    return Operand(ptr, x.shape, strides, dtype, HOST, "numpy", argument, x, x, not x.flags.writeable)
+
+
+def _numpy(x: np.ndarray[Any, Any], op: str, argument: str, takes: Dtypes) -> Operand:
+    if device_for_numpy() == HOST:
+        return _host(x, op, argument, takes)
+    element_type(x.dtype, op, argument, takes)  # before the copy
+    operand = _cupy(gpu().asarray(x, order="C"), op, argument, takes)
     operand.kind, operand.array, operand.readonly = "numpy", x, not x.flags.writeable
     operand.ready = current_stream("numpy", operand.device)
     return operand
 
 
-def _dlpack(x: Any, op: str, argument: str, kind: Kind = "dlpack", readonly: bool = False) -> Operand:
+def _dlpack(x: Any, op: str, argument: str, takes: Dtypes, kind: Kind = "dlpack", readonly: bool = False) -> Operand:
     device_type = int(x.__dlpack_device__()[0])
     if device_type not in (2, 13):  # kDLCUDA, kDLCUDAManaged
         raise TypeError(
@@ -109,29 +124,29 @@ def _dlpack(x: Any, op: str, argument: str, kind: Kind = "dlpack", readonly: boo
         view = gpu().from_dlpack(x)  # the producer makes CuPy's current stream wait for the contents
     except (BufferError, TypeError, ValueError) as error:
         raise TypeError(f"{op}: {argument} is a {_name(x)} that DLPack cannot hand over: {error}") from error
-    operand = _cupy(view, op, argument)
+    operand = _cupy(view, op, argument, takes)
     operand.kind, operand.array, operand.readonly = kind, x, readonly
     operand.ready = current_stream(kind, operand.device)
     return operand
 
 
-def _jax(x: Any, op: str, argument: str) -> Operand:
-    return _dlpack(x, op, argument, "jax", readonly=True)
+def _jax(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
+    return _dlpack(x, op, argument, takes, "jax", readonly=True)
 
 
-def _cai(x: Any, op: str, argument: str) -> Operand:
+def _cai(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
     interface = x.__cuda_array_interface__
     key: Any = np.dtype(interface["typestr"])
     if key.kind == "V":  # bfloat16 and plain bytes share a type string
         key = getattr(x, "dtype", None)
         if key is None and hasattr(x, "__dlpack__"):
-            return _dlpack(x, op, argument)
+            return _dlpack(x, op, argument, takes)
         if key is None:
             raise TypeError(
                 f"{op}: {argument} has the type string {interface['typestr']!r}, which may be bfloat16 or plain bytes; "
                 "give the object a dtype attribute, or __dlpack__"
             )
-    dtype = element_type(key, op, argument)
+    dtype = element_type(key, op, argument, takes)
     if interface.get("mask") is not None:
         raise TypeError(f"{op}: {argument} is a masked array; fill it first")
     (ptr, readonly), shape, strides = interface["data"], tuple(interface["shape"]), interface.get("strides")
@@ -169,19 +184,21 @@ def _device_of(ptr: int, op: str, argument: str) -> int:
     return device
 
 
-def element_type(key: Any, op: str, argument: str) -> DType:
-    """The `DType` of a NumPy or torch dtype; TypeError where no kernel takes it."""
-    try:
-        if not getattr(key, "isnative", True):
-            raise ValueError("byte-swapped")
-        dtype = dtype_of(key)
-    except ValueError:
-        convert = "to(torch.float32)" if str(key).startswith("torch.") else "astype('float32')"
-        raise TypeError(f"{op}: {argument} has dtype {key}; it takes {TAKEN} (convert with .{convert})") from None
-    return _DTYPES.setdefault(key, dtype)
+def element_type(key: Any, op: str, argument: str, takes: Dtypes) -> DType:
+    """The `DType` of a NumPy or torch dtype; TypeError where the operator does not take it."""
+    dtype = _DTYPES.get(key)
+    if dtype is None and getattr(key, "isnative", True):  # or it is byte-swapped
+        with suppress(ValueError):
+            dtype = _DTYPES.setdefault(key, dtype_of(key))
+    if dtype is None or dtype not in takes:
+        convert = (
+            f"to(torch.{takes[0].numpy_name})" if str(key).startswith("torch.") else f"astype({takes[0].numpy_name!r})"
+        )
+        raise TypeError(f"{op}: {argument} has dtype {key}; it takes {listed(takes)} (convert with .{convert})")
+    return dtype
 
 
-def _adopter(x: Any, op: str, argument: str) -> Callable[[Any, str, str], Operand]:
+def _adopter(x: Any, op: str, argument: str, takes: Dtypes) -> Callable[[Any, str, str, Dtypes], Operand]:
     """The reader for a type of array; known by name, so that no library is imported which the caller does not use."""
     cls = type(x)
     names = {f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in cls.__mro__}
@@ -199,9 +216,9 @@ def _adopter(x: Any, op: str, argument: str) -> Callable[[Any, str, str], Operan
     return _refuse
 
 
-def _refuse(x: Any, op: str, argument: str) -> NoReturn:
+def _refuse(x: Any, op: str, argument: str, takes: Dtypes) -> NoReturn:
     raise TypeError(
-        f"{op}: {argument} is a {_name(x)}; it takes an array of {TAKEN}: NumPy, CuPy, torch, JAX, "
+        f"{op}: {argument} is a {_name(x)}; it takes an array of {listed(takes)}: NumPy, CuPy, torch, JAX, "
         "or any object with __cuda_array_interface__ or __dlpack__"
     )
 
@@ -222,12 +239,12 @@ def _name(x: Any) -> str:
     return cls.__name__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__name__}"
 
 
-_BY_NAME: dict[str, Callable[[Any, str, str], Operand]] = {
+_BY_NAME: dict[str, Callable[[Any, str, str, Dtypes], Operand]] = {
     "cupy.ndarray": _cupy,
     "torch.Tensor": _torch,
     "numpy.ndarray": _numpy,
     "jax.Array": _jax,
     "jaxlib.ArrayImpl": _jax,  # before jax.Array became its base
 }
-_ADOPTERS: dict[type, Callable[[Any, str, str], Operand]] = {}
+_ADOPTERS: dict[type, Callable[[Any, str, str, Dtypes], Operand]] = {}
 _DTYPES: dict[Any, DType] = {}  # by NumPy or torch dtype object, never by type string

@@ -12,11 +12,12 @@ from typing import NamedTuple
 
 from kgen.errors import KgenError
 
+BACKENDS = ("auto", "gpu", "cpu")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class ConfigError(KgenError, ValueError):
-    """An environment variable holds something that kgen cannot read."""
+    """An environment variable or a setting that kgen cannot read."""
 
 
 class Config(NamedTuple):
@@ -24,6 +25,7 @@ class Config(NamedTuple):
 
     cache_dir    KGEN_CACHE_DIR    where compiled kernels are kept; default $XDG_CACHE_HOME/kgen or ~/.cache/kgen
     cache_bytes  KGEN_CACHE_SIZE   size at which the least recently used are dropped: 512M, 2G; default 1G
+    backend      KGEN_BACKEND      what computes NumPy arrays: "gpu", "cpu" (the executor), or "auto", the first there is
     jit          KGEN_JIT          "off" forbids compiling: a kernel that is in no cache is an error
     templates    KGEN_TEMPLATES    a folder searched for templates before kgen's own
     kernels      KGEN_KERNELS      a Python file that declares more kernels, for the command line
@@ -31,6 +33,7 @@ class Config(NamedTuple):
 
     cache_dir: Path
     cache_bytes: int
+    backend: str
     jit: bool
     templates: Path | None
     kernels: Path | None
@@ -41,6 +44,7 @@ def config() -> Config:
     return Config(
         cache_dir=_cache_dir(),
         cache_bytes=_size("KGEN_CACHE_SIZE", "1G"),
+        backend=_choice("KGEN_BACKEND", BACKENDS),
         jit=_switch("KGEN_JIT", "on"),
         templates=_path("KGEN_TEMPLATES"),
         kernels=_path("KGEN_KERNELS"),
@@ -77,6 +81,13 @@ def _size(variable: str, default: str) -> int:
     except ValueError:
         hint = "write bytes, or a number with K, M or G: 512M"
         raise ConfigError(f"{variable}={text!r} is not a size", hint=hint) from None
+
+
+def _choice(variable: str, values: tuple[str, ...]) -> str:
+    text = os.environ.get(variable) or values[0]
+    if text not in values:
+        raise ConfigError(f"{variable}={text!r} is unknown", hint=f"one of {', '.join(values)}")
+    return text
 
 
 def _switch(variable: str, default: str) -> bool:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kgen.backend import HOST
 from kgen.streams import gpu
 
 _own = threading.local()  # an event that two threads recorded would let one wait for the other's work
@@ -17,6 +18,10 @@ _own = threading.local()  # an event that two threads recorded would let one wai
 
 def side_by_side(launches: Sequence[Callable[[int], None]], device: int, stream: int) -> None:
     """Queue each launch, which takes a stream, after what is on `stream` now, and let `stream` wait for all of them."""
+    if device == HOST:
+        for launch in launches:
+            launch(stream)
+        return
     runtime = gpu().cuda.runtime
     left, branches = _branches(device, len(launches) - 1)
     runtime.eventRecord(left.ptr, stream)

@@ -10,16 +10,19 @@ import functools
 import os
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from kgen.arch import Arch
+from kgen.backend import HOST
 from kgen.build import build
 from kgen.errors import ArchError, CaptureError, DeviceError
 from kgen.spec import Spec
 
 _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+HOST_MULTIPROCESSORS = 4
+HOST_SHARED_MEMORY = 227 * 1024  # bytes, as on Hopper, whose code the executor runs
 _STATIC_LIMIT = 48 * 1024  # bytes of shared memory that a launch gets without asking
 
 
@@ -54,13 +57,36 @@ class Launcher:
 
 
 class Step(NamedTuple):
-    """A launch as plain values: which kernel, on how many blocks, with which arguments after its pointers."""
+    """A launch as plain values: which kernel, on how many blocks, with which arguments.
+
+    A kernel takes its pointers first, then its ints, floats, long longs and doubles. The blocks of a `cooperative`
+    launch all run at once, and may wait for one another.
+    """
 
     spec: Spec
     blocks: int
     pointers: int
     ints: tuple[int, ...] = ()
     longs: tuple[int, ...] = ()
+    floats: tuple[float, ...] = ()
+    doubles: tuple[float, ...] = ()
+    cooperative: bool = False
+
+    def packed(self) -> tuple[list[int], bytes]:
+        """Where each argument lies in a buffer of all of them, and the bytes of those after the pointers."""
+        at = 8 * self.pointers
+        offsets = list(range(0, at, 8))
+        tail = b""
+        for values, code, size in (
+            (self.ints, "i", 4),
+            (self.floats, "f", 4),
+            (self.longs, "q", 8),
+            (self.doubles, "d", 8),
+        ):
+            start = -(-len(tail) // size) * size
+            offsets += [at + start + size * i for i in range(len(values))]
+            tail = tail.ljust(start, b"\0") + struct.pack(f"={len(values)}{code}", *values)
+        return offsets, tail
 
     def __str__(self) -> str:
         return f"{self.spec.name} on {self.blocks} blocks"
@@ -78,15 +104,10 @@ class Bound:
     def __init__(self, launcher: Launcher, step: Step) -> None:
         self.launcher = launcher
         self._pointers = struct.Struct(f"={step.pointers}Q")
-        at = self._pointers.size
-        ints = struct.pack(f"={len(step.ints)}i", *step.ints)
-        start = at + -(-len(ints) // 8) * 8  # a long long starts at a multiple of eight
-        self._tail = ints.ljust(start - at, b"\0") + struct.pack(f"={len(step.longs)}q", *step.longs)
-        self._offsets = [8 * i for i in range(step.pointers)]
-        self._offsets += [at + 4 * i for i in range(len(step.ints))]
-        self._offsets += [start + 8 * i for i in range(len(step.longs))]
-        self._static = (launcher.function.ptr, step.blocks, 1, 1, launcher.spec.threads, 1, 1, launcher.smem)
-        self._launch = _cu_launch_kernel()
+        self._offsets, self._tail = step.packed()
+        grid = (step.blocks, 1, 1, launcher.spec.threads, 1, 1, launcher.smem)
+        self._static = (launcher.function.ptr, *grid)
+        self._launch = _launch_cooperative if step.cooperative else _cu_launch_kernel()
         self._frames: list[tuple[Any, int, Any]] = []
 
     def __call__(self, pointers: Sequence[int], stream: int) -> None:
@@ -113,13 +134,33 @@ class Bound:
 
 
 @functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
+
+
+@functools.cache
 def _cu_launch_kernel() -> Any:
-    driver = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
-    function = driver.cuLaunchKernel
+    function = _driver().cuLaunchKernel
     function.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
     function.restype = ctypes.c_int
     return function
 
+
+@functools.cache
+def _cu_launch_cooperative() -> Any:
+    function = _driver().cuLaunchCooperativeKernel
+    function.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 2]
+    function.restype = ctypes.c_int
+    return function
+
+
+def _launch_cooperative(*arguments: Any) -> int:
+    status: int = _cu_launch_cooperative()(*arguments[:-1])  # it takes no `extra`
+    return status
+
+
+Run = Callable[[Sequence[int], int], None]
+"""A launch with everything fixed but its pointers and the stream."""
 
 _launchers: dict[tuple[Spec, int], Launcher] = {}
 _loading = threading.Lock()
@@ -165,8 +206,12 @@ def _refuse_capture(spec: Spec) -> None:
         )
 
 
-def bind(steps: Sequence[Step], device: int) -> list[Bound]:
+def bind(steps: Sequence[Step], device: int) -> list[Run]:
     """Load the kernels of several launches side by side, and fix all but the pointers of each."""
+    if device == HOST:
+        from kgen import cpu
+
+        return [cpu.bind(step) for step in steps]
     missing = list(dict.fromkeys(step.spec for step in steps if (step.spec, device) not in _launchers))
     if len(missing) > 1:
         from concurrent.futures import ThreadPoolExecutor
@@ -180,6 +225,9 @@ def bind(steps: Sequence[Step], device: int) -> list[Bound]:
 @contextmanager
 def on_device(device: int) -> Iterator[None]:
     """Make a device current, at no cost where it is already."""
+    if device == HOST:
+        yield
+        return
     import cupy
 
     if cupy.cuda.runtime.getDevice() == device:
@@ -192,6 +240,8 @@ def on_device(device: int) -> Iterator[None]:
 @functools.cache
 def device_arch(device: int) -> Arch:
     """What to compile for on a device; raises ArchError for one older than any that NVRTC knows."""
+    if device == HOST:
+        return Arch.parse("sm_90a")
     import cupy
 
     text = cupy.cuda.Device(device).compute_capability
@@ -205,7 +255,9 @@ def device_arch(device: int) -> Arch:
 
 @functools.cache
 def multiprocessors(device: int) -> int:
-    """How many SMs a device has."""
+    """How many SMs a device has; the executor counts as a few, so that little work is cut into many pieces."""
+    if device == HOST:
+        return HOST_MULTIPROCESSORS
     import cupy
 
     return int(cupy.cuda.runtime.deviceGetAttribute(cupy.cuda.runtime.cudaDevAttrMultiProcessorCount, device))
@@ -214,6 +266,8 @@ def multiprocessors(device: int) -> int:
 @functools.cache
 def shared_memory(device: int) -> int:
     """How many bytes of shared memory a block may ask for."""
+    if device == HOST:
+        return HOST_SHARED_MEMORY
     import cupy
 
     return int(cupy.cuda.runtime.deviceGetAttribute(cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device))

@@ -69,7 +69,7 @@ class Operand:
         self.home = home
 
     def __repr__(self) -> str:
-        place = "host" if self.kind == "numpy" else f"cuda:{self.device}"
+        place = "host" if self.device < 0 else f"cuda:{self.device}"
         return f"<{self.argument}: {self.kind} {self.dtype}{list(self.shape)} strides {list(self.strides)} on {place}>"
 
 
@@ -120,6 +120,17 @@ def overlaps(a: Operand, b: Operand) -> bool:
         return np.shares_memory(_shadow(a), _shadow(b), max_work=OVERLAP_STEPS)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
+
+
+def same_elements(a: Operand, b: Operand) -> bool:
+    """Whether element i of the one is element i of the other, for every i, in the caller's memory."""
+    return (a.shape, a.dtype, *_place(a)) == (b.shape, b.dtype, *_place(b))
+
+
+def _place(operand: Operand) -> tuple[int, Ints]:
+    if operand.kind == "numpy" and operand.array is not None:  # `ptr` may be that of a copy
+        return operand.array.__array_interface__["data"][0], operand.array.strides
+    return operand.ptr, tuple(stride * operand.dtype.itemsize for stride in operand.strides)
 
 
 def _byte_range(operand: Operand) -> tuple[int, int]:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from kgen.arrays import adopt, device_view, element_strides, element_type
-from kgen.dtypes import DType
-from kgen.operand import Ints, Kind, Operand, contiguous_strides, one_to_one, overlaps
+from kgen.backend import HOST
+from kgen.dtypes import DTYPES, DType
+from kgen.operand import Ints, Kind, Operand, contiguous_strides, one_to_one, overlaps, same_elements
 from kgen.streams import current_stream, gpu, on, stream_for
 
 
@@ -24,6 +25,8 @@ def allocate(kind: Kind, shape: Ints, dtype: DType, device: int, stream: int) ->
     """An uninitialised contiguous result, allocated in the order of `stream` by the caller's own library."""
     if kind == "torch":
         return _allocate_torch(shape, dtype, device, stream)
+    if device == HOST:
+        return adopt(np.empty(shape, dtype.numpy), "", "the result", (dtype,))
     cupy = gpu()
     if stream == current_stream("cupy", device) and device == cupy.cuda.runtime.getDevice():
         array = cupy.empty(shape, dtype.numpy)
@@ -64,7 +67,7 @@ def give_back(result: Operand, stream: int) -> Any:
         with on(result.device, stream):
             device_view(result.home)[...] = result.owner
         return result.array
-    if result.kind == "numpy":
+    if result.kind == "numpy" and result.device != HOST:
         with on(result.device, stream) as cupy:
             host = cupy.asnumpy(result.owner)
         if result.array is None:
@@ -78,17 +81,25 @@ def give_back(result: Operand, stream: int) -> Any:
 
 
 def check_out(
-    out: Any, shape: Ints, dtype: DType, inputs: Sequence[Operand], op: str, stream: int | None = None
+    out: Any,
+    shape: Ints,
+    dtype: DType,
+    inputs: Sequence[Operand],
+    op: str,
+    stream: int | None = None,
+    *,
+    in_place: bool = False,
 ) -> Operand:
     """The operand behind `out`: of the right library, device, shape and dtype, writable, apart from every input.
 
-    `stream`, by default the inputs' current one, is made to wait until `out` may be written. A NumPy `out` is not read:
-    the kernel writes into fresh memory of the device, and `give_back` copies it here.
+    With `in_place` it may be an input itself, element for element, which does no harm to kernels that read no element
+    after they wrote the one in its place. `stream`, by default the inputs' current one, is made to wait until `out` may
+    be written. A NumPy `out` is not read: the kernel writes into fresh memory of the device, and `give_back` copies it.
     """
     first = inputs[0]
     device = first.device
-    on_host = isinstance(out, np.ndarray)
-    operand = _host_out(out, device, op) if on_host else adopt(out, op, "out")
+    on_host = isinstance(out, np.ndarray) and device != HOST
+    operand = _host_out(out, device, op) if on_host else adopt(out, op, "out", tuple(DTYPES.values()))
     if _library(operand.kind) != _library(first.kind):
         raise TypeError(
             f"{op}: out is an array of {_library(operand.kind)} and {first.argument} of {_library(first.kind)}; "
@@ -109,6 +120,8 @@ def check_out(
             "(a broadcast or overlapping view); pass an array with memory of its own"
         )
     for other in inputs:
+        if in_place and same_elements(operand, other):
+            continue
         if overlaps(operand, other):
             raise ValueError(f"{op}: out shares memory with {other.argument}; pass an array apart from it, or omit out")
     chosen = stream_for(first.kind, [operand], stream)
@@ -125,6 +138,6 @@ def _library(kind: Kind) -> str:
 
 def _host_out(out: np.ndarray[Any, Any], device: int, op: str) -> Operand:
     """A NumPy `out` before it has memory on the device; its strides are the host's, for the checks."""
-    dtype = element_type(out.dtype, op, "out")
+    dtype = element_type(out.dtype, op, "out", tuple(DTYPES.values()))
     strides = element_strides(0, out.strides, dtype, op, "out")
     return Operand(0, out.shape, strides, dtype, device, "numpy", "out", out, None, not out.flags.writeable)

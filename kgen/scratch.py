@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
+
+from kgen.backend import HOST
 from kgen.streams import gpu, on
 
 _captured: list[Any] = []
@@ -16,6 +19,8 @@ def scratch(nbytes: int, device: int, stream: int) -> Any:
 
     Within the capture of a CUDA graph it is kept for ever: the graph may be replayed at any time.
     """
+    if device == HOST:
+        return _HostMemory(nbytes)
     cupy = gpu()
     if cupy.cuda.get_current_stream().ptr == stream:
         memory = cupy.cuda.alloc(nbytes)
@@ -26,3 +31,11 @@ def scratch(nbytes: int, device: int, stream: int) -> Any:
         with _keeping:
             _captured.append(memory)
     return memory
+
+
+class _HostMemory:
+    """What the executor works in: aligned as the GPU's allocator would have it."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._memory = np.empty(nbytes + 255, np.uint8)
+        self.ptr = -(-self._memory.ctypes.data // 256) * 256

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
+from kgen.backend import HOST
 from kgen.errors import DeviceError
 from kgen.operand import Kind, Operand
 
@@ -33,8 +36,9 @@ def gpu() -> Any:
     module = cupy()
     if not module.cuda.is_available():
         raise DeviceError(
-            "operators run on an NVIDIA GPU and none is usable here",
-            hint="check the driver with nvidia-smi; listing, rendering and compiling kernels work without a GPU",
+            "no NVIDIA GPU is usable here",
+            hint="check the driver with nvidia-smi; the CPU executor computes NumPy arrays without one "
+            "(KGEN_BACKEND=cpu, or auto)",
         )
     return module
 
@@ -98,6 +102,8 @@ def stream_for(kind: Kind, operands: Sequence[Operand], stream: Any = None) -> i
     library that leads the call are the caller's to order, as everywhere in CuPy and torch.
     """
     device = operands[0].device
+    if device == HOST:
+        return 0  # the executor computes at once
     chosen = current_stream(kind, device, stream)
     for operand in operands:
         source = operand.ready
@@ -120,7 +126,10 @@ class _Borrowed:
 
 @contextmanager
 def on(device: int, stream: int) -> Iterator[Any]:
-    """CuPy inside the block allocates and copies on this device and stream."""
+    """Inside the block CuPy allocates and copies on this device and stream; on the host, NumPy does."""
+    if device == HOST:
+        yield np
+        return
     module = gpu()
     kind = module.cuda.Stream
     # ExternalStream is deprecated since CuPy 14; CuPy 13 has nothing else.

@@ -15,7 +15,7 @@ import pytest
 import kgen
 from kgen import catalog, registry
 from kgen.arch import OLDEST, Arch
-from kgen.dtypes import DTYPES, DType
+from kgen.dtypes import FLOATS, DType
 from kgen.spec import Axis, Flag, Kernel
 
 ROOT = Path(kgen.__file__).resolve().parent.parent
@@ -130,7 +130,7 @@ def make_kernel(tmp_path: Path, own_registry: None) -> MakeKernel:
         *,
         axes: Sequence[Axis] = TOY_AXES,
         flags: Sequence[Flag] = TOY_FLAGS,
-        dtypes: Sequence[DType] = tuple(DTYPES.values()),
+        dtypes: Sequence[DType] = FLOATS,
         derive: Callable[[Any], Mapping[str, int]] = lambda spec: {"THREADS": spec["N"], "STATIC_SMEM": 4 * spec["N"]},
         min_arch: Arch = OLDEST,
         **more: Any,

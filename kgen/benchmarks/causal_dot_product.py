@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.dtypes import BF16, DTYPES, F16, F32
+from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = (
     (1, 8, 2048, 64),
@@ -50,7 +50,7 @@ class CausalDotProduct(Bench):
     operator = "causal_dot_product"
 
     def cases(self, *, quick: bool = False) -> list[Case]:
-        shapes, dtypes = (SHAPES[:_QUICK], (F32,)) if quick else (SHAPES, tuple(DTYPES.values()))
+        shapes, dtypes = (SHAPES[:_QUICK], (F32,)) if quick else (SHAPES, FLOATS)
         return [Case(shape, dtype, stage) for dtype in dtypes for stage in (FORWARD, BACKWARD) for shape in shapes]
 
     def shape_of(self, text: str) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 What a kind is: shapes, strides, dtypes, alignment, options, device. For CuPy arrays on the current device all that is
 read in about two microseconds, and a kind that was met before skips every check but whether `out` overlaps an input,
-which may change from call to call.
+which may change from call to call. What is remembered is bounded, so that a server may meet new shapes for ever.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kgen.arrays import adopt, contiguous_inner
-from kgen.dtypes import DType
+from kgen.dtypes import FLOATS, DType
 from kgen.launch import on_device
 from kgen.operand import Kind, Operand, common_kind, extent
 from kgen.results import allocate, check_out, give_back
@@ -40,20 +41,30 @@ class _Met(NamedTuple):
     plan: Plan
     results: tuple[tuple[tuple[int, ...], Any], ...]  # shape and NumPy dtype
     spans: tuple[tuple[int, int], ...]  # from each array's pointer on
+    twins: frozenset[tuple[int, int]]  # results and inputs that may be one and the same array
 
+
+REMEMBERED = 4096
+"""Kinds of calls that an operator remembers; it then starts afresh."""
 
 OPERATORS: dict[str, Operator] = {}
+Results = Sequence[tuple[tuple[int, ...], DType]]
 
 
 class Operator:
     """The part that every operator on arrays shares.
 
     arguments   names of the inputs, and
-    options     of what else decides: parameters of the public function that bears `name`
-    shapes      from the input operands and the options, the results' shapes; raises for inputs that do not fit
+    options     of what else decides: parameters of the public function that bears `name`; their values are hashable
+    results     from the input operands and the options, the shape and dtype of each result; raises for inputs that do
+                not fit
     prepare     from all operands (inputs, results) and the options, the `Plan`; raises what cannot be done
-    dtype       of the results; None: that of the first input
-    mixed       whether the inputs may differ in dtype; `shapes` refuses what does not fit
+    takes       the dtypes of every input, or of each by name
+    optional    inputs that may be None; they reach `results` and `prepare` as None, and a launch as the pointer 0
+    mixed       whether the inputs may differ in dtype; `results` refuses what does not fit
+    rows        whether kernels want the last axis contiguous; an array where it is not is copied
+    in_place    whether a result may be one of the inputs: its kernels read no element after the one in its place was
+                written
     """
 
     def __init__(
@@ -61,19 +72,25 @@ class Operator:
         name: str,
         arguments: tuple[str, ...],
         options: tuple[str, ...],
-        shapes: Callable[..., Sequence[tuple[int, ...]]],
+        results: Callable[..., Results],
         prepare: Callable[..., Plan],
         *,
-        dtype: DType | None = None,
+        takes: tuple[DType, ...] | Mapping[str, tuple[DType, ...]] = FLOATS,
+        optional: tuple[str, ...] = (),
         mixed: bool = False,
+        rows: bool = True,
+        in_place: bool = False,
     ) -> None:
         self.name = name
         self.arguments = arguments
         self.options = options
-        self.shapes = shapes
+        self.results = results
         self.prepare = prepare
-        self.dtype = dtype
+        self.takes = takes if isinstance(takes, Mapping) else dict.fromkeys(arguments, takes)
+        self.optional = optional
         self.mixed = mixed
+        self.rows = rows
+        self.in_place = in_place
         self._met: dict[tuple[Any, ...], _Met] = {}  # by what _signature reads off CuPy arrays
         self._plans: dict[tuple[Any, ...], Plan] = {}  # by what operands have in common, of any library
         OPERATORS[name] = self
@@ -82,11 +99,12 @@ class Operator:
         self, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: tuple[Any, ...], stream: Any
     ) -> list[Any]:
         """The results, in the inputs' kind of array; `outs` holds an array or None for each."""
-        if stream is None:
-            cupy = gpu()
+        key: tuple[Any, ...] = ()
+        if stream is None and "cupy" in sys.modules:
+            cupy = sys.modules["cupy"]
             key, pointers = _signature(cupy, (*inputs, *outs), options)
             met = self._met.get(key)
-            if met is not None and _apart(pointers, met.spans, len(inputs)):
+            if met is not None and _apart(pointers, met, len(inputs)):
                 results = list(outs)
                 for at, out in enumerate(outs):
                     if out is None:
@@ -94,27 +112,31 @@ class Operator:
                         pointers[len(inputs) + at] = results[at].data.ptr
                 met.plan.launch(pointers, cupy.cuda.get_current_stream().ptr)
                 return results
-        else:
-            key = ()
         return self._first(inputs, outs, options, stream, key)
 
     def explain(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> str:
         """The steps of a call on these inputs and fresh results, and why those."""
-        given, kind, shapes, stream = self._taken(inputs, options, None)
-        device, dtype = given[0].device, self.dtype or given[0].dtype
+        given, kind, made, stream = self._taken(inputs, options, None)
+        device = _present(given)[0].device
         with on_device(device):
-            results = [allocate(kind, shape, dtype, device, stream) for shape in shapes]
+            results = [allocate(kind, shape, dtype, device, stream) for shape, dtype in made]
             plan = self._plan(given, results, options, stream)
         return "\n".join([*plan.steps, f"because {plan.why}"])
 
     def _taken(
         self, inputs: tuple[Any, ...], options: tuple[Any, ...], stream: Any
-    ) -> tuple[list[Operand], Kind, Sequence[tuple[int, ...]], int]:
-        """The inputs as operands that fit together, the kind and shapes of the results, the stream to launch on."""
-        given = [adopt(array, self.name, argument) for array, argument in zip(inputs, self.arguments, strict=True)]
-        kind = common_kind(self.name, given, mixed_dtypes=self.mixed)
-        shapes = self.shapes(self.name, given, *options)
-        return given, kind, shapes, stream_for(kind, given, stream)
+    ) -> tuple[list[Operand | None], Kind, Results, int]:
+        """The inputs as operands that fit together, the kind and form of the results, the stream to launch on."""
+        given = [
+            None
+            if array is None and argument in self.optional
+            else adopt(array, self.name, argument, self.takes[argument])
+            for array, argument in zip(inputs, self.arguments, strict=True)
+        ]
+        present = _present(given)
+        kind = common_kind(self.name, present, mixed_dtypes=self.mixed)
+        made = self.results(self.name, given, *options)
+        return given, kind, made, stream_for(kind, present, stream)
 
     def _first(
         self,
@@ -124,39 +146,43 @@ class Operator:
         stream: Any,
         key: tuple[Any, ...],
     ) -> list[Any]:
-        given, kind, shapes, chosen = self._taken(inputs, options, stream)
-        dtype, device = self.dtype or given[0].dtype, given[0].device
+        given, kind, made, chosen = self._taken(inputs, options, stream)
+        present = _present(given)
+        device = present[0].device
         results: list[Operand] = []
-        for out, shape in zip(outs, shapes, strict=True):
+        for out, (shape, dtype) in zip(outs, made, strict=True):
             results.append(
                 allocate(kind, shape, dtype, device, chosen)
                 if out is None
-                else check_out(out, shape, dtype, [*given, *results], self.name, chosen)
+                else check_out(out, shape, dtype, [*present, *results], self.name, chosen, in_place=self.in_place)
             )
         with on_device(device):
             if any(0 not in result.shape for result in results):
-                taken = [contiguous_inner(operand, chosen) for operand in given]
-                written = [contiguous_inner(operand, chosen, write=True) for operand in results]
+                taken, written = given, results
+                if self.rows:
+                    taken = [operand and contiguous_inner(operand, chosen) for operand in given]
+                    written = [contiguous_inner(operand, chosen, write=True) for operand in results]
                 plan = self._plan(taken, written, options, chosen)
                 if key and taken == given and written == results:  # not where rows had to be copied together
-                    made = tuple((operand.shape, operand.dtype.numpy) for operand in results)
-                    self._met[key] = _Met(plan, made, tuple(_span(operand) for operand in (*given, *results)))
-                plan.launch([operand.ptr for operand in (*taken, *written)], chosen)
+                    _remember(self._met, key, _meeting(plan, given, results, self.in_place))
+                plan.launch([operand.ptr if operand else 0 for operand in (*taken, *written)], chosen)
                 results = written
             return [give_back(result, chosen) for result in results]
 
     def _plan(
-        self, taken: Sequence[Operand], written: Sequence[Operand], options: tuple[Any, ...], stream: int
+        self, taken: Sequence[Operand | None], written: Sequence[Operand], options: tuple[Any, ...], stream: int
     ) -> Plan:
         """`prepare`, once for operands of a kind, whatever library they come from."""
         operands = (*taken, *written)
-        low = functools.reduce(operator.or_, (operand.ptr for operand in operands))
-        layout = tuple((operand.shape, operand.strides, operand.dtype.name) for operand in operands)
-        key = (layout, low & 15, operands[0].device, options)
+        device = written[0].device
+        low = functools.reduce(operator.or_, (operand.ptr for operand in operands if operand))
+        layout = tuple(operand and (operand.shape, operand.strides, operand.dtype.name) for operand in operands)
+        key = (layout, low & 15, device, options)
         found = self._plans.get(key)
         if found is None:
-            with on(operands[0].device, stream):  # so that loading a kernel sees whether this stream is being captured
-                found = self._plans[key] = self.prepare(self.name, taken, written, *options)
+            with on(device, stream):  # so that loading a kernel sees whether this stream is being captured
+                found = self.prepare(self.name, taken, written, *options)
+            _remember(self._plans, key, found)
         return found
 
 
@@ -174,12 +200,20 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     return shared.explain(inputs, tuple(bound.arguments[name] for name in shared.options))
 
 
+def _present(operands: Sequence[Operand | None]) -> list[Operand]:
+    return [operand for operand in operands if operand is not None]
+
+
+def _remember(kept: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any) -> None:
+    if len(kept) >= REMEMBERED:
+        kept.clear()
+    kept[key] = value
+
+
 def _signature(cupy: Any, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
     """What identifies a kind of call, and the pointers; an empty key unless all arrays are CuPy's on this device."""
     kind = cupy.ndarray
-    several = _device_count() > 1
-    device = cupy.cuda.runtime.getDevice() if several else 0
-    parts: list[Any] = [options, device]
+    parts: list[Any] = [options]
     pointers = []
     low = 0
     for array in arrays:
@@ -187,7 +221,7 @@ def _signature(cupy: Any, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> 
             parts.append(None)
             pointers.append(0)
             continue
-        if type(array) is not kind or (several and array.data.device_id != device):
+        if type(array) is not kind:
             return (), []
         pointer = array.data.ptr
         low |= pointer
@@ -195,6 +229,11 @@ def _signature(cupy: Any, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> 
         # What flags.c_contiguous reads, at a sixth of its cost; contiguous strides follow from the shape.
         parts += (array.shape, array._c_contiguous or array.strides, array.dtype.num)
     parts.append(low & 15)  # how wide loads may be
+    if _device_count() > 1:
+        device = cupy.cuda.runtime.getDevice()
+        if any(array.data.device_id != device for array in arrays if array is not None):
+            return (), []
+        parts.append(device)
     return tuple(parts), pointers
 
 
@@ -203,8 +242,9 @@ def _device_count() -> int:
     return int(gpu().cuda.runtime.getDeviceCount())
 
 
-def _apart(pointers: Sequence[int], spans: Sequence[tuple[int, int]], inputs: int) -> bool:
-    """Whether every result that was passed lies wholly before or after every input."""
+def _apart(pointers: Sequence[int], met: _Met, inputs: int) -> bool:
+    """Whether every result that was passed lies wholly before or after every input, or is that input."""
+    spans = met.spans
     for at in range(inputs, len(pointers)):
         pointer = pointers[at]
         if pointer:
@@ -212,8 +252,26 @@ def _apart(pointers: Sequence[int], spans: Sequence[tuple[int, int]], inputs: in
             for other in range(inputs):
                 start = pointers[other]
                 if low < start + spans[other][1] and start + spans[other][0] < high:
+                    if start == pointer and (at, other) in met.twins:
+                        continue
                     return False
     return True
+
+
+def _meeting(plan: Plan, given: Sequence[Operand | None], results: Sequence[Operand], in_place: bool) -> _Met:
+    operands = (*given, *results)
+    twins = [
+        (at, other)
+        for at in range(len(given), len(operands))
+        for other, x in enumerate(given)
+        if in_place and x and _layout(operands[at]) == _layout(x)
+    ]
+    made = tuple((result.shape, result.dtype.numpy) for result in results)
+    return _Met(plan, made, tuple(_span(operand) if operand else (0, 0) for operand in operands), frozenset(twins))
+
+
+def _layout(operand: Operand | None) -> Any:
+    return operand and (operand.shape, operand.strides, operand.dtype)
 
 
 def _span(operand: Operand) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 from kgen.fork import side_by_side
 from kgen.operand import Operand, aligned
 from kgen.ops.algorithms import plan
-from kgen.ops.calls import Operator, Plan
+from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.layout import AXES, check_axes, expect, outer_strides
 from kgen.ops.scan import WIDEST, Scan
 
@@ -115,24 +115,20 @@ def causal_dot_product_backward(
     return dq, dk, dv
 
 
-def _forward_shapes(
-    op: str, given: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None
-) -> list[tuple[int, ...]]:
+def _forward_results(op: str, given: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None) -> Results:
     q, k, v = given
     check_axes(op, given, layout)
     expect(op, given, k, q.shape)
     expect(op, given, v, (*q.shape[:3], v.shape[3]))
-    return [v.shape]
+    return [(v.shape, v.dtype)]
 
 
-def _backward_shapes(
-    op: str, given: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None
-) -> list[tuple[int, ...]]:
+def _backward_results(op: str, given: Sequence[Operand], reverse: bool, layout: str, algorithm: str | None) -> Results:
     do, q, k, v = given
-    _forward_shapes(op, (q, k, v), reverse, layout, algorithm)
+    _forward_results(op, (q, k, v), reverse, layout, algorithm)
     check_axes(op, given, layout)
     expect(op, given, do, v.shape)
-    return [q.shape, k.shape, v.shape]
+    return [(x.shape, x.dtype) for x in (q, k, v)]
 
 
 def _prepare_forward(
@@ -203,7 +199,7 @@ def _describe(q: Operand, k: Operand, v: Operand, o: Operand, reverse: bool, lay
 
 
 _OPTIONS = ("reverse", "layout", "algorithm")
-_forward = Operator("causal_dot_product", ("q", "k", "v"), _OPTIONS, _forward_shapes, _prepare_forward)
+_forward = Operator("causal_dot_product", ("q", "k", "v"), _OPTIONS, _forward_results, _prepare_forward)
 _backward = Operator(
-    "causal_dot_product_backward", ("do", "q", "k", "v"), _OPTIONS, _backward_shapes, _prepare_backward
+    "causal_dot_product_backward", ("do", "q", "k", "v"), _OPTIONS, _backward_results, _prepare_backward
 )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kgen.arch import Arch
 from kgen.dtypes import F32, DType
 from kgen.errors import SpecError
-from kgen.launch import Bound, Step, bind, multiprocessors, shared_memory
+from kgen.launch import Run, Step, bind, multiprocessors, shared_memory
 from kgen.ops.calls import Plan
 from kgen.ops.scan import Scan
 from kgen.registry import register
@@ -230,9 +230,7 @@ class _Slice:
             counts = (*sizes, before, cut.segment, cut.segments)
             self.steps.insert(0, Step(outer, scan.sequences * tiles * before, 3, counts, (*k, *v)))
 
-    def launch(
-        self, bound: Sequence[Bound], q: int, k: int, v: int, o: int, states: int, sums: int, stream: int
-    ) -> None:
+    def launch(self, bound: Sequence[Run], q: int, k: int, v: int, o: int, states: int, sums: int, stream: int) -> None:
         """Queue the slice, with scratch memory for the states of segments and for the sums of slices."""
         q, k = q + self.offset, k + self.offset
         *totals, main = bound

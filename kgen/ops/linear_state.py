@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kgen.dtypes import F32
-from kgen.launch import Bound, Step, bind, multiprocessors
+from kgen.dtypes import F32, FLOATS
+from kgen.launch import Run, Step, bind, multiprocessors
 from kgen.operand import Operand, aligned, contiguous_strides
-from kgen.ops.calls import Operator, Plan
+from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.chunk import CHUNK, SLICE, WARP, chunk_for, columns_for, room_for
 from kgen.ops.layout import AXES, check_axes, expect, outer_strides
 from kgen.ops.query import plan_query
@@ -114,7 +114,7 @@ def query_state(q: Any, state: Any, *, layout: str = "bhtd", out: Any = None, st
     return result
 
 
-def _state_shapes(op: str, given: Sequence[Operand], segment: int | None, layout: str) -> list[tuple[int, ...]]:
+def _state_results(op: str, given: Sequence[Operand], segment: int | None, layout: str) -> Results:
     k, v = given
     check_axes(op, given, layout)
     expect(op, given, v, (*k.shape[:3], v.shape[3]))
@@ -124,7 +124,7 @@ def _state_shapes(op: str, given: Sequence[Operand], segment: int | None, layout
         raise ValueError(f"{op}: segment is {segment}; it takes at least one time step, or None for a single state")
     batch, head, time = AXES[layout]
     slots = () if segment is None else (-(-k.shape[time] // segment),)
-    return [(k.shape[batch], k.shape[head], *slots, k.shape[3], v.shape[3])]
+    return [((k.shape[batch], k.shape[head], *slots, k.shape[3], v.shape[3]), F32)]
 
 
 def _prepare_state(
@@ -199,7 +199,7 @@ class _Slice:
             self.steps.append(Step(TOTAL.spec(), blocks, 2, counts, (*state.strides[:2], of_slots, state.strides[-2])))
             self.nbytes = sequences * cut.parts * e * m * F32.itemsize
 
-    def launch(self, bound: Sequence[Bound], k: int, v: int, state: int, parts: int, stream: int) -> None:
+    def launch(self, bound: Sequence[Run], k: int, v: int, state: int, parts: int, stream: int) -> None:
         """Queue the slice, with scratch memory for the parts."""
         for run, step in zip(bound, self.steps):
             if step.spec.kernel is TOTAL:
@@ -213,16 +213,14 @@ def _loads(x: Operand, features: int, elements: int) -> bool:
     return features % elements == 0 and aligned(x, elements * x.dtype.itemsize)
 
 
-def _query_shapes(op: str, given: Sequence[Operand], layout: str) -> list[tuple[int, ...]]:
+def _query_results(op: str, given: Sequence[Operand], layout: str) -> Results:
     q, state = given
     check_axes(op, (q,), layout)
-    if state.dtype is not F32:
-        raise TypeError(f"{op}: state has dtype {state.dtype.numpy_name}; it takes float32")
     if len(state.shape) != 4:
         raise ValueError(f"{op}: state has shape {state.shape}; it takes four axes [B, H, E, M]")
     batch, head, _ = AXES[layout]
     expect(op, given, state, (q.shape[batch], q.shape[head], q.shape[3], state.shape[3]))
-    return [(*q.shape[:3], state.shape[3])]
+    return [((*q.shape[:3], state.shape[3]), q.dtype)]
 
 
 def _prepare_query(op: str, given: Sequence[Operand], results: Sequence[Operand], layout: str) -> Plan:
@@ -231,5 +229,13 @@ def _prepare_query(op: str, given: Sequence[Operand], results: Sequence[Operand]
     return plan_query(q, state, o, layout)
 
 
-_linear_state = Operator("linear_state", ("k", "v"), ("segment", "layout"), _state_shapes, _prepare_state, dtype=F32)
-_query_state = Operator("query_state", ("q", "state"), ("layout",), _query_shapes, _prepare_query, mixed=True)
+_linear_state = Operator("linear_state", ("k", "v"), ("segment", "layout"), _state_results, _prepare_state)
+_query_state = Operator(
+    "query_state",
+    ("q", "state"),
+    ("layout",),
+    _query_results,
+    _prepare_query,
+    takes={"q": FLOATS, "state": (F32,)},
+    mixed=True,
+)

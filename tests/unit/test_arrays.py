@@ -126,8 +126,9 @@ def test_elements_at_odd_addresses_are_refused():
 # NumPy
 
 
-def test_numpy_array_without_a_gpu_says_so(no_gpu):
-    with pytest.raises(DeviceError, match=r"none is usable here\n  hint: .*nvidia-smi"):
+def test_numpy_array_for_a_gpu_where_there_is_none_says_so(no_gpu, monkeypatch):
+    monkeypatch.setenv("KGEN_BACKEND", "gpu")
+    with pytest.raises(DeviceError, match=r"no NVIDIA GPU is usable here\n  hint: .*nvidia-smi"):
         adopt(np.zeros((2, 3), "float32"), "op", "x")
 
 

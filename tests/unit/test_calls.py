@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 from typing import Any
 
@@ -22,12 +23,12 @@ class Recorded:
     def __init__(self) -> None:
         self.prepared: list[tuple[Any, ...]] = []
         self.launched: list[tuple[list[int], int]] = []
-        self.operator = Operator("recorded", ("x", "y"), ("scale",), self.shapes, self.prepare)
+        self.operator = Operator("recorded", ("x", "y"), ("scale",), self.results, self.prepare)
 
-    def shapes(self, op, given, scale):
+    def results(self, op, given, scale):
         if given[0].shape != given[1].shape:
             raise ValueError(f"{op}: y has shape {given[1].shape}")
-        return [given[0].shape]
+        return [(given[0].shape, given[0].dtype)]
 
     def prepare(self, op, given, results, scale):
         self.prepared.append((given[0].shape, scale))
@@ -48,7 +49,7 @@ X, Y, OUT = 1 << 20, 2 << 20, 3 << 20
 @pytest.fixture
 def recorded(monkeypatch):
     cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=STREAM))
-    monkeypatch.setattr(calls, "gpu", lambda: types.SimpleNamespace(ndarray=cupy.ndarray, cuda=cuda))
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=cupy.ndarray, cuda=cuda))
     monkeypatch.setattr(calls, "_device_count", lambda: 1)
     monkeypatch.setattr(calls, "stream_for", lambda kind, given, stream=None: STREAM if stream is None else stream)
     monkeypatch.setattr(calls, "on", lambda device, stream: contextlib.nullcontext())

@@ -24,7 +24,8 @@ LAYERS = (
     ("nvrtc",),
     ("store",),
     ("build",),
-    ("operand", "streams", "arrays", "results", "scratch", "fork", "launch"),
+    ("cpu",),
+    ("backend", "operand", "streams", "arrays", "results", "scratch", "fork", "launch"),
     ("ops",),
     ("catalog",),
     ("kgen",),  # the public face
