@@ -19,6 +19,7 @@ from kgen.backend import HOST
 from kgen.build import build
 from kgen.errors import ArchError, CaptureError, DeviceError
 from kgen.spec import Spec
+from kgen.streams import gpu
 
 _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 HOST_MULTIPROCESSORS = 4
@@ -276,8 +277,6 @@ def shared_memory(device: int) -> int:
 def current_device() -> int:
     """The index of the current device; raises DeviceError, saying why, where there is none."""
     try:
-        import cupy
-
-        return int(cupy.cuda.runtime.getDevice())
+        return int(gpu().cuda.runtime.getDevice())
     except Exception as error:
         raise DeviceError(f"no GPU can be used here: {error}", hint="kgen doctor says what is missing") from error

@@ -1,8 +1,6 @@
 """One call of an operator: the first of its kind is checked and prepared, the next ones are recognised and launched.
 
-What a kind is: shapes, strides, dtypes, alignment, options, device. For CuPy arrays on the current device all that is
-read in about two microseconds, and a kind that was met before skips every check but whether `out` overlaps an input,
-which may change from call to call. What is remembered is bounded, so that a server may meet new shapes for ever.
+For CuPy arrays of a kind that was met before (kinds.py), every check is skipped but whether `out` overlaps an input.
 """
 
 from __future__ import annotations
@@ -12,40 +10,17 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kgen.arrays import adopt, contiguous_inner
 from kgen.dtypes import FLOATS, DType
 from kgen.launch import on_device
-from kgen.operand import Kind, Operand, common_kind, extent
+from kgen.operand import Kind, Operand, common_kind
+from kgen.ops.kinds import Met, Plan, apart, meeting, remember, signature
 from kgen.results import allocate, check_out, give_back
-from kgen.streams import gpu, on, stream_for
+from kgen.streams import on, stream_for
 
-
-class Plan(NamedTuple):
-    """What a call, or a part of one, does on one device.
-
-    launch   queues it: pointers of the inputs, then of the results; a stream
-    steps    the launches in words, and
-    why      those, for people
-    """
-
-    launch: Callable[[Sequence[int], int], None]
-    steps: tuple[str, ...]
-    why: str
-
-
-class _Met(NamedTuple):
-    """What a call of a kind that was met before needs: the plan, the results, the bytes that each array touches."""
-
-    plan: Plan
-    results: tuple[tuple[tuple[int, ...], Any], ...]  # shape and NumPy dtype
-    spans: tuple[tuple[int, int], ...]  # from each array's pointer on
-    twins: frozenset[tuple[int, int]]  # results and inputs that may be one and the same array
-
-
-REMEMBERED = 4096
-"""Kinds of calls that an operator remembers; it then starts afresh."""
+__all__ = ["OPERATORS", "Operator", "Plan", "Results", "explain"]
 
 OPERATORS: dict[str, Operator] = {}
 Results = Sequence[tuple[tuple[int, ...], DType]]
@@ -91,7 +66,7 @@ class Operator:
         self.mixed = mixed
         self.rows = rows
         self.in_place = in_place
-        self._met: dict[tuple[Any, ...], _Met] = {}  # by what _signature reads off CuPy arrays
+        self._met: dict[tuple[Any, ...], Met] = {}  # by what `signature` reads off CuPy arrays
         self._plans: dict[tuple[Any, ...], Plan] = {}  # by what operands have in common, of any library
         OPERATORS[name] = self
 
@@ -102,9 +77,9 @@ class Operator:
         key: tuple[Any, ...] = ()
         if stream is None and "cupy" in sys.modules:
             cupy = sys.modules["cupy"]
-            key, pointers = _signature(cupy, (*inputs, *outs), options)
+            key, pointers = signature(cupy, (*inputs, *outs), options)
             met = self._met.get(key)
-            if met is not None and _apart(pointers, met, len(inputs)):
+            if met is not None and apart(pointers, met, len(inputs)):
                 results = list(outs)
                 for at, out in enumerate(outs):
                     if out is None:
@@ -164,7 +139,7 @@ class Operator:
                     written = [contiguous_inner(operand, chosen, write=True) for operand in results]
                 plan = self._plan(taken, written, options, chosen)
                 if key and taken == given and written == results:  # not where rows had to be copied together
-                    _remember(self._met, key, _meeting(plan, given, results, self.in_place))
+                    remember(self._met, key, meeting(plan, given, results, self.in_place))
                 plan.launch([operand.ptr if operand else 0 for operand in (*taken, *written)], chosen)
                 results = written
             return [give_back(result, chosen) for result in results]
@@ -182,7 +157,7 @@ class Operator:
         if found is None:
             with on(device, stream):  # so that loading a kernel sees whether this stream is being captured
                 found = self.prepare(self.name, taken, written, *options)
-            _remember(self._plans, key, found)
+            remember(self._plans, key, found)
         return found
 
 
@@ -202,78 +177,3 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
 def _present(operands: Sequence[Operand | None]) -> list[Operand]:
     return [operand for operand in operands if operand is not None]
-
-
-def _remember(kept: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any) -> None:
-    if len(kept) >= REMEMBERED:
-        kept.clear()
-    kept[key] = value
-
-
-def _signature(cupy: Any, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int]]:
-    """What identifies a kind of call, and the pointers; an empty key unless all arrays are CuPy's on this device."""
-    kind = cupy.ndarray
-    parts: list[Any] = [options]
-    pointers = []
-    low = 0
-    for array in arrays:
-        if array is None:
-            parts.append(None)
-            pointers.append(0)
-            continue
-        if type(array) is not kind:
-            return (), []
-        pointer = array.data.ptr
-        low |= pointer
-        pointers.append(pointer)
-        # What flags.c_contiguous reads, at a sixth of its cost; contiguous strides follow from the shape.
-        parts += (array.shape, array._c_contiguous or array.strides, array.dtype.num)
-    parts.append(low & 15)  # how wide loads may be
-    if _device_count() > 1:
-        device = cupy.cuda.runtime.getDevice()
-        if any(array.data.device_id != device for array in arrays if array is not None):
-            return (), []
-        parts.append(device)
-    return tuple(parts), pointers
-
-
-@functools.cache
-def _device_count() -> int:
-    return int(gpu().cuda.runtime.getDeviceCount())
-
-
-def _apart(pointers: Sequence[int], met: _Met, inputs: int) -> bool:
-    """Whether every result that was passed lies wholly before or after every input, or is that input."""
-    spans = met.spans
-    for at in range(inputs, len(pointers)):
-        pointer = pointers[at]
-        if pointer:
-            low, high = pointer + spans[at][0], pointer + spans[at][1]
-            for other in range(inputs):
-                start = pointers[other]
-                if low < start + spans[other][1] and start + spans[other][0] < high:
-                    if start == pointer and (at, other) in met.twins:
-                        continue
-                    return False
-    return True
-
-
-def _meeting(plan: Plan, given: Sequence[Operand | None], results: Sequence[Operand], in_place: bool) -> _Met:
-    operands = (*given, *results)
-    twins = [
-        (at, other)
-        for at in range(len(given), len(operands))
-        for other, x in enumerate(given)
-        if in_place and x and _layout(operands[at]) == _layout(x)
-    ]
-    made = tuple((result.shape, result.dtype.numpy) for result in results)
-    return _Met(plan, made, tuple(_span(operand) if operand else (0, 0) for operand in operands), frozenset(twins))
-
-
-def _layout(operand: Operand | None) -> Any:
-    return operand and (operand.shape, operand.strides, operand.dtype)
-
-
-def _span(operand: Operand) -> tuple[int, int]:
-    low, high = extent(operand.shape, operand.strides)
-    return low * operand.dtype.itemsize, high * operand.dtype.itemsize

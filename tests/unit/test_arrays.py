@@ -103,6 +103,7 @@ def test_empty_arrays_are_operands():
     assert adopt(ghost((0, 3), at=0), "op", "x").ptr == 0
 
 
+@pytest.mark.filterwarnings("ignore:kgen finds no GPU")
 @pytest.mark.parametrize("dtype", ["float64", "int32", "complex64", "bool", ">f4"])
 @pytest.mark.parametrize("make", [ghost, np.zeros], ids=["cupy", "numpy"])
 def test_other_dtypes_are_refused_by_name(make, dtype):

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from kgen.ops import calls
+from kgen import streams
+from kgen.dtypes import FLOATS, I32, I64
+from kgen.ops import calls, kinds
 from kgen.ops.calls import Operator, Plan
 
 cupy = pytest.importorskip("cupy", reason="operands are read through CuPy")
@@ -18,15 +20,15 @@ STREAM = 7
 
 
 class Recorded:
-    """An operator that adds an input to itself, in so far as it says when it is prepared and launched."""
+    """An operator that adds two arrays, in so far as it says when it is prepared and launched."""
 
-    def __init__(self) -> None:
+    def __init__(self, **traits: Any) -> None:
         self.prepared: list[tuple[Any, ...]] = []
         self.launched: list[tuple[list[int], int]] = []
-        self.operator = Operator("recorded", ("x", "y"), ("scale",), self.results, self.prepare)
+        self.operator = Operator("recorded", ("x", "y"), ("scale",), self.results, self.prepare, **traits)
 
     def results(self, op, given, scale):
-        if given[0].shape != given[1].shape:
+        if given[1] and given[0].shape != given[1].shape:
             raise ValueError(f"{op}: y has shape {given[1].shape}")
         return [(given[0].shape, given[0].dtype)]
 
@@ -49,13 +51,20 @@ X, Y, OUT = 1 << 20, 2 << 20, 3 << 20
 @pytest.fixture
 def recorded(monkeypatch):
     cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=STREAM))
+    streams.cupy()  # or it would keep the one that follows
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=cupy.ndarray, cuda=cuda))
-    monkeypatch.setattr(calls, "_device_count", lambda: 1)
+    monkeypatch.setattr(kinds, "_device_count", lambda: 1)
     monkeypatch.setattr(calls, "stream_for", lambda kind, given, stream=None: STREAM if stream is None else stream)
     monkeypatch.setattr(calls, "on", lambda device, stream: contextlib.nullcontext())
     monkeypatch.setattr(calls, "on_device", lambda device: contextlib.nullcontext())
     yield Recorded()
     calls.OPERATORS.pop("recorded")
+
+
+@pytest.fixture
+def recorded_with(recorded):
+    """The same with other traits."""
+    return Recorded
 
 
 def test_a_second_call_of_a_kind_is_launched_with_no_check_but_overlap(recorded, monkeypatch):
@@ -110,3 +119,48 @@ def test_what_does_not_fit_is_neither_prepared_nor_remembered(recorded):
         with pytest.raises(ValueError, match="y has shape"):
             recorded(array(X), array(Y, shape=(4, 9)), array(OUT))
     assert recorded.prepared == recorded.launched == []
+
+
+def test_a_result_may_be_an_input_itself_where_the_operator_says_so(recorded_with):
+    recorded = recorded_with(in_place=True)
+    for _ in range(2):
+        recorded(array(X), array(Y), array(X))
+    assert recorded.launched == [([X, Y, X], STREAM)] * 2
+
+
+@pytest.mark.parametrize("calls_before", [0, 1])
+@pytest.mark.parametrize("out", [array(X, (4, 8), strides=(4, 16)), array(X + 32)], ids=["transposed", "shifted"])
+def test_in_place_means_element_for_element(recorded_with, calls_before, out):
+    recorded = recorded_with(in_place=True, rows=False)
+    for _ in range(calls_before):
+        recorded(array(X), array(Y), array(OUT, (4, 8), strides=out.strides))
+    with pytest.raises(ValueError, match="out shares memory with x"):
+        recorded(array(X), array(Y), out)
+
+
+def test_an_input_that_may_be_missing_comes_as_none_and_a_null_pointer(recorded_with):
+    recorded = recorded_with(optional=("y",))
+    for _ in range(2):
+        recorded(array(X), None, array(OUT))
+    assert recorded.launched == [([X, 0, OUT], STREAM)] * 2
+    assert len(recorded.prepared) == 1
+
+
+def test_an_input_that_may_not_be_missing_is_refused(recorded):
+    with pytest.raises(TypeError, match="recorded: y is a NoneType"):
+        recorded(array(X), None, array(OUT))
+
+
+def test_each_input_may_take_dtypes_of_its_own(recorded_with):
+    recorded = recorded_with(takes={"x": FLOATS, "y": (I32, I64)}, mixed=True)
+    recorded(array(X), array(Y, dtype="i"), array(OUT))
+    with pytest.raises(TypeError, match="recorded: y has dtype float32; it takes int32 or int64"):
+        recorded(array(X), array(Y), array(OUT))
+
+
+def test_what_is_remembered_is_bounded(recorded, monkeypatch):
+    monkeypatch.setattr(kinds, "REMEMBERED", 3)
+    for length in range(1, 9):
+        recorded(*(array(at, (length,)) for at in (X, Y, OUT)))
+    assert len(recorded.operator._met) <= 3
+    assert len(recorded.operator._plans) <= 3
