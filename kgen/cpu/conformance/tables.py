@@ -1,0 +1,294 @@
+"""Every form that the executor promises, as tables; `form.parse` says how to read them."""
+
+from __future__ import annotations
+
+import functools
+
+from kgen.cpu.conformance.form import Form, parse
+
+CONVERSIONS = """
+    cvt.{rn,rz,rm,rp}.{,ftz.,sat.,ftz.sat.}f32.f64 | f32 | f64
+    cvt.{,ftz.,sat.}f64.f32 | f64 | f32
+    cvt.{,ftz.,sat.,ftz.sat.}f32.f32 | f32 | f32
+    cvt.{rni,rzi,rmi,rpi}.{,ftz.,sat.}f32.f32 | f32 | f32
+    cvt.{rni,rzi,rmi,rpi}.f64.f64 | f64 | f64
+    cvt.{rni,rzi,rmi,rpi}.f16.f16 | f16 | f16
+    cvt.{rni,rzi,rmi,rpi}.bf16.bf16 | bf16 | bf16
+    cvt.{rni,rzi,rmi,rpi}.{,ftz.}{u16,s16}.f32 | <2> | f32
+    cvt.{rni,rzi,rmi,rpi}.{,ftz.}{u32,s32}.f32 | <2> | f32
+    cvt.{rni,rzi,rmi,rpi}.{,ftz.}{u64,s64}.f32 | <2> | f32
+    cvt.{rni,rzi}.{sat.}{u8,s8}.f32 | b32 | f32
+    cvt.{rni,rzi,rmi,rpi}.{u8,s8}.f32 | b32 | f32
+    cvt.{rni,rzi,rmi,rpi}.{u16,s16,u32,s32,u64,s64}.f64 | <1> | f64
+    cvt.{rni,rzi,rmi,rpi}.{u16,s16,u32,s32,u64,s64}.f16 | <1> | f16
+    cvt.{rni,rzi,rmi,rpi}.{u16,s16,u32,s32,u64,s64}.bf16 | <1> | bf16
+    cvt.{rni,rzi}.{u8,s8}.f16 | b32 | f16
+    cvt.{rn,rz,rm,rp}.f32.{u16,s16,u32,s32,u64,s64} | f32 | <1>
+    cvt.{rn,rz,rm,rp}.f64.{u16,s16,u32,s32,u64,s64} | f64 | <1>
+    cvt.{rn,rz,rm,rp}.f16.{u16,s16,u32,s32,u64,s64} | f16 | <1>
+    cvt.{rn,rz,rm,rp}.bf16.{u16,s16,u32,s32,u64,s64} | bf16 | <1>
+    cvt.rn.{f32,f64,f16}.{u8,s8} | <0> | b32
+    cvt.{,sat.}{u8,s8}.{u16,s16,u32,s32,u64,s64} | b32 | <2>
+    cvt.{u16,s16,u32,s32,u64,s64}.{u16,s16,u32,s32,u64,s64} | <0> | <1>
+    cvt.sat.u16.{s16,u32,s32,u64,s64} | u16 | <0>
+    cvt.sat.s16.{u16,u32,s32,u64,s64} | s16 | <0>
+    cvt.sat.u32.{s16,s32,u64,s64} | u32 | <0>
+    cvt.sat.s32.{u32,u64,s64} | s32 | <0>
+    cvt.sat.u64.{s16,s32,s64} | u64 | <0>
+    cvt.sat.s64.u64 | s64 | u64
+    cvt.{u16,s16,u32,s32,u64,s64}.{u8,s8} | <0> | b32
+    cvt.{rn,rz,rm,rp}.f16.f32 | f16 | f32
+    cvt.{rn,rz}.{ftz.,sat.,ftz.sat.}f16.f32 | f16 | f32
+    cvt.{rn,rz}.{relu.,satfinite.,relu.satfinite.}f16.f32 | f16 | f32
+    cvt.{rn,rz,rm,rp}.{bf16}.f32 | <1> | f32
+    cvt.{rn,rz}.{relu.,satfinite.,relu.satfinite.}bf16.f32 | bf16 | f32
+    cvt.{rn,rz}.{,relu.,satfinite.,relu.satfinite.}f16x2.f32 | f16x2 | f32 f32
+    cvt.{rn,rz}.{,relu.,satfinite.,relu.satfinite.}bf16x2.f32 | bf16x2 | f32 f32
+    cvt.{rn,rz,rm,rp}.{f16,bf16}.f64 | <1> | f64
+    cvt.{,ftz.,sat.}f32.f16 | f32 | f16
+    cvt.f64.f16 | f64 | f16
+    cvt.{f32,f64}.bf16 | <0> | bf16
+    cvt.{rn,rz,rm,rp}.bf16.f16 | bf16 | f16
+    cvt.{rn,rz,rm,rp}.f16.bf16 | f16 | bf16
+    cvt.{,sat.}f16.f16 | f16 | f16
+    cvt.{rna,rn,rz,rna.satfinite,rn.relu,rz.relu}.tf32.f32 | b32 | f32
+    cvt.rn.satfinite.{,relu.}{e4m3x2,e5m2x2}.f32 | b16 | f32 f32
+    cvt.rn.satfinite.{,relu.}{e4m3x2,e5m2x2}.f16x2 | b16 | f16x2
+    cvt.rn.{,relu.}f16x2.{e4m3x2,e5m2x2} | f16x2 | small16
+    cvt.pack.sat.{u16,s16}.s32 | b32 | s32 s32
+    cvt.pack.sat.{u8,s8}.s32.b32 | b32 | s32 s32 b32
+"""
+
+FLOATS = """
+    {add,sub,mul}.{rn,rz,rm,rp}.{,ftz.,sat.,ftz.sat.}f32 | f32 | f32 f32
+    fma.{rn,rz,rm,rp}.{,ftz.,sat.,ftz.sat.}f32 | f32 | f32 f32 f32
+    {add,sub,mul}.{rn,rz,rm,rp}.f64 | f64 | f64 f64
+    fma.{rn,rz,rm,rp}.f64 | f64 | f64 f64 f64
+    div.{rn,rz,rm,rp}.{,ftz.}f32 | f32 | f32 f32
+    div.{rn,rz,rm,rp}.f64 | f64 | f64 f64
+    {rcp,sqrt}.{rn,rz,rm,rp}.{,ftz.}f32 | f32 | f32
+    {rcp,sqrt}.{rn,rz,rm,rp}.f64 | f64 | f64
+    {neg,abs}.{,ftz.}f32 | f32 | f32
+    {neg,abs}.f64 | f64 | f64
+    {min,max}.{,ftz.}{,NaN.}{,xorsign.abs.}f32 | f32 | f32 f32
+    {min,max}.f64 | f64 | f64 f64
+    copysign.{f32,f64} | <0> | <0> <0>
+    testp.{finite,infinite,number,notanumber,normal,subnormal}.{f32,f64} | pred | <1>
+    setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.{,ftz.}f32 | pred | f32 f32
+    setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.f64 | pred | f64 f64
+    set.{eq,lt,geu,nan}.{u32,f32}.f32 | <1> | f32 f32
+    selp.{f32,f64} | <0> | <0> <0> pred
+    slct.{f32,f64}.s32 | <0> | <0> <0> s32
+    slct.{,ftz.}{u32,f32}.f32 | <1> | <1> <1> f32
+    div.{full,approx}.{,ftz.}f32 | f32 | f32 f32 | ulp=2
+    {rcp,sqrt,rsqrt,ex2,lg2}.approx.{,ftz.}f32 | f32 | f32 | ulp=2
+    {sin,cos}.approx.{,ftz.}f32 | f32 | f32 | ulp=2
+    tanh.approx.f32 | f32 | f32 | ulp=2
+    {rcp,rsqrt}.approx.ftz.f64 | f64 | f64 | ulp=2
+"""
+
+HALVES = """
+    {add,sub,mul}.{,rn.}{,sat.,ftz.,ftz.sat.}{f16} | f16 | f16 f16
+    {add,sub,mul}.{,rn.}{,sat.,ftz.,ftz.sat.}{f16x2} | f16x2 | f16x2 f16x2
+    {add,sub,mul}.{,rn.}bf16 | bf16 | bf16 bf16
+    {add,sub,mul}.{,rn.}bf16x2 | bf16x2 | bf16x2 bf16x2
+    fma.rn.{,sat.,ftz.,ftz.sat.,relu.,ftz.relu.}f16 | f16 | f16 f16 f16
+    fma.rn.{,sat.,ftz.,relu.}f16x2 | f16x2 | f16x2 f16x2 f16x2
+    fma.rn.{,relu.}{bf16,bf16x2} | <1> | <1> <1> <1>
+    fma.rn.oob.{,relu.}{f16,f16x2,bf16,bf16x2} | <1> | <1> <1> <1>
+    {neg,abs}.{,ftz.}{f16,f16x2} | <2> | <2>
+    {neg,abs}.{bf16,bf16x2} | <1> | <1>
+    {min,max}.{,ftz.}{,NaN.}{,xorsign.abs.}{f16,f16x2} | <4> | <4> <4>
+    {min,max}.{,NaN.}{,xorsign.abs.}{bf16,bf16x2} | <3> | <3> <3>
+    setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.{,ftz.}f16 | pred | f16 f16
+    setp.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.bf16 | pred | bf16 bf16
+    setp.{eq,lt,ge,neu,gtu,num,nan}.f16x2 $0|$1, $2, $3 | pred pred | f16x2 f16x2
+    setp.{eq,lt,ge,neu,gtu,num,nan}.bf16x2 $0|$1, $2, $3 | pred pred | bf16x2 bf16x2
+    set.{eq,lt,geu,nan}.{f16,u16,u32}.f16 | <1> | f16 f16
+    set.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.{f16x2,u32}.f16x2 | b32 | f16x2 f16x2
+    set.{eq,lt,geu,nan}.{bf16,u16,u32}.bf16 | <1> | bf16 bf16
+    set.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.{bf16x2,u32}.bf16x2 | b32 | bf16x2 bf16x2
+    {ex2,tanh}.approx.{f16,f16x2} | <1> | <1>
+    ex2.approx.ftz.{bf16,bf16x2} | <0> | <0>
+    tanh.approx.{bf16,bf16x2} | <0> | <0>
+"""
+
+INTEGERS = """
+    {add,sub}.{u16,s16,u32,s32,u64,s64} | <1> | <1> <1>
+    {add,sub}.sat.s32 | s32 | s32 s32
+    mul.{lo,hi}.{u16,s16,u32,s32,u64,s64} | <1> | <1> <1>
+    mul.wide.{u16,s16} | b32 | <0> <0>
+    mul.wide.{u32,s32} | b64 | <0> <0>
+    mad.{lo,hi}.{u16,s16,u32,s32,u64,s64} | <1> | <1> <1> <1>
+    mad.wide.{u16,s16} | b32 | <0> <0> b32
+    mad.wide.{u32,s32} | b64 | <0> <0> b64
+    mad.hi.sat.s32 | s32 | s32 s32 s32
+    mul24.{lo,hi}.{u32,s32} | <1> | <1> <1>
+    mad24.{lo,hi}.{u32,s32} | <1> | <1> <1> <1>
+    mad24.hi.sat.s32 | s32 | s32 s32 s32
+    add.cc.{u32,s32} $0, $2, $3; addc.{u32} $1, $4, $5 | b32 b32 | b32 b32 b32 b32
+    add.cc.u32 $0, $3, $4; addc.cc.u32 $1, $5, $6; addc.u32 $2, $7, $8 | b32 b32 b32 | b32 b32 b32 b32 b32 b32
+    sub.cc.u32 $0, $3, $4; subc.cc.u32 $1, $5, $6; subc.u32 $2, $7, $8 | b32 b32 b32 | b32 b32 b32 b32 b32 b32
+    add.cc.u64 $0, $2, $3; addc.u64 $1, $4, $5 | b64 b64 | b64 b64 b64 b64
+    sub.cc.u64 $0, $2, $3; subc.u64 $1, $4, $5 | b64 b64 | b64 b64 b64 b64
+    mad.{lo,hi}.cc.{u32,s32} $0, $2, $3, $4; madc.hi.u32 $1, $2, $3, $5 | b32 b32 | b32 b32 b32 b32
+    mad.lo.cc.u32 $0, $3, $4, $5; madc.hi.cc.u32 $1, $3, $4, $6; addc.u32 $2, $7, $8 | b32 b32 b32 | b32 b32 b32 b32 b32 b32
+    mad.lo.cc.u64 $0, $2, $3, $4; madc.hi.u64 $1, $2, $3, $5 | b64 b64 | b64 b64 b64 b64
+    div.{u16,s16,u32,s32,u64,s64} | <0> | <0> <0>
+    rem.{u16,s16,u32,s32,u64,s64} | <0> | <0> <0>
+    {abs,neg}.{s16,s32,s64} | <1> | <1>
+    {min,max}.{u16,s16,u32,s32,u64,s64} | <1> | <1> <1>
+    {min,max}.relu.s32 | s32 | s32 s32
+    {min,max}.{u16x2,s16x2} | b32 | b32 b32
+    {min,max}.relu.s16x2 | b32 | b32 b32
+    add.{u16x2,s16x2} | b32 | b32 b32
+    sad.{u16,s16,u32,s32,u64,s64} | <0> | <0> <0> <0>
+    {and,or,xor}.{b16,b32,b64} | <1> | <1> <1>
+    {and,or,xor}.pred | pred | pred pred
+    not.{pred,b16,b32,b64} | <0> | <0>
+    cnot.{b16,b32,b64} | <0> | <0>
+    shl.{b16,b32} | <0> | <0> count
+    shl.b64 | b64 | b64 count64
+    shr.{b16,u16,s16,b32,u32,s32} | <0> | <0> count
+    shr.{b64,u64,s64} | <0> | <0> count64
+    shf.{l,r}.{clamp,wrap}.b32 | b32 | b32 b32 count
+    bfe.{u32,s32} | <0> | <0> count count
+    bfe.{u64,s64} | <0> | <0> count64 count64
+    bfi.b32 | b32 | b32 b32 count count
+    bfi.b64 | b64 | b64 b64 count64 count64
+    bfind.{,shiftamt.}{u32,s32} | b32 | <1>
+    bfind.{,shiftamt.}{u64,s64} | b32 | <1>
+    brev.{b32,b64} | <0> | <0>
+    {clz,popc}.{b32,b64} | b32 | <1>
+    szext.{wrap,clamp}.{u32,s32} | b32 | <1> count
+    bmsk.{wrap,clamp}.b32 | b32 | count count
+    prmt.b32 | b32 | b32 b32 b32
+    prmt.b32.{f4e,b4e,rc8,ecl,ecr,rc16} | b32 | b32 b32 b32
+    lop3.b32 $0, $1, $2, $3, {0x01,0x1e,0x2d,0x6a,0x78,0x80,0x96,0xb8,0xca,0xe8,0xfe} | b32 | b32 b32 b32
+    dp4a.{u32,s32}.{u32,s32} | b32 | b32 b32 b32
+    dp2a.{lo,hi}.{u32,s32}.{u32,s32} | b32 | b32 b32 b32
+    setp.{eq,ne,lt,le,gt,ge}.{u16,s16,u32,s32,u64,s64} | pred | <1> <1>
+    setp.{lo,ls,hi,hs}.{u16,u32,u64} | pred | <1> <1>
+    setp.{lt,ge}.{and,or,xor}.s32 $0, $1, $2, $3 | pred | s32 s32 pred
+    setp.{lt,ge}.{and,or,xor}.s32 $0|$1, $2, $3, $4 | pred pred | s32 s32 pred
+    set.{eq,lt}.{u32,s32,f32}.{u32,s32} | <1> | <2> <2>
+    selp.{b16,b32,b64} | <0> | <0> <0> pred
+    slct.{b32,b64}.s32 | <0> | <0> <0> s32
+    mov.b32 $0, {$1, $2} | b32 | b16 b16
+    mov.b64 $0, {$1, $2} | b64 | b32 b32
+    mov.b32 {$0, $1}, $2 | b16 b16 | b32
+    mov.b64 {$0, $1}, $2 | b32 b32 | b64
+    mov.b64 $0, {$1, $2, $3, $4} | b64 | b16 b16 b16 b16
+    mov.b64 {$0, $1, $2, $3}, $4 | b16 b16 b16 b16 | b64
+"""
+
+WARPS = """
+    shfl.sync.up.b32 $0|$1, $2, $3, $4, $5 | b32 pred | b32 lane segments0 mask | warp
+    shfl.sync.{down,bfly,idx}.b32 $0|$1, $2, $3, $4, $5 | b32 pred | b32 lane segments mask | warp
+    shfl.sync.up.b32 $0, $1, $2, $3, $4 | b32 | b32 lane segments0 mask | warp
+    shfl.sync.{down,bfly,idx}.b32 $0, $1, $2, $3, $4 | b32 | b32 lane segments mask | warp
+    vote.sync.{all,any,uni}.pred | pred | pred mask | warp
+    vote.sync.ballot.b32 | b32 | pred mask | warp
+    vote.sync.{all,any,uni}.pred $0, !$1, $2 | pred | pred mask | warp
+    match.any.sync.b32 | b32 | few mask | warp
+    match.any.sync.b64 | b32 | u64 mask | warp
+    match.all.sync.b32 $0|$1, $2, $3 | b32 pred | same mask | warp
+    match.all.sync.b64 $0|$1, $2, $3 | b32 pred | same64 mask | warp
+    redux.sync.{add,min,max}.{u32,s32} | b32 | <1> mask | warp
+    redux.sync.{and,or,xor}.b32 | b32 | b32 mask | warp
+    elect.sync $0|$1, $2 | b32 pred | mask | warp
+    activemask.b32 $0 | b32 | mask | warp
+"""
+
+ATOMICS = """
+    atom.{global,shared}.add.{u32,s32,u64,f32,f64} | <1> <1> | slot:<1> <1> | atomic
+    atom.{global,shared}.add.noftz.{f16,f16x2,bf16,bf16x2} | <1> <1> | slot:<1> <1> | atomic
+    atom.{global,shared}.{min,max}.{u32,s32,u64,s64} | <2> <2> | slot:<2> <2> | atomic
+    atom.{global,shared}.{and,or,xor}.{b32,b64} | <2> <2> | slot:<2> <2> | atomic
+    atom.{global,shared}.exch.{b32,b64} | <1> <1> | slot:<1> <1> | atomic
+    atom.{global,shared}.{inc,dec}.u32 | u32 u32 | slot:u32 u32 | atomic
+    atom.{global,shared}.cas.{b16,b32,b64} | <1> <1> | slot:<1> same:<1> <1> | atomic
+    atom.acq_rel.gpu.global.add.u32 | u32 u32 | slot:u32 u32 | atomic
+    red.{global,shared}.add.{u32,s32,u64,f32,f64} [$0], $1 | <1> | slot:<1> <1> | atomic
+    red.{global,shared}.add.noftz.{f16,f16x2,bf16,bf16x2} [$0], $1 | <1> | slot:<1> <1> | atomic
+    red.{global,shared}.{min,max}.{u32,s32,u64,s64} [$0], $1 | <2> | slot:<2> <2> | atomic
+    red.{global,shared}.{and,or,xor}.{b32,b64} [$0], $1 | <2> | slot:<2> <2> | atomic
+    red.{global,shared}.{inc,dec}.u32 [$0], $1 | u32 | slot:u32 u32 | atomic
+    atom.global.v2.f32.add {$0, $1}, [$2], {$3, $4} | f32 f32 f32 f32 | slot:f32 slot:f32 f32 f32 | atomic
+    atom.global.v4.f32.add {$0, $1, $2, $3}, [$4], {$5, $6, $7, $8} | f32 f32 f32 f32 f32 f32 f32 f32 | slot:f32 slot:f32 slot:f32 slot:f32 f32 f32 f32 f32 | atomic
+    red.global.v2.f32.add [$0], {$1, $2} | f32 f32 | slot:f32 slot:f32 f32 f32 | atomic
+    red.global.v4.f32.add [$0], {$1, $2, $3, $4} | f32 f32 f32 f32 | slot:f32 slot:f32 slot:f32 slot:f32 f32 f32 f32 f32 | atomic
+    red.global.v2.{f16x2,bf16x2}.{add,min,max}.noftz [$0], {$1, $2} | <0> <0> | slot:<0> slot:<0> <0> <0> | atomic
+    red.global.v4.{f16x2,bf16x2}.{add,min,max}.noftz [$0], {$1, $2, $3, $4} | <0> <0> <0> <0> | slot:<0> slot:<0> slot:<0> slot:<0> <0> <0> <0> <0> | atomic
+"""
+
+MATRICES = """
+    ldmatrix.sync.aligned.m8n8.x1.{,trans.}shared.b16 {$0}, [$1] | b32 | word word word word rows | matrix
+    ldmatrix.sync.aligned.m8n8.x2.{,trans.}shared.b16 {$0, $1}, [$2] | b32 b32 | word word word word rows | matrix
+    ldmatrix.sync.aligned.m8n8.x4.{,trans.}shared.b16 {$0, $1, $2, $3}, [$4] | b32 b32 b32 b32 | word word word word rows | matrix
+    stmatrix.sync.aligned.m8n8.x1.{,trans.}shared.b16 [$0], {$1} | b32 b32 b32 b32 | word word word word rows word | matrix
+    stmatrix.sync.aligned.m8n8.x2.{,trans.}shared.b16 [$0], {$1, $2} | b32 b32 b32 b32 | word word word word rows word word | matrix
+    stmatrix.sync.aligned.m8n8.x4.{,trans.}shared.b16 [$0], {$1, $2, $3, $4} | b32 b32 b32 b32 | word word word word rows word word word word | matrix
+    movmatrix.sync.aligned.m8n8.trans.b16 | b32 | word | warp
+"""
+
+
+def _mma(shape: str, types: str, out: str, a: tuple[str, int], b: tuple[str, int], c: int, more: str = "") -> str:
+    """A line for mma.sync: how many registers of which type each of a, b, and c with d takes."""
+    sizes = (c, a[1], b[1], c)
+    starts = [sum(sizes[:i]) for i in range(4)]
+    lists = [", ".join(f"${i}" for i in range(start, start + size)) for start, size in zip(starts, sizes)]
+    vectors = ", ".join(f"{{{each}}}" for each in lists)
+    given = [f"mma:{a[0]}"] * a[1] + [f"mma:{b[0]}"] * b[1] + [f"mma:{out}"] * c
+    columns = (
+        f"mma.sync.aligned.{shape}.row.col.{more}{types} {vectors}",
+        " ".join([out] * c),
+        " ".join(given),
+        "warp",
+    )
+    return " | ".join(columns)
+
+
+def _products() -> str:
+    lines = []
+    for half in ("f16", "bf16"):
+        pairs = f"{half}x2"
+        for k, registers in ((8, 2), (16, 4)):
+            operands = (pairs, registers), (pairs, registers // 2)
+            lines.append(_mma(f"m16n8k{k}", f"f32.{half}.{half}.f32", "f32", *operands, 4))
+            if half == "f16":
+                lines.append(_mma(f"m16n8k{k}", "f16.f16.f16.f16", "f16x2", *operands, 2))
+    for k, registers in ((4, 2), (8, 4)):
+        lines.append(_mma(f"m16n8k{k}", "f32.tf32.tf32.f32", "f32", ("tf32", registers), ("tf32", registers // 2), 4))
+    for left in ("s8", "u8"):
+        for right in ("s8", "u8"):
+            for more in ("", "satfinite."):
+                for shape, registers, sums in (
+                    ("m8n8k16", (1, 1), 2),
+                    ("m16n8k16", (2, 1), 4),
+                    ("m16n8k32", (4, 2), 4),
+                ):
+                    a, b = (("s8x4", count) for count in registers)
+                    lines.append(_mma(shape, f"s32.{left}.{right}.s32", "s32", a, b, sums, more))
+    for shape, registers, sums in (
+        ("m8n8k4", (1, 1), 2),
+        ("m16n8k4", (2, 1), 4),
+        ("m16n8k8", (4, 2), 4),
+        ("m16n8k16", (8, 4), 4),
+    ):
+        a, b = (("f64", count) for count in registers)
+        lines.append(_mma(shape, "f64.f64.f64.f64", "f64", a, b, sums))
+    for left in ("e4m3", "e5m2"):
+        for right in ("e4m3", "e5m2"):
+            for k, registers in ((16, 2), (32, 4)):
+                operands = (f"{left}x4", registers), (f"{right}x4", registers // 2)
+                lines.append(_mma(f"m16n8k{k}", f"f32.{left}.{right}.f32", "f32", *operands, 4))
+                lines.append(_mma(f"m16n8k{k}", f"f16.{left}.{right}.f16", "f16x2", *operands, 2))
+    return "\n".join(lines)
+
+
+@functools.cache
+def forms() -> tuple[Form, ...]:
+    """All forms, in the order of the tables."""
+    tables = (CONVERSIONS, FLOATS, HALVES, INTEGERS, WARPS, ATOMICS, MATRICES, _products())
+    return tuple(form for table in tables for form in parse(table))

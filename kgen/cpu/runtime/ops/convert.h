@@ -1,0 +1,162 @@
+// cvt: between floats, halves, 8-bit floats, tf32 and integers. Functions bear the names of their opcodes.
+//
+// Everything is compared with an H200 bit for bit, what NaN becomes included, but for NaN results of type f32 and f64,
+// of which only that they are NaN is promised.
+#pragma once
+
+#include "round.h"
+
+namespace kg {
+
+static inline bool is_nan(float x) { return (bits_of(x) & 0x7fffffff) > 0x7f800000; }
+static inline bool is_nan(double x) { return (bits_of(x) & 0x7fffffffffffffff) > 0x7ff0000000000000; }
+
+// .ftz: a subnormal becomes zero of its sign. .sat: into [0, 1], and NaN becomes 0.
+static inline float flushed(float x) { return bits_of(x) & 0x7f800000 ? x : float_of(bits_of(x) & 0x80000000); }
+static inline float saturated(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
+static inline double saturated(double x) { return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0; }
+static inline uint16_t saturated_half(uint16_t x) { return x > 0x7fff || x > 0x7c00 ? 0 : x > 0x3c00 ? 0x3c00 : x; }
+
+// .relu: what is negative becomes zero. NaN has no sign here.
+template <int BITS>
+static inline uint32_t rectified(uint32_t code) { return code >> (BITS - 1) & 1 ? 0 : code; }
+
+template <typename To, Rounding R, bool FINITE = false>
+static inline uint16_t narrow(float x) { return uint16_t(narrowed<F32, To, R, FINITE, uint32_t>(bits_of(x))); }
+template <>
+inline uint16_t narrow<F16, rn, false>(float x) { return half_of(x); }
+template <>
+inline uint16_t narrow<BF16, rn, false>(float x) { return bfloat_of(x); }
+
+// From f64, a NaN keeps its sign and the payload's upper bits, and is made quiet.
+template <typename To, Rounding R>
+static inline uint16_t narrow(double x)
+{
+    const uint64_t bits = bits_of(x);
+    if (is_nan(x) && bits != F64::nan) {
+        const uint64_t payload = bits >> (52 - To::mantissa) & ((1u << To::mantissa) - 1);
+        return uint16_t(bits >> 63 << To::sign | To::infinity | payload | 1u << (To::mantissa - 1));
+    }
+    return uint16_t(narrowed<F64, To, R, false, uint64_t>(bits));
+}
+
+#define KG_TO_HALF(mode, name, Type)                                                                                  \
+    static inline uint16_t cvt_##mode##_##name##_f32(float a) { return narrow<Type, mode>(a); }                       \
+    static inline uint16_t cvt_##mode##_##name##_f64(double a) { return narrow<Type, mode>(a); }                      \
+    static inline uint16_t cvt_##mode##_satfinite_##name##_f32(float a) { return narrow<Type, mode, true>(a); }       \
+    static inline uint16_t cvt_##mode##_relu_##name##_f32(float a)                                                    \
+    {                                                                                                                 \
+        return uint16_t(rectified<16>(narrow<Type, mode>(a)));                                                        \
+    }                                                                                                                 \
+    static inline uint16_t cvt_##mode##_relu_satfinite_##name##_f32(float a)                                          \
+    {                                                                                                                 \
+        return uint16_t(rectified<16>(narrow<Type, mode, true>(a)));                                                  \
+    }                                                                                                                 \
+    KG_TO_PAIR(mode, , name)                                                                                          \
+    KG_TO_PAIR(mode, satfinite_, name)                                                                                \
+    KG_TO_PAIR(mode, relu_, name)                                                                                     \
+    KG_TO_PAIR(mode, relu_satfinite_, name)
+// The first operand goes to the upper half.
+#define KG_TO_PAIR(mode, how, name)                                                                                   \
+    static inline uint32_t cvt_##mode##_##how##name##x2_f32(float a, float b)                                         \
+    {                                                                                                                 \
+        return pair_of(cvt_##mode##_##how##name##_f32(b), cvt_##mode##_##how##name##_f32(a));                         \
+    }
+KG_TO_HALF(rn, f16, F16)
+KG_TO_HALF(rz, f16, F16)
+KG_TO_HALF(rm, f16, F16)
+KG_TO_HALF(rp, f16, F16)
+KG_TO_HALF(rn, bf16, BF16)
+KG_TO_HALF(rz, bf16, BF16)
+KG_TO_HALF(rm, bf16, BF16)
+KG_TO_HALF(rp, bf16, BF16)
+#undef KG_TO_HALF
+#undef KG_TO_PAIR
+
+static inline float cvt_f32_f16(uint16_t a) { return float_of_half(a); }
+static inline float cvt_f32_bf16(uint16_t a) { return float_of_bfloat(a); }
+
+// f64 -> f32 to nearest is the CPU's own; the other directions are made of bits.
+template <Rounding R>
+static inline float narrow_to_float(double a) { return float_of(uint32_t(narrowed<F64, F32, R, false, uint64_t>(bits_of(a)))); }
+template <>
+inline float narrow_to_float<rn>(double a) { return float(a); }
+
+// To an integral value, in floating point.
+template <Rounding R>
+static inline float integral(float x)
+{
+    return R == rn ? __builtin_rintf(x) : R == rz ? __builtin_truncf(x) : R == rm ? __builtin_floorf(x) : __builtin_ceilf(x);
+}
+template <Rounding R>
+static inline double integral(double x)
+{
+    return R == rn ? __builtin_rint(x) : R == rz ? __builtin_trunc(x) : R == rm ? __builtin_floor(x) : __builtin_ceil(x);
+}
+template <Rounding R>
+static inline uint16_t integral_half(uint16_t a) { return half_of(integral<R>(float_of_half(a))); }
+template <Rounding R>
+static inline uint16_t integral_bfloat(uint16_t a) { return bfloat_of(integral<R>(float_of_bfloat(a))); }
+
+// To an integer: clamped to what it holds; NaN becomes 0, but 2^63 where there are 64 bits, or where it is an f64: then
+// the integer's top bit.
+template <typename Int, Rounding R, typename Real>
+static inline Int integer(Real x)
+{
+    constexpr bool is_signed = Int(-1) < Int(0);
+    constexpr int bits = 8 * sizeof(Int) - is_signed;
+    constexpr Int largest = Int(~uint64_t(0) >> (64 - bits));
+    constexpr Int smallest = is_signed ? Int(-largest - 1) : Int(0);
+    if (is_nan(x)) return sizeof(Int) == 8 || sizeof(Real) == 8 ? Int(uint64_t(1) << (8 * sizeof(Int) - 1)) : Int(0);
+    const Real whole = integral<R>(x);
+    const Real end = Real(uint64_t(1) << (bits - 1)) * Real(2);
+    return whole >= end ? largest : whole < (is_signed ? -end : Real(0)) ? smallest : Int(whole);
+}
+
+// From one integer to another, clamped to what it holds.
+template <typename To, typename From>
+static inline To clamped(From x)
+{
+    constexpr bool is_signed = To(-1) < To(0);
+    constexpr To largest = To(~uint64_t(0) >> (64 - (8 * sizeof(To) - is_signed)));
+    constexpr To smallest = is_signed ? To(-largest - 1) : To(0);
+    if (x < From(0)) return !is_signed ? To(0) : int64_t(x) < int64_t(smallest) ? smallest : To(x);
+    return uint64_t(x) > uint64_t(largest) ? largest : To(x);
+}
+
+// tf32 is a float whose last 13 bits are zero.
+template <Rounding R>
+static inline uint32_t to_tf32(float a)
+{
+    const uint32_t bits = bits_of(a), magnitude = bits & 0x7fffffff;
+    if (R == rna) return magnitude >= 0x7f800000 ? bits & ~0x1fffu : (bits + 0x1000) & ~0x1fffu;
+    return narrowed<F32, TF32, R, false, uint32_t>(bits) << 13;
+}
+static inline uint32_t cvt_rna_tf32_f32(float a) { return to_tf32<rna>(a); }
+// Infinity becomes the largest number; a NaN loses another bit.
+static inline uint32_t cvt_rna_satfinite_tf32_f32(float a)
+{
+    const uint32_t code = to_tf32<rna>(a), magnitude = code & 0x7fffffff;
+    return magnitude > 0x7f800000 ? code & ~0x3fffu : magnitude == 0x7f800000 ? (code & 0x80000000) | 0x7f7fe000 : code;
+}
+static inline uint32_t cvt_rn_tf32_f32(float a) { return to_tf32<rn>(a); }
+static inline uint32_t cvt_rz_tf32_f32(float a) { return to_tf32<rz>(a); }
+static inline uint32_t cvt_rn_relu_tf32_f32(float a) { return rectified<32>(to_tf32<rn>(a)); }
+static inline uint32_t cvt_rz_relu_tf32_f32(float a) { return rectified<32>(to_tf32<rz>(a)); }
+
+// cvt.pack: two integers, clamped, the first one above the second; what c holds moves up.
+static inline uint32_t cvt_pack_sat_u16_s32(int32_t a, int32_t b) { return pair_of(clamped<uint16_t>(b), clamped<uint16_t>(a)); }
+static inline uint32_t cvt_pack_sat_s16_s32(int32_t a, int32_t b)
+{
+    return pair_of(uint16_t(clamped<int16_t>(b)), uint16_t(clamped<int16_t>(a)));
+}
+static inline uint32_t cvt_pack_sat_u8_s32_b32(int32_t a, int32_t b, uint32_t c)
+{
+    return c << 16 | uint32_t(clamped<uint8_t>(a)) << 8 | clamped<uint8_t>(b);
+}
+static inline uint32_t cvt_pack_sat_s8_s32_b32(int32_t a, int32_t b, uint32_t c)
+{
+    return c << 16 | uint32_t(uint8_t(clamped<int8_t>(a))) << 8 | uint8_t(clamped<int8_t>(b));
+}
+
+}  // namespace kg

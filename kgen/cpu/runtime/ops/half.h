@@ -1,0 +1,154 @@
+// Arithmetic on binary16 and bfloat16, one number or the two of a register: every result is rounded once.
+//
+// A NaN result is the canonical one, 0x7fff; negating a NaN or taking its absolute value makes it canonical too.
+#pragma once
+
+#include "convert.h"
+
+namespace kg {
+
+// A sum or product of two halves in float, rounded again: 24 bits are enough that the first rounding does not show
+// (2 * 11 + 2; Figueroa, "When is double rounding innocuous?", 1995).
+static inline uint16_t add_f16(uint16_t a, uint16_t b) { return half_of(float_of_half(a) + float_of_half(b)); }
+static inline uint16_t sub_f16(uint16_t a, uint16_t b) { return half_of(float_of_half(a) - float_of_half(b)); }
+static inline uint16_t mul_f16(uint16_t a, uint16_t b) { return half_of(float_of_half(a) * float_of_half(b)); }
+static inline uint16_t add_bf16(uint16_t a, uint16_t b) { return bfloat_of(float_of_bfloat(a) + float_of_bfloat(b)); }
+static inline uint16_t sub_bf16(uint16_t a, uint16_t b) { return bfloat_of(float_of_bfloat(a) - float_of_bfloat(b)); }
+
+// Products are exact in double. So is a sum with a third half, or else what is lost lies so far below the half's last
+// bit that only whether there is anything counts: that goes into the double's last bit (rounding to odd).
+template <typename Half>
+static inline uint16_t fused(float a, float b, float c)
+{
+    const double product = double(a) * b;
+    const double sum = product + c;
+    uint64_t bits = bits_of(sum);
+    const double of_c = sum - product;
+    const double lost = (product - (sum - of_c)) + (c - of_c);
+    // Not for NaN, which compares unequal to nothing here.
+    if (lost != 0.0 && lost == lost && !(bits & 1)) bits += (lost > 0.0) == (sum > 0.0) ? 1 : -1;
+    return uint16_t(narrowed<F64, Half, rn, false, uint64_t>(bits));
+}
+static inline uint16_t fma_rn_f16(uint16_t a, uint16_t b, uint16_t c)
+{
+    return fused<F16>(float_of_half(a), float_of_half(b), float_of_half(c));
+}
+static inline uint16_t fma_rn_bf16(uint16_t a, uint16_t b, uint16_t c)
+{
+    return fused<BF16>(float_of_bfloat(a), float_of_bfloat(b), float_of_bfloat(c));
+}
+// A zero of the product's sign changes nothing but keeps that sign.
+static inline uint16_t mul_bf16(uint16_t a, uint16_t b) { return fma_rn_bf16(a, b, (a ^ b) & 0x8000); }
+
+// Minimum and maximum: -0 is less than 0, and a NaN loses. As integers, magnitudes are ordered as the numbers are.
+static inline int ordered(uint16_t x) { return x & 0x8000 ? -1 - int(x & 0x7fff) : int(x); }
+template <uint16_t INFINITY_CODE>
+static inline bool is_nan_code(uint16_t x) { return (x & 0x7fff) > INFINITY_CODE; }
+template <uint16_t INFINITY_CODE, bool MAXIMUM>
+static inline uint16_t extreme(uint16_t a, uint16_t b)
+{
+    if (is_nan_code<INFINITY_CODE>(a)) return is_nan_code<INFINITY_CODE>(b) ? 0x7fff : b;
+    if (is_nan_code<INFINITY_CODE>(b)) return a;
+    return (ordered(a) < ordered(b)) == MAXIMUM ? b : a;
+}
+template <uint16_t INFINITY_CODE, bool MAXIMUM>
+static inline uint16_t extreme_or_nan(uint16_t a, uint16_t b)
+{
+    const bool nan = is_nan_code<INFINITY_CODE>(a) || is_nan_code<INFINITY_CODE>(b);
+    return nan ? 0x7fff : extreme<INFINITY_CODE, MAXIMUM>(a, b);
+}
+static inline uint16_t min_f16(uint16_t a, uint16_t b) { return extreme<0x7c00, false>(a, b); }
+static inline uint16_t max_f16(uint16_t a, uint16_t b) { return extreme<0x7c00, true>(a, b); }
+static inline uint16_t min_bf16(uint16_t a, uint16_t b) { return extreme<0x7f80, false>(a, b); }
+static inline uint16_t max_bf16(uint16_t a, uint16_t b) { return extreme<0x7f80, true>(a, b); }
+static inline uint16_t min_NaN_f16(uint16_t a, uint16_t b) { return extreme_or_nan<0x7c00, false>(a, b); }
+static inline uint16_t max_NaN_f16(uint16_t a, uint16_t b) { return extreme_or_nan<0x7c00, true>(a, b); }
+static inline uint16_t min_NaN_bf16(uint16_t a, uint16_t b) { return extreme_or_nan<0x7f80, false>(a, b); }
+static inline uint16_t max_NaN_bf16(uint16_t a, uint16_t b) { return extreme_or_nan<0x7f80, true>(a, b); }
+
+static inline uint16_t neg_f16(uint16_t a) { return is_nan_code<0x7c00>(a) ? 0x7fff : a ^ 0x8000; }
+static inline uint16_t abs_f16(uint16_t a) { return is_nan_code<0x7c00>(a) ? 0x7fff : a & 0x7fff; }
+static inline uint16_t neg_bf16(uint16_t a) { return is_nan_code<0x7f80>(a) ? 0x7fff : a ^ 0x8000; }
+static inline uint16_t abs_bf16(uint16_t a) { return is_nan_code<0x7f80>(a) ? 0x7fff : a & 0x7fff; }
+
+// What modifiers add to a function of one, two or three halves.
+using Unary = uint16_t (*)(uint16_t);
+using Binary = uint16_t (*)(uint16_t, uint16_t);
+using Ternary = uint16_t (*)(uint16_t, uint16_t, uint16_t);
+
+static inline uint16_t flushed_half(uint16_t x) { return x & 0x7c00 ? x : x & 0x8000; }
+static inline uint16_t rectified_half(uint16_t x) { return x >> 15 ? 0 : x; }
+
+template <Unary F> static inline uint16_t ftz(uint16_t a) { return flushed_half(F(flushed_half(a))); }
+template <Binary F> static inline uint16_t flushing(uint16_t a, uint16_t b) { return F(flushed_half(a), flushed_half(b)); }
+template <Binary F> static inline uint16_t sat(uint16_t a, uint16_t b) { return saturated_half(F(a, b)); }
+template <Ternary F> static inline uint16_t sat(uint16_t a, uint16_t b, uint16_t c) { return saturated_half(F(a, b, c)); }
+template <Ternary F> static inline uint16_t relu(uint16_t a, uint16_t b, uint16_t c) { return rectified_half(F(a, b, c)); }
+// .xorsign.abs: the magnitudes are compared; the sign is that of the product.
+template <Binary F> static inline uint16_t xorsign_abs(uint16_t a, uint16_t b)
+{
+    const uint16_t found = F(a & 0x7fff, b & 0x7fff);
+    return found == 0x7fff ? found : uint16_t(found | ((a ^ b) & 0x8000));
+}
+
+// Arithmetic with .ftz: a result counts as subnormal if it is so before it is rounded. Sums of halves are never rounded
+// there.
+static inline uint16_t add_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<add_f16>(a, b)); }
+static inline uint16_t sub_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<sub_f16>(a, b)); }
+static inline uint16_t mul_ftz_f16(uint16_t a, uint16_t b)
+{
+    const float product = float_of_half(flushed_half(a)) * float_of_half(flushed_half(b));
+    return __builtin_fabsf(product) < 0x1p-14f ? (a ^ b) & 0x8000 : half_of(product);
+}
+static inline uint16_t fma_rn_ftz_f16(uint16_t a, uint16_t b, uint16_t c)
+{
+    a = flushed_half(a), b = flushed_half(b), c = flushed_half(c);
+    const double sum = double(float_of_half(a)) * float_of_half(b) + float_of_half(c);
+    return __builtin_fabs(sum) < 0x1p-14 ? bits_of(sum) >> 48 & 0x8000 : fma_rn_f16(a, b, c);
+}
+
+// The same on both halves of a register.
+template <Unary F> static inline uint32_t each(uint32_t a) { return pair_of(F(low(a)), F(high(a))); }
+template <Binary F> static inline uint32_t each(uint32_t a, uint32_t b) { return pair_of(F(low(a), low(b)), F(high(a), high(b))); }
+template <Ternary F> static inline uint32_t each(uint32_t a, uint32_t b, uint32_t c)
+{
+    return pair_of(F(low(a), low(b), low(c)), F(high(a), high(b), high(c)));
+}
+
+// The comparisons of setp and set; those with a u hold where either number is NaN.
+enum Comparison { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
+template <Comparison C>
+static inline bool compare(float a, float b)
+{
+    switch (C) {
+    case eq: return a == b;
+    case ne: return a < b || a > b;
+    case lt: return a < b;
+    case le: return a <= b;
+    case gt: return a > b;
+    case ge: return a >= b;
+    case equ: return !(a < b || a > b);
+    case neu: return a != b;
+    case ltu: return !(a >= b);
+    case leu: return !(a > b);
+    case gtu: return !(a <= b);
+    case geu: return !(a < b);
+    case num: return a == a && b == b;
+    case nan: return a != a || b != b;
+    }
+    return false;
+}
+
+// What read-modify-writes in memory call.
+#define KG_PAIRS(name, half) static inline uint32_t name##x2(uint32_t a, uint32_t b) { return each<half>(a, b); }
+static inline uint16_t add_rn_f16(uint16_t a, uint16_t b) { return add_f16(a, b); }
+static inline uint16_t add_rn_bf16(uint16_t a, uint16_t b) { return add_bf16(a, b); }
+KG_PAIRS(add_rn_f16, add_f16)
+KG_PAIRS(add_rn_bf16, add_bf16)
+KG_PAIRS(min_f16, min_f16)
+KG_PAIRS(max_f16, max_f16)
+KG_PAIRS(min_bf16, min_bf16)
+KG_PAIRS(max_bf16, max_bf16)
+#undef KG_PAIRS
+
+}  // namespace kg
