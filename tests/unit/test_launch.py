@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 
 import numpy as np
@@ -59,17 +60,21 @@ def test_a_device_older_than_the_compiler_knows_is_refused(monkeypatch):
         launch.device_arch(9876)
 
 
-def test_arguments_are_packed_as_the_driver_reads_them(monkeypatch):
-    import ctypes
-
+@pytest.mark.parametrize("cooperative", [False, True])
+@pytest.mark.parametrize("ints", [(), (1,), (1, -2, 3)])
+@pytest.mark.parametrize("floats", [(), (0.5, -1.25)])
+@pytest.mark.parametrize("longs", [(), (-4, 5 << 40)])
+@pytest.mark.parametrize("doubles", [(), (1e300,)])
+def test_arguments_are_packed_as_the_driver_reads_them(monkeypatch, cooperative, ints, floats, longs, doubles):
     seen = []
+    types = [ctypes.c_uint64] * 2
+    for values, kind in ((ints, "int32"), (floats, "float"), (longs, "int64"), (doubles, "double")):
+        types += [getattr(ctypes, f"c_{kind}")] * len(values)
 
-    def fake(function, x, y, z, threads, ty, tz, smem, stream, addresses, extra):
-        slots = (ctypes.c_void_p * 7).from_address(addresses)
-        pointers = [ctypes.c_uint64.from_address(slots[i]).value for i in range(2)]
-        ints = [ctypes.c_int32.from_address(slots[i]).value for i in range(2, 5)]
-        longs = [ctypes.c_int64.from_address(slots[i]).value for i in range(5, 7)]
-        seen.append((function, x, threads, smem, stream, pointers, ints, longs, slots[5] % 8))
+    def fake(function, x, y, z, threads, ty, tz, smem, stream, addresses, *extra):
+        read = [kind.from_address(address).value for kind, address in zip(types, addresses, strict=True)]
+        aligned = not any(address % ctypes.sizeof(kind) for kind, address in zip(types, addresses))
+        seen.append((function.value, x, threads, smem, stream.value, read, aligned, extra))
         return 0
 
     class Function:
@@ -78,11 +83,12 @@ def test_arguments_are_packed_as_the_driver_reads_them(monkeypatch):
     spec = kgen.parse("lmha_chunk_e64_m64_f32")
     launcher = object.__new__(launch.Launcher)
     launcher.spec, launcher.function, launcher.smem, launcher.module = spec, Function, spec.dynamic_smem, None
-    monkeypatch.setattr(launch, "_cu_launch_kernel", lambda: fake)
-    bound = launcher.bind(Step(spec, 9, 2, (1, -2, 3), (-4, 5 << 40)))
+    monkeypatch.setattr(launch, "_driver_function", {"cuLaunchCooperativeKernel": fake, "cuLaunchKernel": fake}.get)
+    bound = launcher.bind(Step(spec, 9, 2, ints, longs, floats, doubles, cooperative))
     for shift in (0, 1):  # the second call reuses the first one's buffer
         bound((10 + shift, 2**63 + shift), 5)
+    extra = () if cooperative else (None,)
     assert seen == [
-        (42, 9, spec.threads, spec.dynamic_smem, 5, [10 + shift, 2**63 + shift], [1, -2, 3], [-4, 5 << 40], 0)
-        for shift in (0, 1)
+        (42, 9, spec.threads, spec.dynamic_smem, 5, [*pointers, *ints, *floats, *longs, *doubles], True, extra)
+        for pointers in ((10, 2**63), (11, 2**63 + 1))
     ]
