@@ -1,0 +1,77 @@
+// ldmatrix, stmatrix, movmatrix: 8 x 8 tiles of 16-bit elements between rows in shared memory and a warp's registers.
+//
+// A lane holds elements (g, 2t) and (g, 2t + 1) of a tile, g = lane / 4, t = lane % 4; transposed, (2t, g) and (2t + 1, g).
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+namespace kg {
+
+template <int TILES, bool TRANSPOSED>
+static inline void load_tiles(uint32_t* const* d, const uint8_t* const* row)
+{
+    for (int tile = 0; tile < TILES; ++tile) {
+        uint16_t elements[8][8];
+        for (int i = 0; i < 8; ++i) memcpy(elements[i], row[8 * tile + i], 16);
+        for (int lane = 0; lane < 32; ++lane) {
+            const int g = lane / 4, t = lane % 4 * 2;
+            const uint32_t low = TRANSPOSED ? elements[t][g] : elements[g][t];
+            const uint32_t high = TRANSPOSED ? elements[t + 1][g] : elements[g][t + 1];
+            d[tile][lane] = low | high << 16;
+        }
+    }
+}
+
+template <int TILES, bool TRANSPOSED>
+static inline void store_tiles(uint8_t* const* row, const uint32_t* const* s)
+{
+    for (int tile = 0; tile < TILES; ++tile) {
+        uint16_t elements[8][8];
+        for (int lane = 0; lane < 32; ++lane) {
+            const int g = lane / 4, t = lane % 4 * 2;
+            (TRANSPOSED ? elements[t][g] : elements[g][t]) = uint16_t(s[tile][lane]);
+            (TRANSPOSED ? elements[t + 1][g] : elements[g][t + 1]) = uint16_t(s[tile][lane] >> 16);
+        }
+        for (int i = 0; i < 8; ++i) memcpy(row[8 * tile + i], elements[i], 16);
+    }
+}
+
+#define KG_TILES(count)                                                                                               \
+    static inline void ldmatrix_sync_aligned_m8n8_x##count##_shared_b16(uint32_t* const* d, const uint8_t* const* row) \
+    {                                                                                                                 \
+        load_tiles<count, false>(d, row);                                                                             \
+    }                                                                                                                 \
+    static inline void ldmatrix_sync_aligned_m8n8_x##count##_trans_shared_b16(                                        \
+        uint32_t* const* d, const uint8_t* const* row)                                                                \
+    {                                                                                                                 \
+        load_tiles<count, true>(d, row);                                                                              \
+    }                                                                                                                 \
+    static inline void stmatrix_sync_aligned_m8n8_x##count##_shared_b16(uint8_t* const* row, const uint32_t* const* s) \
+    {                                                                                                                 \
+        store_tiles<count, false>(row, s);                                                                            \
+    }                                                                                                                 \
+    static inline void stmatrix_sync_aligned_m8n8_x##count##_trans_shared_b16(                                        \
+        uint8_t* const* row, const uint32_t* const* s)                                                                \
+    {                                                                                                                 \
+        store_tiles<count, true>(row, s);                                                                             \
+    }
+KG_TILES(1)
+KG_TILES(2)
+KG_TILES(4)
+#undef KG_TILES
+
+static inline void movmatrix_sync_aligned_m8n8_trans_b16(uint32_t* const* d, const uint32_t* const* a)
+{
+    uint16_t elements[8][8];
+    for (int lane = 0; lane < 32; ++lane) {
+        elements[lane / 4][lane % 4 * 2] = uint16_t(a[0][lane]);
+        elements[lane / 4][lane % 4 * 2 + 1] = uint16_t(a[0][lane] >> 16);
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+        const int g = lane / 4, t = lane % 4 * 2;
+        d[0][lane] = elements[t][g] | uint32_t(elements[t + 1][g]) << 16;
+    }
+}
+
+}  // namespace kg

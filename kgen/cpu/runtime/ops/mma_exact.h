@@ -1,0 +1,97 @@
+// mma.sync on int8 and double: sums of products that are exact, or fused one after another.
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+namespace kg {
+
+// With g = lane / 4 and t = lane % 4, register r of A holds row g + 8 (r % (M / 8)), of B column g, each four elements
+// from 4 t of a block of sixteen. The sum wraps around, or is clamped at the end.
+template <int M, int K, typename A, typename B, bool CLAMPED>
+static inline void mma_of_integers(
+    uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)
+{
+    constexpr int halves = M / 8;
+    int32_t left[M][K], right[8][K];
+    for (int lane = 0; lane < 32; ++lane) {
+        for (int k = 0; k < K / 4; ++k) {
+            const int block = k / 4, i = k % 4;
+            const int column = block * 16 + lane % 4 * 4 + i;
+            for (int half = 0; half < halves; ++half)
+                left[lane / 4 + 8 * half][column] = A(a[block * halves + half][lane] >> 8 * i);
+            right[lane / 4][column] = B(b[block][lane] >> 8 * i);
+        }
+    }
+    for (int lane = 0; lane < 32; ++lane) {
+        for (int r = 0; r < 2 * halves; ++r) {
+            const int row = lane / 4 + r / 2 * 8, column = lane % 4 * 2 + r % 2;
+            int32_t products = 0;
+            for (int k = 0; k < K; ++k) products += left[row][k] * right[column][k];
+            const int64_t sum = int64_t(int32_t(c[r][lane])) + products;
+            const int64_t clamped = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+            d[r][lane] = uint32_t(CLAMPED ? clamped : sum);
+        }
+    }
+}
+
+#define KG_MMA(M, K, A, B, left, right)                                                                               \
+    static inline void mma_sync_aligned_m##M##n8k##K##_row_col_s32_##left##_##right##_s32(                            \
+        uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)             \
+    {                                                                                                                 \
+        mma_of_integers<M, K, A, B, false>(d, a, b, c);                                                               \
+    }                                                                                                                 \
+    static inline void mma_sync_aligned_m##M##n8k##K##_row_col_satfinite_s32_##left##_##right##_s32(                  \
+        uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)             \
+    {                                                                                                                 \
+        mma_of_integers<M, K, A, B, true>(d, a, b, c);                                                                \
+    }
+#define KG_MMA_SHAPES(A, B, left, right)                                                                              \
+    KG_MMA(8, 16, A, B, left, right)                                                                                  \
+    KG_MMA(16, 16, A, B, left, right)                                                                                 \
+    KG_MMA(16, 32, A, B, left, right)
+KG_MMA_SHAPES(int8_t, int8_t, s8, s8)
+KG_MMA_SHAPES(int8_t, uint8_t, s8, u8)
+KG_MMA_SHAPES(uint8_t, int8_t, u8, s8)
+KG_MMA_SHAPES(uint8_t, uint8_t, u8, u8)
+#undef KG_MMA_SHAPES
+#undef KG_MMA
+
+// One k after another, each product fused with the sum: element k lies in lane t = k % 4, register k / 4 (of A with as
+// many rows of 8 as there are).
+template <int M, int K>
+static inline void mma_of_doubles(
+    uint64_t* const* d, const uint64_t* const* a, const uint64_t* const* b, const uint64_t* const* c)
+{
+    constexpr int halves = M / 8;
+    double sums[32][2 * halves];
+    for (int lane = 0; lane < 32; ++lane) {
+        for (int r = 0; r < 2 * halves; ++r) {
+            const int row = lane / 4, half = r / 2, column = lane % 4 * 2 + r % 2;
+            double sum, left, right;
+            memcpy(&sum, &c[r][lane], 8);
+            for (int k = 0; k < K; ++k) {
+                memcpy(&left, &a[k / 4 * halves + half][row * 4 + k % 4], 8);
+                memcpy(&right, &b[k / 4][column * 4 + k % 4], 8);
+                sum = __builtin_fma(left, right, sum);
+            }
+            sums[lane][r] = sum;
+        }
+    }
+    for (int lane = 0; lane < 32; ++lane)
+        for (int r = 0; r < 2 * halves; ++r) memcpy(&d[r][lane], &sums[lane][r], 8);
+}
+
+#define KG_MMA(M, K)                                                                                                  \
+    static inline void mma_sync_aligned_m##M##n8k##K##_row_col_f64_f64_f64_f64(                                       \
+        uint64_t* const* d, const uint64_t* const* a, const uint64_t* const* b, const uint64_t* const* c)             \
+    {                                                                                                                 \
+        mma_of_doubles<M, K>(d, a, b, c);                                                                             \
+    }
+KG_MMA(8, 4)
+KG_MMA(16, 4)
+KG_MMA(16, 8)
+KG_MMA(16, 16)
+#undef KG_MMA
+
+}  // namespace kg
