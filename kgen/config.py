@@ -25,10 +25,11 @@ class Config(NamedTuple):
 
     cache_dir    KGEN_CACHE_DIR    where compiled kernels are kept; default $XDG_CACHE_HOME/kgen or ~/.cache/kgen
     cache_bytes  KGEN_CACHE_SIZE   size at which the least recently used are dropped: 512M, 2G; default 1G
-    backend      KGEN_BACKEND      what computes NumPy arrays: "gpu", "cpu" (the executor), or "auto", the first there is
+    backend      KGEN_BACKEND      what computes NumPy arrays: "gpu", "cpu" (executor), or "auto", the first there is
     jit          KGEN_JIT          "off" forbids compiling: a kernel that is in no cache is an error
     templates    KGEN_TEMPLATES    a folder searched for templates before kgen's own
     kernels      KGEN_KERNELS      a Python file that declares more kernels, for the command line
+    cxx          KGEN_CXX          the C++ compiler of the CPU executor; by default g++, clang++, or the wheel ziglang
     """
 
     cache_dir: Path
@@ -37,6 +38,7 @@ class Config(NamedTuple):
     jit: bool
     templates: Path | None
     kernels: Path | None
+    cxx: str | None
 
 
 def config() -> Config:
@@ -48,6 +50,7 @@ def config() -> Config:
         jit=_switch("KGEN_JIT", "on"),
         templates=_path("KGEN_TEMPLATES"),
         kernels=_path("KGEN_KERNELS"),
+        cxx=os.environ.get("KGEN_CXX") or None,
     )
 
 

@@ -39,6 +39,18 @@ class ArchError(KgenError, ValueError):
     """An architecture that is malformed, unknown to the compiler, too old for a kernel, or not the device's."""
 
 
+class UnknownInstructionError(KgenError, NotImplementedError):
+    """An instruction that the CPU executor does not have; `line` is where it comes from in the CUDA source, or 0."""
+
+    def __init__(self, message: str, *, line: int = 0, hint: str | None = None) -> None:
+        super().__init__(f"{message}, line {line} of the CUDA source" if line else message, hint=hint)
+        self.line = line
+
+
+class ExecutionError(KgenError, RuntimeError):
+    """A kernel failed in the CPU executor: it trapped, waits for ever, or did what a check forbids; names the lines."""
+
+
 class ToolchainError(KgenError, RuntimeError):
     """A tool that kgen needs (NVRTC, CuPy, a disassembler) is missing or too old."""
 

@@ -80,11 +80,22 @@ def compile_source(source: Source, arch: Arch, flags: Flags = PLAIN) -> Binary:
     spec = source.spec
     if arch < spec.kernel.min_arch:
         raise ArchError(f"{spec.name} needs {spec.kernel.min_arch} or later, not {arch}")
-    options = (f"--gpu-architecture={arch}", *flags.options, *_include_options(source))
+    options = (f"--gpu-architecture={arch}", *flags.options, *_includes(source.text))
     started = time.perf_counter()
     cubin, log = _run(source.text, f"kgen/{spec.name}.cu", options, arch, spec.name)
     elapsed = (time.perf_counter() - started) * 1e3
     return Binary(spec.name, spec.symbol, arch, cubin, _resources(log), compiler_id(), round(elapsed, 1))
+
+
+def compile_ptx(text: str, title: str, arch: Arch) -> str:
+    """The PTX of a text, with the lines that its instructions come from; raises what `compile_source` raises."""
+    target = f"--gpu-architecture={str(arch).replace('sm', 'compute')}"
+    flags = Flags(lineinfo=True).options
+    options = (target, *(flag for flag in flags if "ptxas" not in flag), *_includes(text))
+    try:
+        return _nvrtc_call(text, f"kgen/{title}.cu", options, "getPTX")[0].decode().rstrip("\0")
+    except _Refused as refusal:
+        raise _explained(text, title, arch, refusal.log) from None
 
 
 @functools.cache
@@ -170,8 +181,8 @@ def _nvrtc() -> Any:
         return nvrtc
 
 
-def _include_options(source: Source) -> tuple[str, ...]:
-    return (f"--include-path={_header_folder()}",) if "#include <" in source.text else ()
+def _includes(text: str) -> tuple[str, ...]:
+    return (f"--include-path={_header_folder()}",) if "#include <" in text else ()
 
 
 @functools.cache

@@ -29,7 +29,8 @@ from kgen.errors import CacheWarning
 
 SCHEMA = 1
 SOURCE, CUBIN, META = "kernel.cu", "kernel.cubin", "meta.json"
-_PLACE = r"(sm_[0-9]{2,3}[a-z]?)/([A-Za-z0-9_]{1,200})-([0-9a-f]{12})"  # arch, name, key: none can leave its folder
+# Arch (of a GPU, or of the host for the CPU executor), name, key: none can leave its folder.
+_PLACE = r"(sm_[0-9]{2,3}[a-z]?|host_[a-z0-9_]{1,30})/([A-Za-z0-9_]{1,200})-([0-9a-f]{12})"
 _HOUR_SECONDS = 3600  # a last use is recorded to the hour, so a hot load writes nothing; older staging is a leftover
 
 # What reading a damaged entry raises. Any other OSError (no permission, a stale handle) proves nothing against it.

@@ -25,6 +25,7 @@ LAYERS = (
     ("store",),
     ("build",),
     ("cpu",),
+    ("cpu",),
     ("backend", "operand", "streams", "arrays", "results", "scratch", "fork", "launch"),
     ("ops",),
     ("catalog",),

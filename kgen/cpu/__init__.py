@@ -1,0 +1,13 @@
+"""The CPU executor: runs the PTX that NVRTC makes of a kernel, on a machine with no GPU.
+
+translate   ptx.py -> flow.py -> translate.py (with lane.py, memory.py, warp.py and the tables of forms/): PTX to C++
+run         compiler.py, library.py, run.py and runtime/: C++ to a library, a fiber for each warp
+check       report.py: what went wrong, and in which line
+"""
+
+from __future__ import annotations
+
+from kgen.cpu.forms import forms
+from kgen.cpu.run import Kernel, bind, compile_cuda, compile_ptx, compile_spec
+
+__all__ = ["Kernel", "bind", "compile_cuda", "compile_ptx", "compile_spec", "forms"]

@@ -1,0 +1,102 @@
+"""C++ -> shared library: finds a compiler on this machine and says what decides the bytes that it makes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from kgen.config import config
+from kgen.errors import CompileError, ToolchainError
+
+HERE = Path(__file__).resolve().parent
+RUNTIME = HERE / "runtime"
+
+_FLAGS = (
+    *("-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-fno-exceptions", "-fno-rtti"),
+    # What PTX means by its types: wrapping integers, registers that are read as another type, no contraction.
+    *("-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv", "-fsigned-char"),
+)
+_V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"}
+
+
+@functools.cache
+def compiler() -> tuple[str, ...]:
+    """The command of a C++ compiler: KGEN_CXX, else g++ or clang++, else Zig's from its wheel.
+
+    Raises ToolchainError where there is none.
+    """
+    chosen = config().cxx
+    if chosen:
+        return tuple(shlex.split(chosen))
+    for name in ("g++", "clang++", "c++"):
+        if found := shutil.which(name):
+            return (found,)
+    if find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "c++")
+    raise ToolchainError(
+        "the CPU executor needs a C++ compiler, and finds neither g++ nor clang++ nor the wheel ziglang",
+        hint="apt install g++, or pip install ziglang, or set KGEN_CXX",
+    )
+
+
+@functools.cache
+def identity() -> tuple[str, ...]:
+    """What decides the bytes of a library, besides its text: compiler, flags, and our own sources."""
+    made = subprocess.run([*compiler(), "--version"], capture_output=True, text=True, check=False).stdout
+    return (made.partition("\n")[0], *flags(), _sources())
+
+
+@functools.cache
+def flags() -> tuple[str, ...]:
+    """The compiler's options for this machine."""
+    words = platform.machine().lower()
+    if words in ("x86_64", "amd64") and _has_v3():
+        return (*_FLAGS, "-march=x86-64-v3")
+    return _FLAGS
+
+
+def build(text: str, *, defines: tuple[str, ...] = (), extra: tuple[str, ...] = ()) -> bytes:
+    """Compile one translation unit to a shared library; raises CompileError with what the compiler said."""
+    with TemporaryDirectory(prefix="kgen-") as folder:
+        source, library = Path(folder) / "kernel.cpp", Path(folder) / "kernel.so"
+        source.write_text(text)
+        options = [*flags(), *extra, *(f"-D{name}" for name in defines), f"-I{RUNTIME}"]
+        command = [*compiler(), *options, str(source), "-o", str(library), "-lm", "-lpthread"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CompileError(
+                f"{compiler()[0]} refuses what the executor wrote\n{done.stderr[:4000]}", log=done.stderr
+            )
+        return library.read_bytes()
+
+
+def host() -> str:
+    """This kind of machine, as the store names it."""
+    return f"host_{platform.machine().lower().replace('-', '_')}"
+
+
+@functools.cache
+def _has_v3() -> bool:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    line = next((line for line in text.splitlines() if line.startswith("flags")), "")
+    return set(line.split()) >= _V3
+
+
+@functools.cache
+def _sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(HERE.rglob("*")):
+        if path.suffix in (".py", ".h", ".cpp") and "conformance" not in path.parts:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,241 @@
+"""Loads, stores, atomics, asynchronous copies of one lane: spaces, widths and vectors are read off the opcode."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kgen.cpu.forms import C_TYPES
+from kgen.cpu.operands import listed
+from kgen.cpu.ptx import SIZES, Instruction
+from kgen.errors import UnknownInstructionError
+
+if TYPE_CHECKING:
+    from kgen.cpu.lane import Emitter
+
+_SPACES = {"global": "GLOBAL", "shared": "SHARED", "shared::cta": "SHARED", "shared::cluster": "CLUSTER"}
+_SPACES |= {"local": "LOCAL", "param": "PARAM", "param::entry": "PARAM", "const": "GLOBAL"}
+_ORDERS = {"acquire": "kg::ACQUIRE", "release": "kg::RELEASE", "acq_rel": "kg::ACQUIRE | kg::RELEASE"}
+_ORDERS |= {"relaxed": "kg::RELAXED", "volatile": "kg::RELAXED", "mmio": "kg::RELAXED"}
+_OPERATIONS = {
+    "add": "x + b",
+    "and": "x & b",
+    "or": "x | b",
+    "xor": "x ^ b",
+    "exch": "b",
+    "min": "x < b ? x : b",
+    "max": "x < b ? b : x",
+    "inc": "x >= b ? 0 : x + 1",
+    "dec": "x == 0 || x > b ? b : x - 1",
+    "cas": "x == b ? c : x",
+}
+_HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+
+
+def words(at: Instruction) -> list[str]:
+    """The parts of an opcode, `shared::cta` being one."""
+    return at.opcode.split(".")
+
+
+def space_of(at: Instruction) -> str:
+    """The state space that an opcode names, as the runtime's constant."""
+    return next((_SPACES[word] for word in words(at) if word in _SPACES), "GENERIC")
+
+
+def address(emit: Emitter, text: str, space: str, at: Instruction) -> str:
+    """The address in `[register + offset]`, in the terms of its space."""
+    inside = text.strip().lstrip("[").rstrip("]").strip()
+    found = re.fullmatch(r"([%$\w.]+)\s*(?:\+\s*(-?\w+)|-\s*(\w+))?", inside)
+    if found is None:
+        raise UnknownInstructionError(f"the address {text} of `{at}` is not one that the executor knows", line=at.line)
+    base, offset = found[1], int(found[2] or "0", 0) - int(found[3] or "0", 0)
+    names = emit.names
+    if base in names.registers:
+        narrow = space in ("SHARED", "CLUSTER")
+        place = names.value(base, "u32" if narrow else "u64", at)
+    elif re.fullmatch(r"-?\w+", base) and base[0].isdigit():
+        place = f"{int(base, 0)}u"
+    else:
+        place = names.address(base) or names.value(base, "u64", at)
+    return f"{place} + {offset}" if offset > 0 else f"{place} - {-offset}" if offset < 0 else place
+
+
+def _pointer(emit: Emitter, text: str, size: int, what: str, at: Instruction, space: str = "") -> str:
+    space = space or space_of(at)
+    if space == "PARAM":
+        return f"(uint8_t*)({address(emit, text, space, at)})"
+    return f"kg::at<kg::{space}>(w, {address(emit, text, space, at)}, {size}, {what}, l, {emit.site(at)})"
+
+
+def _load(emit: Emitter, at: Instruction) -> str:
+    parts, kind = words(at), words(at)[-1]
+    held = listed(at.operands[0])
+    size = SIZES[kind]
+    what = "kg::READ" + "".join(f" | {_ORDERS[word]}" for word in parts if word in _ORDERS)
+    pointer = _pointer(emit, at.operands[1], size * len(held), what, at)
+    if len(held) == 1:
+        return emit.names.assign(held[0], kind, f"kg::load<{C_TYPES[kind]}>({pointer})")
+    each = [emit.names.assign(to, kind, f"kg::load<{C_TYPES[kind]}>(p_ + {i * size})") for i, to in enumerate(held)]
+    return f"{{ const uint8_t* p_ = {pointer}; {' '.join(each)} }}"
+
+
+def _store(emit: Emitter, at: Instruction) -> str:
+    if at.opcode.startswith(("st.async", "st.bulk")):
+        raise UnknownInstructionError(f"the executor does not know `{at}`", line=at.line)
+    parts, kind = words(at), words(at)[-1]
+    given = listed(at.operands[1])
+    size = SIZES[kind]
+    what = "kg::WRITE" + "".join(f" | {_ORDERS[word]}" for word in parts if word in _ORDERS)
+    pointer = _pointer(emit, at.operands[0], size * len(given), what, at)
+    each = [
+        f"kg::store<{C_TYPES[kind]}>(p_ + {i * size}, {emit.names.value(text, kind, at)});"
+        for i, text in enumerate(given)
+    ]
+    return f"{{ uint8_t* p_ = {pointer}; {' '.join(each)} }}"
+
+
+def _atomic(emit: Emitter, at: Instruction) -> str:
+    parts = words(at)
+    kind = next(word for word in reversed(parts) if word in SIZES)
+    operation = next(word for word in parts if word in _OPERATIONS)
+    reduction = parts[0] == "red"
+    to, place, *given = ("_", *at.operands) if reduction else at.operands
+    orders = "".join(f" | {_ORDERS[word]}" for word in parts if word in _ORDERS) or " | kg::RELAXED"
+    held = listed(to) if to.startswith("{") else (to,)
+    vectors = [listed(text) for text in given[: 2 if operation == "cas" else 1]]
+    count, size, c_type = len(vectors[0]), SIZES[kind], C_TYPES[kind]
+    pointer = _pointer(emit, place, size * count, f"kg::ATOMIC | kg::READ | kg::WRITE{orders}", at)
+    lines = [f"uint8_t* p_ = {pointer};"]
+    for i in range(count):
+        sources = [emit.names.value(vector[i], kind, at) for vector in vectors]
+        lines.append(f"{{ const {c_type} b = {sources[0]}; (void)b;")
+        if operation == "cas":
+            lines.append(f"const {c_type} c = {sources[1]};")
+        changed = _OPERATIONS[operation]
+        if kind in _HALVES and operation in ("add", "min", "max"):
+            emit.includes.add("ops/half.h")
+            changed = f"kg::{operation}{'_rn' if operation == 'add' else ''}_{kind}(x, b)"
+        integer = kind[0] in "usb" and kind not in _HALVES
+        if operation == "add" and integer:
+            done = f"kg::atomic_add<{c_type}>(p_ + {i * size}, b)"
+        else:
+            done = f"kg::atomic<{c_type}>(p_ + {i * size}, [&]({c_type} x) -> {c_type} {{ return {changed}; }})"
+        result = held[i] if i < len(held) else "_"
+        lines.append(emit.names.assign(result, kind, done) + " }")
+    return f"{{ {' '.join(lines)} }}"
+
+
+def _convert_address(emit: Emitter, at: Instruction) -> str:
+    """Generic addresses are host pointers, as all but those in shared memory are already."""
+    kind = words(at)[-1]
+    source = emit.names.value(at.operands[1], kind, at)
+    if any(word.startswith("shared") for word in words(at)):
+        site = emit.site(at)
+        space = "CLUSTER" if "shared::cluster" in words(at) else "SHARED"
+        if "to" in words(at):
+            source = f"kg::to_shared(w, {source})"
+        else:
+            source = f"(uint64_t)kg::from_shared<kg::{space}>(w, (uint32_t)({source}), l, {site})"
+    return emit.names.assign(at.operands[0], kind, source)
+
+
+def _is_space(emit: Emitter, at: Instruction) -> str:
+    value = emit.names.value(at.operands[1], "u64", at)
+    name = words(at)[1].partition("::")[0]
+    return emit.names.assign(at.operands[0], "pred", f"kg::is_{name}(w, {value})")
+
+
+def _copy(emit: Emitter, at: Instruction) -> str:
+    """cp.async: 4, 8 or 16 bytes that arrive later, at the latest when their group is waited for."""
+    parts = words(at)
+    if parts[:2] != ["cp", "async"] or "bulk" in parts:
+        raise UnknownInstructionError(f"the executor does not know `{at}` yet", line=at.line)
+    site = emit.site(at)
+    if "commit_group" in parts:
+        return f"kg::async_commit(w, l, {site});"
+    if "wait_group" in parts:
+        return f"kg::async_wait(w, l, {int(at.operands[0], 0)}, {site});"
+    if "wait_all" in parts:
+        return f"kg::async_wait(w, l, -1, {site});"
+    if "mbarrier" in parts:
+        noinc = "true" if "noinc" in parts else "false"
+        return f"kg::async_arrive(w, l, {address(emit, at.operands[0], space_of(at), at)}, {noinc}, {site});"
+    size = int(at.operands[2], 0)
+    to = address(emit, at.operands[0], "SHARED", at)
+    source = address(emit, at.operands[1], "GLOBAL", at)
+    extra = at.operands[3:]
+    taken = f"{size}u"
+    if (extra and "cache_hint" not in at.opcode) or len(extra) == 2:
+        text = extra[0]
+        is_flag = text in emit.names.registers and emit.names.registers[text] == "pred"
+        taken = (
+            f"({emit.names.value(text, 'pred', at)} ? 0u : {size}u)" if is_flag else emit.names.value(text, "u32", at)
+        )
+    return f"kg::async_copy(w, l, {to}, {source}, {size}, {taken}, {site});"
+
+
+def _mbarrier(emit: Emitter, at: Instruction) -> str:
+    """mbarrier.{init,inval,arrive,arrive_drop,expect_tx,complete_tx,pending_count}; waits are cuts, see warp.py."""
+    parts, names, site = words(at), emit.names, emit.site(at)
+    what = parts[1]
+    if what == "pending_count":
+        state = names.value(at.operands[1], "b64", at)
+        return names.assign(at.operands[0], "u32", f"{state} & 0xfffff")
+    has_state = what in ("arrive", "arrive_drop") and not at.operands[0].startswith("[")
+    state, (place, *given) = (at.operands[0], at.operands[1:]) if has_state else ("_", at.operands)
+    space = space_of(at)
+    pointer = f"kg::mbarrier_at<kg::{space}>(w, {address(emit, place, space, at)}, l, {site})"
+    number = names.value(given[0], "u32", at) if given else "1u"
+    if what == "init":
+        return f"kg::mbarrier_init(w, {pointer}, {number}, l, {site});"
+    if what == "inval":
+        return f"(void){pointer};"
+    if what == "expect_tx":
+        return f"kg::mbarrier_update(w, {pointer}, 0, (int32_t){number}, false, l, {site});"
+    if what == "complete_tx":
+        return f"kg::mbarrier_update(w, {pointer}, 0, -(int32_t){number}, false, l, {site});"
+    if what in ("arrive", "arrive_drop"):
+        drop = "true" if what == "arrive_drop" else "false"
+        count, more = ("1u", f"(int32_t){number}") if "expect_tx" in parts else (number, "0")
+        return names.assign(state, "b64", f"kg::mbarrier_update(w, {pointer}, {count}, {more}, {drop}, l, {site})")
+    raise UnknownInstructionError(f"the executor does not know `{at}`", line=at.line)
+
+
+def _fence(emit: Emitter, at: Instruction) -> str:
+    return f"kg::fence(w, l, {emit.site(at)});"
+
+
+def _map_address(emit: Emitter, at: Instruction) -> str:
+    """mapa: the address of the same variable in another block of the cluster."""
+    kind = words(at)[-1]
+    rank = emit.names.value(at.operands[2], "u32", at)
+    if "shared::cluster" in words(at):
+        place = address(emit, at.operands[1], "SHARED", at)
+        return emit.names.assign(at.operands[0], kind, f"kg::map_shared({place}, {rank})")
+    place = address(emit, at.operands[1], "GENERIC", at)
+    site = emit.site(at)
+    mapped = f"(uint64_t)kg::from_shared<kg::CLUSTER>(w, kg::map_shared(kg::to_shared(w, {place}), {rank}), l, {site})"
+    return emit.names.assign(at.operands[0], kind, mapped)
+
+
+def _rank(emit: Emitter, at: Instruction) -> str:
+    place = address(emit, at.operands[1], "CLUSTER", at)
+    return emit.names.assign(at.operands[0], "u32", f"kg::rank_of(w, {place})")
+
+
+HANDLERS: dict[str, Callable[[Emitter, Instruction], str]] = {
+    "ld": _load,
+    "ldu": _load,
+    "st": _store,
+    "atom": _atomic,
+    "red": _atomic,
+    "cvta": _convert_address,
+    "isspacep": _is_space,
+    "cp": _copy,
+    "mbarrier": _mbarrier,
+    "membar": _fence,
+    "fence": _fence,
+    "mapa": _map_address,
+    "getctarank": _rank,
+}

@@ -1,0 +1,155 @@
+"""Operands of PTX as C++: a register is a local of one lane, or an element of an array over the lanes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kgen.cpu.forms import C_TYPES
+from kgen.cpu.ptx import SIZES, Entry, Instruction, Module
+from kgen.errors import UnknownInstructionError
+
+_VECTORS = {"tid": "tid", "ntid": "ntid", "ctaid": "ctaid", "nctaid": "nctaid", "cluster_ctaid": "cluster_ctaid"}
+_VECTORS |= {"cluster_nctaid": "cluster_nctaid", "clusterid": "clusterid", "nclusterid": "nclusterid"}
+_SPECIAL = {
+    "laneid": "(uint32_t)l",
+    "warpid": "w->index",
+    "nwarpid": "((w->ntid[0] * w->ntid[1] * w->ntid[2] + 31) / 32)",
+    "lanemask_eq": "(1u << l)",
+    "lanemask_lt": "((1u << l) - 1)",
+    "lanemask_le": "((2u << l) - 1)",
+    "lanemask_gt": "~((2u << l) - 1)",
+    "lanemask_ge": "~((1u << l) - 1)",
+    "cluster_ctarank": "w->cluster_rank",
+    "cluster_nctarank": "w->cluster_size",
+    "is_explicit_cluster": "(w->cluster_size > 1)",
+    "dynamic_smem_size": "w->dynamic_shared",
+    "total_smem_size": "w->total_shared",
+    "aggr_smem_size": "w->total_shared",
+    "smid": "0u",
+    "nsmid": "1u",
+    "gridid": "0u",
+    "clock": "(uint32_t)++*w->progress",
+    "clock_hi": "0u",
+    "clock64": "(uint64_t)++*w->progress",
+    "globaltimer": "(uint64_t)++*w->progress",
+    "globaltimer_lo": "(uint32_t)++*w->progress",
+}
+
+
+class Names:
+    """The registers and variables of a kernel in C++; `shared` has the offset of each variable in shared memory."""
+
+    def __init__(self, entry: Entry, module: Module, shared: Mapping[str, int], local: Mapping[str, int]) -> None:
+        self.entry = entry
+        self.registers = entry.registers
+        self.params = entry.offsets()
+        self.globals = {name: variable for name, variable in module.variables.items() if variable.space != "shared"}
+        self.shared = shared
+        self.local = local
+        self.lanes = False  # whether registers are arrays here
+        self.used_globals: set[str] = set()
+
+    def register(self, name: str) -> str:
+        """The C++ lvalue of a register."""
+        return f"{c_name(name)}_[l]" if self.lanes else c_name(name)
+
+    def kind(self, name: str) -> str:
+        """The C++ type of a register."""
+        return register_type(self.registers[name])
+
+    def value(self, text: str, kind: str, at: Instruction) -> str:
+        """An operand as a C++ expression of the type that goes with the PTX type `kind`."""
+        wanted = C_TYPES[kind]
+        negated = text.startswith("!")
+        if negated:
+            return f"!{self.value(text[1:], kind, at)}"
+        if text in self.registers:
+            return _converted(self.register(text), self.kind(text), wanted)
+        return self._constant(text, wanted, at)
+
+    def _constant(self, text: str, wanted: str, at: Instruction) -> str:
+        if text.startswith("%"):
+            return f"({wanted}){self._special(text[1:], at)}"
+        if found := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", text):
+            exact = f"kg::f32(0x{found[1]}u)"
+            return _converted(exact, "float", wanted) if wanted != "double" else f"(double){exact}"
+        if found := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", text):
+            return _converted(f"kg::f64(0x{found[1]}ull)", "double", wanted)
+        if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", text):
+            number = int(text.rstrip("U"), 16 if "x" in text.lower() else 8 if re.fullmatch(r"-?0\d+U?", text) else 10)
+            if wanted == "bool":
+                return "true" if number else "false"
+            if wanted in ("float", "double"):
+                return f"{'kg::f32' if wanted == 'float' else 'kg::f64'}({number & (1 << 64) - 1}u)"
+            return f"({wanted}){number & ((1 << 64) - 1)}ull"
+        if text == "WARP_SZ":
+            return "32u"
+        base, _, offset = re.sub(r"\s", "", text).partition("+")
+        if (place := self.address(base)) is not None:
+            return f"({wanted})({place}{f' + {int(offset, 0)}' if offset else ''})"
+        raise UnknownInstructionError(f"the executor does not know the operand {text!r} of `{at}`", line=at.line)
+
+    def address(self, name: str) -> str | None:
+        """Where a variable lies, in its own state space: an offset in shared memory, else a host address."""
+        if name in self.shared:
+            return f"{self.shared[name]}u"
+        if name in self.local:
+            return f"(uint64_t)(local_ + (uint64_t)l * LOCAL + {self.local[name]})"
+        if name in self.params:
+            return f"(uint64_t)(w->args + {self.params[name]})"
+        if name in self.globals:
+            self.used_globals.add(name)
+            return f"(uint64_t){c_name(name)}_g"
+        return None
+
+    def _special(self, name: str, at: Instruction) -> str:
+        base, _, part = name.partition(".")
+        if base in _VECTORS and part in ("x", "y", "z"):
+            lane = "[l]" if base == "tid" else ""
+            return f"w->{_VECTORS[base]}[{'xyz'.index(part)}]{lane}"
+        if base in _SPECIAL and not part:
+            return _SPECIAL[base]
+        raise UnknownInstructionError(
+            f"the executor does not know the special register %{name} of `{at}`", line=at.line
+        )
+
+    def assign(self, text: str, kind: str, expression: str) -> str:
+        """A statement that writes a value of the PTX type `kind` to an operand; `_` takes nothing."""
+        if text == "_":
+            return f"(void)({expression});"
+        held, given = self.kind(text), C_TYPES[kind]
+        return f"{self.register(text)} = {_converted(f'({given})({expression})', given, held)};"
+
+
+def register_type(kind: str) -> str:
+    """The C++ type that holds a register of a declared type: floats as themselves, all else unsigned."""
+    if kind in ("f32", "f64", "pred"):
+        return C_TYPES[kind]
+    return f"uint{8 * SIZES[kind]}_t"
+
+
+def c_name(name: str) -> str:
+    """A PTX name as a C++ name."""
+    return re.sub(r"[^\w]", "_", name.lstrip("%"))
+
+
+def _converted(expression: str, held: str, wanted: str) -> str:
+    if held == wanted:
+        return expression
+    if held in ("float", "double"):
+        return f"({wanted})kg::{'b32' if held == 'float' else 'b64'}({expression})"
+    if wanted in ("float", "double"):
+        return f"kg::{'f32' if wanted == 'float' else 'f64'}({expression})"
+    return f"({wanted}){expression}"
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The registers of a vector operand `{a, b}`; of a plain one, itself.
+
+    >>> listed("{%f1, %f2}"), listed("%f1")
+    (('%f1', '%f2'), ('%f1',))
+    """
+    if text.startswith("{"):
+        return tuple(part.strip() for part in text.strip("{} ").split(","))
+    return (text,)

@@ -1,0 +1,193 @@
+// Included by every translated kernel: the places of its lanes, and the operations of a warp.
+#pragma once
+#include "warp.h"
+
+namespace kg {
+
+// Who waits where. A place is ready when lanes came to it since it was last looked at.
+template <int N> struct Places {
+    uint32_t at[N] = {};
+    uint64_t ready[(N + 63) / 64] = {};
+    int start = 0;
+
+    void arrive(int place, uint32_t lanes)
+    {
+        if (!lanes) return;
+        at[place] |= lanes;
+        ready[place >> 6] |= 1ull << (place & 63);
+    }
+    void wait(int place, uint32_t lanes) { at[place] |= lanes; }
+    void recheck()
+    {
+        for (int place = 0; place < N; ++place)
+            if (at[place]) ready[place >> 6] |= 1ull << (place & 63);
+    }
+    bool any() const
+    {
+        for (uint64_t word : ready)
+            if (word) return true;
+        return false;
+    }
+    void after(int place) { start = place + 1; }  // give way: others go first, once
+    int pick(uint32_t& go)
+    {
+        for (int round = 0; round < 2; ++round) {
+            for (int word = start >> 6; word < (N + 63) / 64; ++word) {
+                uint64_t found = ready[word];
+                if (word == start >> 6) found &= ~0ull << (start & 63);
+                if (found) {
+                    int place = 64 * word + __builtin_ctzll(found);
+                    ready[word] &= ~(1ull << (place & 63));
+                    go = at[place];
+                    at[place] = 0;
+                    start = 0;
+                    return place;
+                }
+            }
+            start = 0;
+        }
+        return -1;
+    }
+};
+
+// An operand that is the same in every lane, or computed.
+template <class T> struct Same {
+    T x;
+    T operator[](int) const { return x; }
+};
+template <class F> struct ByLane {
+    F f;
+    auto operator[](int lane) const { return f(lane); }
+};
+template <class F> static inline ByLane<F> by_lane(F f) { return {f}; }
+
+// The lanes of `go` whose masks are the same and all of whose living lanes are here; 0 where nobody is complete.
+template <class M> static inline uint32_t complete(uint32_t live, uint32_t go, M mask)
+{
+    for (uint32_t rest = go; rest;) {
+        const uint32_t wanted = mask[__builtin_ctz(rest)];
+        uint32_t group = 0;
+        KG_LANES(rest) if (mask[__builtin_ctz(m)] == wanted) group |= m & -m;
+        if ((wanted & live & ~group) == 0) return group;
+        rest &= ~group;
+    }
+    return 0;
+}
+
+template <int KIND, class A, class B, class C>
+static inline void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a, B b, C c, int site)
+{
+    (void)w, (void)site;
+    uint32_t x[32], y[32];
+    bool valid[32];
+    KG_LANES(group) x[__builtin_ctz(m)] = a[__builtin_ctz(m)];
+    KG_LANES(group) {
+        const int l = __builtin_ctz(m), from = shuffle_source(KIND, l, b[l], c[l], &valid[l]);
+        if (!(group >> from & 1)) x[from] = x[l];  // undefined
+        y[l] = x[from];
+    }
+    if (d) KG_LANES(group) d[__builtin_ctz(m)] = y[__builtin_ctz(m)];
+    if (p) KG_LANES(group) p[__builtin_ctz(m)] = valid[__builtin_ctz(m)];
+}
+
+template <bool ALL, class A> static inline void match(uint32_t group, uint32_t* d, bool* p, A a)
+{
+    uint32_t same[32];
+    KG_LANES(group) {
+        const int l = __builtin_ctz(m);
+        same[l] = 0;
+        for (uint32_t rest = group; rest; rest &= rest - 1)
+            if (a[__builtin_ctz(rest)] == a[l]) same[l] |= rest & -rest;
+    }
+    KG_LANES(group) {
+        const int l = __builtin_ctz(m);
+        if (d) d[l] = !ALL || same[l] == group ? same[l] : 0;
+        if (p) p[l] = same[l] == group;
+    }
+}
+
+// Addresses. A generic one is the host's; one in another block's shared memory has that block's rank + 1 in its high byte.
+template <int SPACE> static inline uint8_t* from_shared(Warp* w, uint32_t address, int lane, int site)
+{
+    if (SPACE == CLUSTER && address >> 24) return w->calls->remote(w, address, 1, lane, site);
+    return w->shared + address;
+}
+static inline uint64_t to_shared(Warp* w, uint64_t address) { return address - (uint64_t)w->shared; }
+static inline uint32_t map_shared(uint32_t address, uint32_t rank) { return (address & 0xffffff) | (rank + 1) << 24; }
+static inline uint32_t rank_of(Warp* w, uint32_t address) { return address >> 24 ? (address >> 24) - 1 : w->cluster_rank; }
+static inline bool is_shared(Warp* w, uint64_t address) { return address - (uint64_t)w->shared < (1u << 24); }
+static inline bool is_local(Warp* w, uint64_t address) { return address - (uint64_t)w->local < 32ull * w->local_size; }
+static inline bool is_global(Warp* w, uint64_t address) { return !is_shared(w, address) && !is_local(w, address); }
+static inline bool is_param(Warp* w, uint64_t address) { return address - (uint64_t)w->args < 4096; }
+static inline bool is_const(Warp*, uint64_t) { return false; }
+
+// What orders memory; only a checked kernel tells the runtime.
+enum { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT };
+
+static inline void tell(Warp* w, uint32_t lanes, int what, const uint8_t* object, int site)
+{
+#ifdef KG_CHECKED
+    w->calls->sync(w, lanes, what, (uint64_t)object, site);
+#else
+    (void)w, (void)lanes, (void)what, (void)object, (void)site;
+#endif
+}
+static inline void warp_sync(Warp* w, uint32_t group, int site) { tell(w, group, WARP_SYNC, nullptr, site); }
+static inline void fence(Warp* w, int lane, int site) { tell(w, 1u << lane, FENCE, nullptr, site); }
+
+template <int SPACE> static inline uint8_t* mbarrier_at(Warp* w, uint64_t address, int lane, int site)
+{
+    return at<SPACE>(w, address, 8, ATOMIC | READ | WRITE | RELAXED, lane, site);
+}
+static inline void mbarrier_init(Warp* w, uint8_t* p, uint32_t count, int lane, int site)
+{
+    mbarrier_init(p, count);
+    tell(w, 1u << lane, INIT, p, site);
+}
+static inline uint64_t mbarrier_update(Warp* w, uint8_t* p, uint32_t arrivals, int32_t more, bool drop, int lane, int site)
+{
+    if (arrivals) tell(w, 1u << lane, ARRIVE, p, site);
+    return mbarrier_update(w, p, arrivals, more, drop);
+}
+static inline bool mbarrier_over(Warp* w, uint8_t* p, uint32_t parity, int lane, int site)
+{
+    bool over = mbarrier_parity(load<uint64_t>(p)) != parity;
+    if (over) tell(w, 1u << lane, WAITED, p, site), ++*w->progress;
+    return over;
+}
+
+// cp.async, in a kernel that is not checked, is done at once.
+static inline void async_copy(Warp* w, int lane, uint32_t to, uint64_t from, uint32_t size, uint32_t taken, int site)
+{
+    uint8_t* p = at<SHARED>(w, to, size, WRITE, lane, site);
+    const uint8_t* q = taken ? at<GLOBAL>(w, from, taken, READ, lane, site) : nullptr;
+#ifdef KG_CHECKED
+    w->calls->async(w, p, to, q, size, taken, lane, site);
+#else
+    for (uint32_t i = 0; i < size; ++i) p[i] = i < taken ? q[i] : 0;
+#endif
+}
+static inline void async_commit(Warp* w, int lane, int site)
+{
+#ifdef KG_CHECKED
+    w->calls->async_group(w, lane, 0, 0, 0, site);
+#else
+    (void)w, (void)lane, (void)site;
+#endif
+}
+static inline void async_wait(Warp* w, int lane, int groups, int site)
+{
+#ifdef KG_CHECKED
+    w->calls->async_group(w, lane, 1, (uint32_t)groups, 0, site);
+#else
+    (void)w, (void)lane, (void)groups, (void)site;
+#endif
+}
+static inline void async_arrive(Warp* w, int lane, uint32_t address, bool noinc, int site)
+{
+    uint8_t* p = mbarrier_at<SHARED>(w, address, lane, site);
+    async_wait(w, lane, -1, site);
+    if (noinc) mbarrier_update(w, p, 1, 0, false, lane, site);
+}
+
+}  // namespace kg

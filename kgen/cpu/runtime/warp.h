@@ -1,0 +1,111 @@
+// What a translated kernel sees of the machine: its warp, memory, barriers, and calls into the runtime.
+#pragma once
+#include "value.h"
+
+namespace kg {
+
+struct Warp;
+
+// What the runtime does for a kernel; a table of pointers, so that a kernel's library needs no symbol of another.
+struct Calls {
+    void (*yield)(Warp*, int site);                                               // let others run; nothing was found
+    uint32_t (*barrier)(Warp*, uint32_t id, uint32_t count, int kind, uint32_t votes, uint32_t present, int site);
+    void (*cluster)(Warp*, int kind, int site);
+    void (*stuck)(Warp*, const uint32_t* at, const int* sites, int places);       // no lane can go on: does not return
+    void (*trap)(Warp*, int site);
+    uint8_t* (*remote)(Warp*, uint32_t address, uint32_t size, int lane, int site);  // shared memory of another block
+    uint8_t* (*access)(Warp*, uint64_t address, uint32_t size, uint32_t what, int lane, int site);
+    void (*sync)(Warp*, uint32_t lanes, int what, uint64_t object, int site);
+    void (*async)(Warp*, uint8_t* to, uint64_t to_address, const uint8_t* from, uint32_t size, uint32_t fill, int lane, int site);
+    void (*async_group)(Warp*, int lane, int what, uint32_t count, uint64_t object, int site);
+};
+
+struct Warp {
+    uint32_t live;  // lanes that have not ended
+    uint32_t index;
+    uint8_t* shared;  // of its block; an address in shared memory counts from here
+    const uint8_t* args;
+    const Calls* calls;
+    uint32_t tid[3][32], ntid[3], ctaid[3], nctaid[3];
+    uint32_t cluster_ctaid[3], cluster_nctaid[3], clusterid[3], nclusterid[3], cluster_rank, cluster_size;
+    uint32_t dynamic_shared, total_shared;
+    uint64_t* progress;  // counts what may let a waiting warp go on
+    uint8_t* local;      // of its lanes, where the kernel has local memory
+    uint32_t local_size;
+};
+
+#define KG_LANES(mask) for (uint32_t m = (mask); m; m &= m - 1)
+
+// Memory: where an access of `size` bytes goes. Addresses in shared memory are 32-bit offsets, all others host pointers.
+enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, RELAXED = 32 };
+enum { GLOBAL = 0 << 8, SHARED = 1 << 8, LOCAL = 2 << 8, GENERIC = 3 << 8, CLUSTER = 4 << 8, PARAM = 5 << 8 };
+
+template <int SPACE> static inline uint8_t* at(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
+{
+#ifdef KG_CHECKED
+    return w->calls->access(w, address, size, SPACE | what, lane, site);
+#else
+    (void)what;
+    if (SPACE == SHARED) return w->shared + (uint32_t)address;
+    if (SPACE == CLUSTER && (uint32_t)address >> 24) return w->calls->remote(w, (uint32_t)address, size, lane, site);
+    if (SPACE == CLUSTER) return w->shared + (uint32_t)address;
+    return (uint8_t*)address;
+#endif
+}
+
+template <class T> static inline T load(const uint8_t* p)
+{
+    T x;
+    __builtin_memcpy(&x, p, sizeof x);
+    return x;
+}
+template <class T> static inline void store(uint8_t* p, T x) { __builtin_memcpy(p, &x, sizeof x); }
+
+// Read-modify-write; blocks on other threads of the host may do the same at the same time.
+template <class T, class F> static inline T atomic(uint8_t* p, F change)
+{
+    T old = load<T>(p), wanted;
+    do wanted = change(old);
+    while (!__atomic_compare_exchange((T*)p, &old, &wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+    return old;
+}
+template <class T> static inline T atomic_add(uint8_t* p, T x) { return __atomic_fetch_add((T*)p, x, __ATOMIC_SEQ_CST); }
+
+// Warp operations. `group` holds the lanes that take part.
+static inline int shuffle_source(int kind, int lane, uint32_t b, uint32_t c, bool* valid)
+{
+    int clamp = c & 31, segment = c >> 8 & 31, offset = b & 31, from;
+    int last = (lane & segment) | (clamp & ~segment), first = lane & segment;
+    if (kind == 0) from = lane - offset, *valid = from >= last;           // up
+    else if (kind == 1) from = lane + offset, *valid = from <= last;      // down
+    else if (kind == 2) from = lane ^ offset, *valid = from <= last;      // bfly
+    else from = first | (offset & ~segment), *valid = from <= last;       // idx
+    return *valid ? from : lane;
+}
+
+// An mbarrier is 64 bits in shared memory, in a form of our own: arrivals that this phase still waits for, arrivals of a
+// phase, the phase's parity, bytes in flight.
+static inline uint64_t mbarrier_pack(uint32_t pending, uint32_t count, uint32_t parity, int32_t bytes)
+{
+    return (uint64_t)(pending & 0xfffff) | (uint64_t)(count & 0xfffff) << 20 | (uint64_t)(parity & 1) << 40
+         | (uint64_t)((uint32_t)bytes & 0x7fffff) << 41;
+}
+static inline uint32_t mbarrier_parity(uint64_t state) { return state >> 40 & 1; }
+static inline void mbarrier_init(uint8_t* p, uint32_t count) { store<uint64_t>(p, mbarrier_pack(count, count, 0, 0)); }
+
+// `arrivals` threads arrive, and `bytes` more are awaited (fewer, where some came in); the state before.
+static inline uint64_t mbarrier_update(Warp* w, uint8_t* p, uint32_t arrivals, int32_t more, bool drop = false)
+{
+    uint64_t old = load<uint64_t>(p);
+    uint32_t pending = old & 0xfffff, count = old >> 20 & 0xfffff, parity = mbarrier_parity(old);
+    int32_t bytes = (int32_t)((uint32_t)(old >> 41) << 9) >> 9;
+    pending -= arrivals;
+    bytes += more;
+    if (drop) count -= arrivals;
+    if ((pending & 0xfffff) == 0 && bytes == 0) pending = count, parity ^= 1;
+    store<uint64_t>(p, mbarrier_pack(pending, count, parity, bytes));
+    ++*w->progress;
+    return old;
+}
+
+}  // namespace kg

@@ -1,0 +1,229 @@
+"""Cuts: instructions for which lanes of a warp, or warps, wait for one another, as C++ over the lanes in `group`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kgen.cpu import memory
+from kgen.cpu.forms import C_TYPES, function_name, matrix_forms
+from kgen.cpu.lane import Emitter, unknown
+from kgen.cpu.operands import listed
+from kgen.cpu.ptx import Instruction
+
+_EACH = "KG_LANES(group) { const int l = __builtin_ctz(m); (void)l;"
+_FIRST = "const int l = __builtin_ctz(group); (void)l;"
+_SHUFFLES = {"up": 0, "down": 1, "bfly": 2, "idx": 3}
+_KINDS = {"sync": 0, "arrive": 1, "popc": 2, "and": 3, "or": 4}
+
+
+class Cut(NamedTuple):
+    """The code of a cut; `group` says who must be there: an expression of a lane's mask, "all" of the warp, or "any";
+    `polls`: whether the code sets `found`, and lanes give way to others where it is false."""
+
+    code: str
+    group: str
+    polls: bool = False
+
+
+def lanes(emit: Emitter, text: str, kind: str, at: Instruction) -> str:
+    """An operand as something that is indexed by the lane."""
+    names = emit.names
+    if text in names.registers:
+        held = names.kind(text)
+        array = names.register(text).removesuffix("[l]")
+        return array if held == C_TYPES[kind] else f"(const {C_TYPES[kind]}*){array}"
+    value = names.value(text, kind, at)
+    if "w->" in value or re.search(r"\bl\b", value) or text.startswith("!"):
+        return f"kg::by_lane([&](int l) {{ (void)l; return {value}; }})"
+    return f"kg::Same<{C_TYPES[kind]}>{{{value}}}"
+
+
+def target(emit: Emitter, text: str, c_type: str) -> str:
+    """The array of a register that is written, or a null pointer."""
+    if text in ("_", ""):
+        return f"({c_type}*)0"
+    held, array = emit.names.kind(text), emit.names.register(text).removesuffix("[l]")
+    return array if held == c_type else f"({c_type}*){array}"
+
+
+def cut(emit: Emitter, at: Instruction) -> Cut:
+    """Translate one cut."""
+    base = at.opcode.partition(".")[0]
+    handler = _HANDLERS.get(base)
+    if base in ("ld", "atom"):
+        return Cut(f"{_EACH} {emit.statement(at)} }} found = false;", "any", polls=True)
+    if handler is None:
+        raise unknown(at)
+    return handler(emit, at)
+
+
+def _mask(emit: Emitter, text: str, at: Instruction) -> str:
+    return emit.names.value(text, "b32", at)
+
+
+def _shuffle(emit: Emitter, at: Instruction) -> Cut:
+    kind = next((_SHUFFLES[word] for word in memory.words(at) if word in _SHUFFLES), None)
+    if kind is None or memory.words(at)[1] != "sync":
+        raise unknown(at)
+    to, _, found = (part.strip() for part in at.operands[0].partition("|"))
+    a, b, c = (lanes(emit, text, "u32", at) for text in at.operands[1:4])
+    out = f"{target(emit, to, 'uint32_t')}, {target(emit, found, 'bool')}"
+    code = f"kg::shuffle<{kind}>(w, group, {out}, {a}, {b}, {c}, {emit.site(at)});"
+    return Cut(code, _mask(emit, at.operands[4], at))
+
+
+def _vote(emit: Emitter, at: Instruction) -> Cut:
+    parts = memory.words(at)
+    votes = f"uint32_t votes = 0; {_EACH} votes |= (uint32_t)({emit.names.value(at.operands[1], 'pred', at)}) << l; }}"
+    kind = "b32" if parts[2] == "ballot" else "pred"
+    result = {"ballot": "votes", "any": "votes != 0", "all": "votes == group", "uni": "votes == 0 || votes == group"}
+    write = emit.names.assign(at.operands[0], kind, result[parts[2]])
+    return Cut(f"{votes} {_EACH} {write} }}", _mask(emit, at.operands[2], at))
+
+
+def _active(emit: Emitter, at: Instruction) -> Cut:
+    return Cut(f"{_EACH} {emit.names.assign(at.operands[0], 'b32', 'group')} }}", "any")
+
+
+def _match(emit: Emitter, at: Instruction) -> Cut:
+    kind = memory.words(at)[-1]
+    to, _, found = (part.strip() for part in at.operands[0].partition("|"))
+    given = lanes(emit, at.operands[1], kind, at)
+    every = "true" if "all" in memory.words(at) else "false"
+    out = f"{target(emit, to, 'uint32_t')}, {target(emit, found, 'bool')}"
+    return Cut(f"kg::match<{every}>(group, {out}, {given});", _mask(emit, at.operands[2], at))
+
+
+def _reduce(emit: Emitter, at: Instruction) -> Cut:
+    parts = memory.words(at)
+    operation, kind = parts[2], parts[-1]
+    steps = {
+        "add": "x + y",
+        "min": "x < y ? x : y",
+        "max": "x < y ? y : x",
+        "and": "x & y",
+        "or": "x | y",
+        "xor": "x ^ y",
+    }
+    step = steps[operation]
+    if kind == "f32":
+        name = ("minimum" if operation == "min" else "maximum") + ("_nan" if "NaN" in parts else "")
+        step = f"kg::{name}(x, y)"
+    absolute = "__builtin_fabsf" if "abs" in parts else ""
+    value = f"{absolute}({emit.names.value(at.operands[1], kind, at)})"
+    code = (
+        f"{C_TYPES[kind]} x{{}}; bool first = true; {_EACH} const {C_TYPES[kind]} y = {value};"
+        f" x = first ? y : ({step}); first = false; }}"
+        f" {_EACH} {emit.names.assign(at.operands[0], kind, 'x')} }}"
+    )
+    return Cut(code, _mask(emit, at.operands[2], at))
+
+
+def _elect(emit: Emitter, at: Instruction) -> Cut:
+    to, _, found = (part.strip() for part in at.operands[0].partition("|"))
+    lines = [f"const int first = __builtin_ctz(group); {_EACH}"]
+    if to:
+        lines.append(emit.names.assign(to, "b32", "first"))
+    if found:
+        lines.append(emit.names.assign(found, "pred", "l == first"))
+    return Cut(" ".join(lines) + " }", _mask(emit, at.operands[1], at))
+
+
+def _barrier(emit: Emitter, at: Instruction) -> Cut:
+    parts, names, site = memory.words(at), emit.names, emit.site(at)
+    if "warp" in parts:
+        return Cut(f"kg::warp_sync(w, group, {site});", _mask(emit, at.operands[0], at))
+    if "cluster" in parts:
+        kind = 0 if "arrive" in parts else 1
+        return Cut(f"w->calls->cluster(w, {kind}, {site});", "all")
+    kind = next(_KINDS[word] for word in parts if word in _KINDS)
+    if kind < 2:
+        barrier, *count = (names.value(text, "u32", at) for text in at.operands)
+        code = f"{_FIRST} w->calls->barrier(w, {barrier}, {count[0] if count else '0'}, {kind}, 0, group, {site});"
+        return Cut(code, "all")
+    to, barrier, *count, vote = at.operands
+    number = names.value(count[0], "u32", at) if count else "0"
+    votes = f"uint32_t votes = 0; {_EACH} votes |= (uint32_t)({names.value(vote, 'pred', at)}) << l; }}"
+    call = f"w->calls->barrier(w, {names.value(barrier, 'u32', at)}, {number}, {kind}, votes, group, {site})"
+    result = names.assign(to, "u32" if kind == 2 else "pred", "total")
+    return Cut(f"{votes} uint32_t total; {{ {_FIRST} total = {call}; }} {_EACH} {result} }}", "all")
+
+
+def _sleep(emit: Emitter, at: Instruction) -> Cut:
+    return Cut("found = false;", "any", polls=True)
+
+
+def _wait(emit: Emitter, at: Instruction) -> Cut:
+    """mbarrier.try_wait and test_wait: whether a phase is over, by its parity or by the state that an arrival gave."""
+    parts, names, site = memory.words(at), emit.names, emit.site(at)
+    if parts[1] not in ("try_wait", "test_wait"):
+        raise unknown(at)
+    space = memory.space_of(at)
+    pointer = f"kg::mbarrier_at<kg::{space}>(w, {memory.address(emit, at.operands[1], space, at)}, l, {site})"
+    if "parity" in parts:
+        parity = f"{names.value(at.operands[2], 'u32', at)} & 1"
+    else:
+        parity = f"kg::mbarrier_parity({names.value(at.operands[2], 'b64', at)})"
+    test = f"const bool over = kg::mbarrier_over(w, {pointer}, {parity}, l, {site}); found &= over;"
+    return Cut(f"{_EACH} {test} {names.assign(at.operands[0], 'pred', 'over')} }}", "any", polls=True)
+
+
+def _fragments(emit: Emitter, texts: tuple[str, ...], at: Instruction) -> tuple[str, str]:
+    """Declarations of arrays of pointers to the lanes of each register, and their names."""
+    lines, called = [], []
+    for letter, text in zip("dabcefgh", texts):
+        pointers = []
+        for i, part in enumerate(listed(text)):
+            if part in emit.names.registers:
+                array = emit.names.register(part).removesuffix("[l]")
+            else:
+                array = f"{letter}{i}_k"
+                lines.append(f"uint32_t {array}[32]; for (auto& x : {array}) x = {emit.names.value(part, 'b32', at)};")
+            pointers.append(f"(uint32_t*){array}")
+        lines.append(f"uint32_t* const {letter}_f[] = {{{', '.join(pointers)}}};")
+        called.append(f"{letter}_f")
+    return " ".join(lines), ", ".join(called)
+
+
+def _matrix(emit: Emitter, at: Instruction) -> Cut:
+    opcode = at.opcode.replace("::cta", "")
+    form = matrix_forms().get(opcode)
+    if form is None:
+        raise unknown(at)
+    emit.includes.add(form.include)
+    name = f"kg::{function_name(opcode)}"
+    if opcode.startswith(("ldmatrix", "stmatrix")):
+        loads = opcode.startswith("ld")
+        place, fragment = (at.operands[1], at.operands[0]) if loads else (at.operands[0], at.operands[1])
+        rows = 8 * next(int(word[1]) for word in opcode.split(".") if re.fullmatch(r"x[124]", word))
+        space = memory.space_of(at)
+        where = memory.address(emit, place, space, at)
+        if "m16n16" in opcode or "m16n8" in opcode:
+            rows = 32
+        pointer = f"kg::at<kg::{space}>(w, {where}, 16, kg::{'READ' if loads else 'WRITE'}, l, {emit.site(at)})"
+        declared, called = _fragments(emit, (fragment,), at)
+        each = f"uint8_t* row[32]; for (int l = 0; l < {rows}; ++l) row[l] = {pointer};"
+        call = f"{name}({called}, row)" if loads else f"{name}(row, {called})"
+        return Cut(f"{declared} {each} {call};", "all")
+    declared, called = _fragments(emit, at.operands, at)
+    return Cut(f"{declared} {name}({called});", "all")
+
+
+_HANDLERS: dict[str, Callable[[Emitter, Instruction], Cut]] = {
+    "shfl": _shuffle,
+    "vote": _vote,
+    "activemask": _active,
+    "match": _match,
+    "redux": _reduce,
+    "elect": _elect,
+    "bar": _barrier,
+    "barrier": _barrier,
+    "nanosleep": _sleep,
+    "mbarrier": _wait,
+    "mma": _matrix,
+    "ldmatrix": _matrix,
+    "stmatrix": _matrix,
+    "movmatrix": _matrix,
+}
