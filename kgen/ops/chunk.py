@@ -39,8 +39,8 @@ def _geometry(spec: Spec) -> dict[str, int]:
         "THREADS": WARP * (columns // 16 + PRODUCERS),
         "PARTS": parts,
         "PRODUCERS": PRODUCERS,
-        "CONSUMER_REGISTERS": 168 if hands_over else 0,
-        "PRODUCER_REGISTERS": 88 if hands_over else 0,
+        "CONSUMER_REGISTERS": 160 if hands_over else 0,
+        "PRODUCER_REGISTERS": 96 if hands_over else 0,
         "DYNAMIC_SMEM": 2 * stage,
     }
 
