@@ -1,0 +1,80 @@
+"""The axes of a reduction, normalised: what is kept and what is reduced, each as few axes as its strides allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Kept(NamedTuple):
+    """An axis of the result: its size, and its stride in the input and in the result, in elements."""
+
+    size: int
+    stride: int
+    out: int
+
+
+class Reduced(NamedTuple):
+    """An axis that is reduced, and its stride in the input."""
+
+    size: int
+    stride: int
+
+
+class Layout(NamedTuple):
+    """Kept and reduced axes, the outermost first, and the element of the input at which all of them begin."""
+
+    kept: tuple[Kept, ...]
+    reduced: tuple[Reduced, ...]
+    start: int = 0
+
+
+def normalize_axes(op: str, axis: object, ndim: int) -> tuple[int, ...]:
+    """The axes that `axis` names, in order; raises NumPy's exceptions for what is none of them."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, tuple) else (axis,)
+    chosen = []
+    for one in given:
+        try:
+            at = one.__index__()
+        except AttributeError:
+            raise TypeError(f"{op}: axis is {axis!r}; it takes an int, a tuple of ints, or None") from None
+        if not -ndim <= at < ndim:
+            raise np.exceptions.AxisError(f"{op}: axis {at} is out of bounds for x, which has {ndim} dimensions")
+        chosen.append(at % ndim)
+    if len(set(chosen)) < len(chosen):
+        raise ValueError(f"{op}: axis is {axis!r}, which names an axis twice")
+    return tuple(sorted(chosen))
+
+
+def layout(
+    shape: Sequence[int], strides: Sequence[int], out_strides: Sequence[int], axes: Sequence[int], *, in_order: bool
+) -> Layout:
+    """Axes of size 1 gone, neighbours in memory merged. `out_strides` has an entry for each axis, kept or not.
+
+    With `in_order` the reduced axes stay in their order and direction, which indices count along.
+    """
+    kept = [Kept(n, x, o) for at, (n, x, o) in enumerate(zip(shape, strides, out_strides)) if at not in axes and n != 1]
+    reduced = [Reduced(shape[at], strides[at]) for at in axes if shape[at] != 1]
+    start = 0
+    if not all(axis.size for axis in reduced):
+        reduced = [Reduced(0, 0)]
+    elif not in_order:
+        start = sum((axis.size - 1) * axis.stride for axis in reduced if axis.stride < 0)
+        reduced = sorted((Reduced(n, abs(stride)) for n, stride in reduced), key=lambda axis: -axis.stride)
+    kept.sort(key=lambda axis: -abs(axis.stride))
+    return Layout(tuple(_merged(kept)), tuple(_merged(reduced)), start)
+
+
+def _merged(axes: Sequence[Kept] | Sequence[Reduced]) -> list:  # type: ignore[type-arg]
+    """Neighbours that together step like one axis, as one axis."""
+    merged: list[tuple[int, ...]] = []
+    for axis in axes:
+        if merged and all(a == b * axis[0] for a, b in zip(merged[-1][1:], axis[1:])):
+            merged[-1] = (merged[-1][0] * axis[0], *axis[1:])
+        else:
+            merged.append(tuple(axis))
+    return [type(axes[0])(*axis) for axis in merged]

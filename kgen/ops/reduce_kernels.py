@@ -1,0 +1,192 @@
+"""The kernels that reduce, for each operation a pair: rows, where the reduced axis is contiguous, and columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, I64, INTEGERS, DType
+from kgen.registry import register
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+FORMULAS = {
+    "sum": "out[k] = (sum over n of x[k, n]) / divisor",
+    "prod": "out[k] = product over n of x[k, n]",
+    "max": "out[k] = max over n of x[k, n]; NaN where there is one",
+    "min": "out[k] = min over n of x[k, n]; NaN where there is one",
+    "argmax": "out[k] = the first n at which x[k, n] is the greatest, or NaN",
+    "argmin": "out[k] = the first n at which x[k, n] is the least, or NaN",
+}
+FLOATING = (F64, *FLOATS)
+ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
+LOAD_BYTES = 16
+STATIC_LIMIT = 48 * 1024
+COLUMN_THREADS = 256
+RESIDENT = 1024
+"""Threads of row kernels among which the registers of a multiprocessor are to be divided."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reduction(Kernel):
+    """One operation, of a template that all operations share: that of rows, or that of columns."""
+
+    op: str = ""
+    form: str = ""
+
+    @property
+    def template(self) -> str:
+        """`reduce_rows.cu.j2` or `reduce_columns.cu.j2`."""
+        return f"reduce_{self.form}.cu.j2"
+
+
+def summed(op: str) -> bool:
+    """Whether results have a type of their own, in which elements may need more room than they take."""
+    return op in ("sum", "prod")
+
+
+def accumulator(op: str, dtype: DType, out: DType) -> DType:
+    """What parts of a result are kept in: float32 for the narrow floats, 64 bits for sums of anything else."""
+    if not summed(op):
+        return dtype
+    if dtype in FLOATING:
+        return F64 if F64 in (dtype, out) else F32
+    return F64 if out in FLOATING else I64
+
+
+def result_axes(op: str, dtype: DType, out: DType) -> dict[str, int]:
+    """The axes and flags by which a kernel's name says the type of its results."""
+    if not summed(op):
+        return {}
+    fractional = dtype not in FLOATING and out in FLOATING
+    return {"OUT": 8 * out.itemsize, "fractional": fractional, "brain": out is BF16}
+
+
+def in_one_pass(op: str, dtype: DType, out: DType) -> bool:
+    """Whether a kernel gives results of this type; any other takes a pass over results of the accumulator's type."""
+    if not summed(op) or out.itemsize == 8:
+        return True
+    if dtype in FLOATING:
+        return not (dtype is BF16 and out is F16)
+    return dtype is I64 and out not in FLOATING
+
+
+def _illegal_result(spec: Spec) -> str | None:
+    op = spec.kernel.op  # type: ignore[attr-defined]
+    if not summed(op):
+        return None
+    bits, fractional, brain = spec["OUT"], spec["fractional"], spec["brain"]
+    if spec.dtype in FLOATING:
+        if fractional or bits == 8 or (brain and bits != 16) or (spec.dtype is BF16 and bits == 16 and not brain):
+            return "no floating-point result has this form"
+        return None
+    if brain or (fractional and bits != 64) or (bits != 64 and spec.dtype is not I64):
+        return "integers are combined to 64 bits first"
+    return None
+
+
+def _illegal_load(spec: Spec) -> str | None:
+    if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize > LOAD_BYTES:
+        return f"a load takes at most {LOAD_BYTES} bytes"
+    return None
+
+
+def _illegal_rows(spec: Spec) -> str | None:
+    if spec["split"] and spec["GROUP"] <= 32:
+        return "only whole blocks share a row"
+    if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES:
+        return f"loads are of one element or of {LOAD_BYTES} bytes"
+    return _illegal_result(spec)
+
+
+def _illegal_columns(spec: Spec) -> str | None:
+    if spec.static_smem > STATIC_LIMIT:
+        return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
+    return _illegal_load(spec) or _illegal_result(spec)
+
+
+def _rows(spec: Spec) -> dict[str, int]:
+    group = spec["GROUP"]
+    threads = group if group > 32 else 256
+    shared = _shared_bytes(spec, group // 32) if group > 32 else 0
+    return {"THREADS": threads, "BLOCKS": RESIDENT // threads, "STATIC_SMEM": shared, **_operation(spec)}
+
+
+def _columns(spec: Spec) -> dict[str, int]:
+    shared = _shared_bytes(spec, COLUMN_THREADS // 32 * spec["LANES"] * spec["VEC"])
+    return {"THREADS": COLUMN_THREADS, "STATIC_SMEM": shared, **_operation(spec)}
+
+
+def _shared_bytes(spec: Spec, values: int) -> int:
+    """Values that warps exchange, and a word that says which block was last, in whole values up to eight bytes wide."""
+    size = value_bytes(spec)
+    return values * size + spec["split"] * min(size, 8)
+
+
+def _operation(spec: Spec) -> dict[str, int]:
+    op = spec.kernel.op  # type: ignore[attr-defined]
+    words = {"SUM": "sum", "PROD": "prod", "MAX": "max", "MIN": "min", "ARG": "arg"}
+    return {name: int(op == word or (op.startswith("arg") and word in op)) for name, word in words.items()}
+
+
+def value_bytes(spec: Spec) -> int:
+    """Bytes of what threads hand to one another: an accumulator, and where it stands if that is asked for."""
+    op = spec.kernel.op  # type: ignore[attr-defined]
+    if op.startswith("arg"):
+        return 16
+    if summed(op):
+        return 4 if spec.dtype in FLOATS and spec["OUT"] != 64 else 8
+    return max(4, spec.dtype.itemsize)
+
+
+_BITS = Axis("OUT", "o", (64, 32, 16, 8), "bits of an element of the result")
+_OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("brain", "16 bits that are bfloat16"))
+_SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
+
+
+def _kernels(op: str) -> tuple[Reduction, Reduction]:
+    bits, flags = ((_BITS,), (_SPLIT, *_OF_SUMS)) if summed(op) else ((), (_SPLIT,))
+    of_result = "_o32" if summed(op) else ""
+    rows = Reduction(
+        name=f"{op}_rows",
+        summary=f"The {op} of every row, which is contiguous or, with VEC 1, of any stride.",
+        formula=FORMULAS[op],
+        axes=(
+            Axis("GROUP", "g", (1, 2, 4, 8, 16, 32, 128, 512), "threads of a row"),
+            Axis("VEC", "v", (1, 2, 4, 8, 16), "elements of a load"),
+            Axis("ITEMS", "i", (1, 4), "loads of a thread that are in flight together"),
+            *bits,
+        ),
+        flags=flags,
+        dtypes=ELEMENTS,
+        derive=_rows,
+        check=_illegal_rows,
+        grid="(rows * parts, or ceil(rows / ROWS)): parts vary fastest",
+        origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
+        defaults=(f"{op}_rows_g512_v4_i4{of_result}_split_f32", f"{op}_rows_g8_v4_i4{of_result}_f32"),
+        op=op,
+        form="rows",
+    )
+    columns = Reduction(
+        name=f"{op}_columns",
+        summary=f"The {op} over an axis that is not the contiguous one: of every column.",
+        formula=FORMULAS[op],
+        axes=(
+            Axis("LANES", "l", (1, 4, 16, 32), "threads side by side in a row"),
+            Axis("VEC", "v", (1, 2, 4, 8, 16), "columns of a thread, read at once"),
+            Axis("ITEMS", "i", (4, 8), "rows of a thread that are in flight together"),
+            *bits,
+        ),
+        flags=flags,
+        dtypes=ELEMENTS,
+        derive=_columns,
+        check=_illegal_columns,
+        grid="(outer * ceil(columns / WIDTH) * parts): parts vary fastest",
+        origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
+        defaults=(f"{op}_columns_l32_v4_i4{of_result}_split_f32",),
+        op=op,
+        form="columns",
+    )
+    return register(rows), register(columns)  # type: ignore[return-value]
+
+
+KERNELS: dict[str, tuple[Reduction, Reduction]] = {op: _kernels(op) for op in FORMULAS}
+"""By operation: the kernel of rows and that of columns."""
