@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kgen.config import config
+from kgen.dtypes import F32, FLOATS
 from kgen.errors import TemplateError
 from kgen.spec import Spec
 
@@ -105,14 +106,15 @@ def _values(spec: Spec, parts: Mapping[str, str]) -> dict[str, Any]:
         "parts": _wrap(listed, _WIDTH - 5, "parts   ", " " * 8),
     }
     identity = {"name": spec.name, "symbol": spec.symbol, "dtype": spec.dtype}
-    return header | axes | flags | dict(spec.derived) | identity
+    return header | axes | flags | dict(spec.derived) | dict(kernel.text(spec)) | identity
 
 
 def _rows(spec: Spec) -> list[str]:
     """The table of the header: how this one is cut, and what a launch takes."""
     table = [(axis.name, str(value), axis.doc) for axis, value in zip(spec.kernel.axes, spec.values, strict=True)]
     table += [(flag.name, "yes", flag.doc) for flag in spec.kernel.flags if flag.name in spec.flags]
-    table.append(("dtype", spec.dtype.name, f"{spec.dtype.c} in memory, float in registers"))
+    registers = F32 if spec.dtype in FLOATS else spec.dtype
+    table.append(("dtype", spec.dtype.name, f"{spec.dtype.c} in memory, {registers.c} in registers"))
     table.append(("threads", str(spec.threads), "per block"))
     if spec.static_smem:
         table.append(("shared memory", str(spec.static_smem), "bytes, static"))

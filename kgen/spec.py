@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kgen.arch import OLDEST, Arch
 from kgen.dtypes import BF16, F16, F32, DType, dtype_of
@@ -58,6 +58,8 @@ class Kernel:
     origin   where the method comes from, for the header
     defaults names that `kgen build` emits when asked for nothing in particular
     templates  the folder of the template, for kernels that kgen does not ship
+    stem     the template's, where several kernels share one
+    text     from a Spec, what its template needs beside numbers: names, types, code
     """
 
     name: str
@@ -73,11 +75,13 @@ class Kernel:
     min_arch: Arch = OLDEST
     defaults: tuple[str, ...] = ()
     templates: Path | None = None
+    stem: str = ""
+    text: Callable[[Spec], Mapping[str, Any]] = lambda spec: {}
 
     @property
     def template(self) -> str:
         """The template's file name; operator, test and template share one stem."""
-        return f"{self.name}.cu.j2"
+        return f"{self.stem or self.name}.cu.j2"
 
     def spec(self, *, dtype: object = None, **values: int | bool) -> Spec:
         """The specialization at these axis values and flags; what is left out takes its default.
