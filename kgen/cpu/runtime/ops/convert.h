@@ -21,6 +21,20 @@ static inline uint16_t saturated_half(uint16_t x) { return x > 0x7fff || x > 0x7
 template <int BITS>
 static inline uint32_t rectified(uint32_t code) { return code >> (BITS - 1) & 1 ? 0 : code; }
 
+// testp.normal counts zero in.
+static inline bool normal_or_zero(float x) { return x == 0.0f || (__builtin_fabsf(x) >= 0x1p-126f && __builtin_fabsf(x) < __builtin_inff()); }
+static inline bool normal_or_zero(double x) { return x == 0.0 || (__builtin_fabs(x) >= 0x1p-1022 && __builtin_fabs(x) < __builtin_inf()); }
+
+// min and max with .xorsign.abs: of the magnitudes, with the product's sign.
+template <bool MAXIMUM, bool NAN_WINS>
+static inline float extreme_magnitude(float a, float b)
+{
+    const uint32_t sign = (bits_of(a) ^ bits_of(b)) & 0x80000000, x = bits_of(a) & 0x7fffffff, y = bits_of(b) & 0x7fffffff;
+    const bool first = NAN_WINS ? x > 0x7f800000 : y > 0x7f800000, second = NAN_WINS ? y > 0x7f800000 : x > 0x7f800000;
+    const uint32_t found = first ? x : second ? y : (x < y) == MAXIMUM ? y : x;
+    return float_of(found | sign);
+}
+
 template <typename To, Rounding R, bool FINITE = false>
 static inline uint16_t narrow(float x) { return uint16_t(narrowed<F32, To, R, FINITE, uint32_t>(bits_of(x))); }
 template <>
