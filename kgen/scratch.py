@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from kgen.backend import HOST
+from kgen.launch import _driver_function
 from kgen.streams import gpu, on
+
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 _captured: list[Any] = []
 _keeping = threading.Lock()
@@ -22,15 +28,26 @@ def scratch(nbytes: int, device: int, stream: int) -> Any:
     if device == HOST:
         return _HostMemory(nbytes)
     cupy = gpu()
-    if cupy.cuda.get_current_stream().ptr == stream:
-        memory = cupy.cuda.alloc(nbytes)
-    else:
-        with on(device, stream):
-            memory = cupy.cuda.alloc(nbytes)
     if cupy.cuda.runtime.streamIsCapturing(stream):
-        with _keeping:
+        with on(device, stream), allocating_in_a_capture(), _keeping:
+            memory = cupy.cuda.alloc(nbytes)
             _captured.append(memory)
-    return memory
+        return memory
+    if cupy.cuda.get_current_stream().ptr == stream:
+        return cupy.cuda.alloc(nbytes)
+    with on(device, stream):
+        return cupy.cuda.alloc(nbytes)
+
+
+@contextmanager
+def allocating_in_a_capture() -> Iterator[None]:
+    """Let this thread allocate while it captures a graph, which torch's way of capturing forbids otherwise."""
+    mode = ctypes.c_int(_RELAXED)
+    _driver_function("cuThreadExchangeStreamCaptureMode")(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        _driver_function("cuThreadExchangeStreamCaptureMode")(ctypes.byref(mode))
 
 
 class _HostMemory:

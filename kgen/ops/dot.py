@@ -22,11 +22,17 @@ ALGORITHMS = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1)}
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
-    size = _partial_bytes(spec)
-    told = {"SUM": spec.dtype is not BOOL, "MAX": spec.dtype is BOOL, "brain": spec.dtype is BF16}
-    words = {"PROD": 0, "MIN": 0, "ARG": 0, "fractional": 0, "OUT": 8 * spec.dtype.itemsize}
-    shared = (THREADS // 32 + 1) * size
-    return {"THREADS": THREADS, "BLOCKS": RESIDENT // THREADS, "STATIC_SMEM": shared, **told, **words}
+    return {
+        "THREADS": THREADS,
+        "BLOCKS": RESIDENT // THREADS,
+        "STATIC_SMEM": (THREADS // 32 + 1) * _partial_bytes(spec),
+    }
+
+
+def _text(spec: Spec) -> dict[str, bool | int]:
+    """A dot product of truth values is their maximum, all others are sums of the elements' own type."""
+    told = {"SUM": spec.dtype is not BOOL, "MAX": spec.dtype is BOOL, "PROD": False, "MIN": False, "ARG": False}
+    return {**told, "fractional": False, "brain": spec.dtype is BF16, "OUT": 8 * spec.dtype.itemsize}
 
 
 def _partial_bytes(spec: Spec) -> int:
@@ -50,6 +56,7 @@ DOT = register(
         ),
         dtypes=ELEMENTS,
         derive=_geometry,
+        text=_text,
         check=_illegal,
         grid="parts, at most as many as are resident",
         origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
@@ -114,7 +121,7 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], algo
     nbytes = parts * _partial_bytes(spec)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
-        partials, counters, held = workspace(nbytes, device, stream)
+        partials, counters, held = workspace(nbytes, 1, device, stream)
         run((*pointers, partials, counters), stream)
         del held
 

@@ -165,7 +165,7 @@ def _results_of_extreme(
     _check_algorithm(op, x, algorithm)
     axes = normalize_axes(op, axis, len(x.shape))
     shape = _shape(x, axes, keepdims)
-    if math.prod(x.shape[at] for at in axes) == 0 and (0 not in shape or op.startswith("arg")):
+    if math.prod(x.shape[at] for at in axes) == 0:
         raise ValueError(f"{op}: x has shape {x.shape}, which is empty along axis {axis}; there is no such element")
     return [(shape, I64 if op.startswith("arg") else x.dtype)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, I64, INTEGERS, DType
 from kgen.registry import register
@@ -23,19 +23,6 @@ STATIC_LIMIT = 48 * 1024
 COLUMN_THREADS = 256
 RESIDENT = 1024
 """Threads of row kernels among which the registers of a multiprocessor are to be divided."""
-
-
-@dataclass(frozen=True, eq=False)
-class Reduction(Kernel):
-    """One operation, of a template that all operations share: that of rows, or that of columns."""
-
-    op: str = ""
-    form: str = ""
-
-    @property
-    def template(self) -> str:
-        """`reduce_rows.cu.j2` or `reduce_columns.cu.j2`."""
-        return f"reduce_{self.form}.cu.j2"
 
 
 def summed(op: str) -> bool:
@@ -70,7 +57,7 @@ def in_one_pass(op: str, dtype: DType, out: DType) -> bool:
 
 
 def _illegal_result(spec: Spec) -> str | None:
-    op = spec.kernel.op  # type: ignore[attr-defined]
+    op = operation(spec)
     if not summed(op):
         return None
     bits, fractional, brain = spec["OUT"], spec["fractional"], spec["brain"]
@@ -107,12 +94,12 @@ def _rows(spec: Spec) -> dict[str, int]:
     group = spec["GROUP"]
     threads = group if group > 32 else 256
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
-    return {"THREADS": threads, "BLOCKS": RESIDENT // threads, "STATIC_SMEM": shared, **_operation(spec)}
+    return {"THREADS": threads, "BLOCKS": RESIDENT // threads, "STATIC_SMEM": shared}
 
 
 def _columns(spec: Spec) -> dict[str, int]:
     shared = _shared_bytes(spec, COLUMN_THREADS // 32 * spec["LANES"] * spec["VEC"])
-    return {"THREADS": COLUMN_THREADS, "STATIC_SMEM": shared, **_operation(spec)}
+    return {"THREADS": COLUMN_THREADS, "STATIC_SMEM": shared}
 
 
 def _shared_bytes(spec: Spec, values: int) -> int:
@@ -121,15 +108,20 @@ def _shared_bytes(spec: Spec, values: int) -> int:
     return values * size + spec["split"] * min(size, 8)
 
 
-def _operation(spec: Spec) -> dict[str, int]:
-    op = spec.kernel.op  # type: ignore[attr-defined]
-    words = {"SUM": "sum", "PROD": "prod", "MAX": "max", "MIN": "min", "ARG": "arg"}
-    return {name: int(op == word or (op.startswith("arg") and word in op)) for name, word in words.items()}
+def operation(spec: Spec) -> str:
+    """What a kernel of this module does to a row or a column: the first word of its name."""
+    return spec.kernel.name.partition("_")[0]
+
+
+def _text(spec: Spec) -> Mapping[str, bool]:
+    """The operation, as the templates ask for it."""
+    op = operation(spec)
+    return {"SUM": op == "sum", "PROD": op == "prod", "MAX": "max" in op, "MIN": "min" in op, "ARG": "arg" in op}
 
 
 def value_bytes(spec: Spec) -> int:
     """Bytes of what threads hand to one another: an accumulator, and where it stands if that is asked for."""
-    op = spec.kernel.op  # type: ignore[attr-defined]
+    op = operation(spec)
     if op.startswith("arg"):
         return 16
     if summed(op):
@@ -142,10 +134,10 @@ _OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("b
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
-def _kernels(op: str) -> tuple[Reduction, Reduction]:
+def _kernels(op: str) -> tuple[Kernel, Kernel]:
     bits, flags = ((_BITS,), (_SPLIT, *_OF_SUMS)) if summed(op) else ((), (_SPLIT,))
     of_result = "_o32" if summed(op) else ""
-    rows = Reduction(
+    rows = Kernel(
         name=f"{op}_rows",
         summary=f"The {op} of every row, which is contiguous or, with VEC 1, of any stride.",
         formula=FORMULAS[op],
@@ -162,10 +154,10 @@ def _kernels(op: str) -> tuple[Reduction, Reduction]:
         grid="(rows * parts, or ceil(rows / ROWS)): parts vary fastest",
         origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
         defaults=(f"{op}_rows_g512_v4_i4{of_result}_split_f32", f"{op}_rows_g8_v4_i4{of_result}_f32"),
-        op=op,
-        form="rows",
+        stem="reduce_rows",
+        text=_text,
     )
-    columns = Reduction(
+    columns = Kernel(
         name=f"{op}_columns",
         summary=f"The {op} over an axis that is not the contiguous one: of every column.",
         formula=FORMULAS[op],
@@ -182,11 +174,11 @@ def _kernels(op: str) -> tuple[Reduction, Reduction]:
         grid="(outer * ceil(columns / WIDTH) * parts): parts vary fastest",
         origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
         defaults=(f"{op}_columns_l32_v4_i4{of_result}_split_f32",),
-        op=op,
-        form="columns",
+        stem="reduce_columns",
+        text=_text,
     )
-    return register(rows), register(columns)  # type: ignore[return-value]
+    return register(rows), register(columns)
 
 
-KERNELS: dict[str, tuple[Reduction, Reduction]] = {op: _kernels(op) for op in FORMULAS}
+KERNELS: dict[str, tuple[Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
 """By operation: the kernel of rows and that of columns."""

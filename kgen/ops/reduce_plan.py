@@ -49,6 +49,7 @@ class Launch(NamedTuple):
     source: int
     target: int
     partials: int  # bytes in which its blocks meet
+    groups: int  # of blocks that meet
 
 
 class _Pass(NamedTuple):
@@ -106,6 +107,7 @@ def plan_reduction(
     bound = iter(bind([launch.step for launch in flat_work], device))
     ready = [[(launch, next(bound)) for launch in one] for one in work]
     room = max((launch.partials for launch in flat_work), default=0)
+    groups = max((launch.groups for launch in flat_work), default=0)
 
     if len(flat_work) == 1 and not room:
         ((one, run),) = ready[0]
@@ -116,12 +118,12 @@ def plan_reduction(
         return Plan(launch_one, (str(one.step),), _why(passes))
 
     def launch(pointers: Sequence[int], stream: int) -> None:
-        partials, counters, held = workspace(room, device, stream) if room else (0, 0, None)
+        partials, counters, held = workspace(room, groups, device, stream) if room else (0, 0, None)
         source = pointers[0]
         for at, one in enumerate(ready):
             memory = scratch(sizes[at], device, stream) if at < len(sizes) else None
             target = memory.ptr if memory else pointers[1]
-            for (_, begin, end, meeting), run in one:
+            for (_, begin, end, meeting, _), run in one:
                 shared = (partials, counters) if meeting else ()
                 run((source + begin, target + end, *shared), stream)
             source, held = target, (held, memory)
@@ -166,7 +168,8 @@ def _launches(one: _Pass) -> Iterator[Launch]:
     for index in itertools.product(*(range(axis.size) for axis in outside)):
         source = one.layout.start + sum(i * axis.stride for i, axis in zip(index, outside))
         target = sum(i * axis.out for i, axis in zip(index, outside))
-        yield Launch(step, source * one.dtype.itemsize, target * _out_bytes(one), partials)
+        groups = step.blocks // step.ints[0]
+        yield Launch(step, source * one.dtype.itemsize, target * _out_bytes(one), partials, groups)
 
 
 def _out_bytes(one: _Pass) -> int:

@@ -1,7 +1,7 @@
 """Memory in which the blocks of one launch meet: counters that are zero before and after every launch, and partials.
 
-Launches of one stream follow one another, so a stream needs but one; a stream that is being captured gets memory of its
-own for the graph, which may run beside the stream later.
+Launches of one stream follow one another, so a stream needs but one set. A launch that is being captured gets counters
+of its own, since its graph may run beside anything later.
 """
 
 from __future__ import annotations
@@ -12,38 +12,55 @@ from typing import Any
 import numpy as np
 
 from kgen.backend import HOST
-from kgen.scratch import scratch
-from kgen.streams import gpu, on
+from kgen.scratch import allocating_in_a_capture, scratch
+from kgen.streams import gpu
 
 COUNTERS = 8192
 """Groups of blocks that may meet in one launch."""
-_COUNTER_BYTES = 4 * COUNTERS
+_SLAB = 1 << 18
 _LEAST = 1 << 18
 _PER_THREAD = 2  # cudaStreamPerThread: the same number stands for a stream of each thread
 
-_kept: dict[tuple[int, int, int], tuple[int, Any]] = {}
+_kept: dict[tuple[int, int, int], tuple[int, Any, int]] = {}
+_slabs: dict[int, tuple[Any, int]] = {}
+_taking = threading.Lock()
 
 
-def workspace(nbytes: int, device: int, stream: int) -> tuple[int, int, Any]:
-    """Where the partials and the counters are, and what holds that memory until the launch is queued."""
+def workspace(nbytes: int, groups: int, device: int, stream: int) -> tuple[int, int, Any]:
+    """Where the partials and the counters of so many groups are, and what holds the memory until the launch is queued.
+
+    Both are for the work that follows on `stream`.
+    """
     if device == HOST:
-        memory = np.zeros(_COUNTER_BYTES + nbytes + 256, np.uint8)
+        memory = np.zeros(4 * groups + nbytes + 512, np.uint8)
         base = -(-memory.ctypes.data // 256) * 256
-        return base + _COUNTER_BYTES, base, memory
+        return base, base + -(-nbytes // 256) * 256, memory
     if gpu().cuda.runtime.streamIsCapturing(stream):
-        memory = _zeroed(nbytes, device, stream)
-        return memory.ptr + _COUNTER_BYTES, memory.ptr, memory
+        memory = scratch(nbytes, device, stream)
+        return memory.ptr, _zeros(groups, device), memory
     key = (device, stream, threading.get_ident() if stream == _PER_THREAD else 0)
-    size, memory = _kept.get(key, (0, None))
+    size, memory, counters = _kept.get(key, (0, None, 0))
     if size < nbytes or memory is None:
         size = max(_LEAST, 1 << (nbytes - 1).bit_length())
-        memory = _zeroed(size, device, stream)
-        _kept[key] = size, memory
-    return memory.ptr + _COUNTER_BYTES, memory.ptr, memory
+        memory = scratch(size, device, stream)
+        counters = counters or _zeros(COUNTERS, device)
+        _kept[key] = size, memory, counters
+    return memory.ptr, counters, memory
 
 
-def _zeroed(nbytes: int, device: int, stream: int) -> Any:
-    memory = scratch(_COUNTER_BYTES + nbytes, device, stream)
-    with on(device, stream):
-        gpu().cuda.runtime.memsetAsync(memory.ptr, 0, _COUNTER_BYTES, stream)
-    return memory
+def _zeros(count: int, device: int) -> int:
+    """Counters that nobody else has, now or later."""
+    with _taking:
+        slab, used = _slabs.get(device, (None, _SLAB))
+        if used + count > _SLAB:
+            cupy = gpu()
+            with cupy.cuda.Device(device), allocating_in_a_capture(), cupy.cuda.Stream(non_blocking=True) as own:
+                slab, used = cupy.zeros(_SLAB, np.uint32), 0
+                own.synchronize()  # once: other streams must find the zeros
+            _full.append(slab)
+        _slabs[device] = slab, used + count
+        assert slab is not None
+        return int(slab.data.ptr) + 4 * used
+
+
+_full: list[Any] = []  # every slab, for ever: a graph may be replayed at any time
