@@ -6,8 +6,10 @@ tells the whole truth about the cubin. Registers, spills and shared memory are t
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
+import os
 import re
 import threading
 import time
@@ -162,6 +164,8 @@ def _nvrtc_call(text: str, name: str, options: tuple[str, ...], result: str) -> 
 
 def load_ahead() -> None:
     """Begin to load the compiler, which takes 0.2 s, while the caller renders; a failure shows when it compiles."""
+    with suppress(ImportError):
+        import markupsafe  # noqa: F401  # Jinja's extension module: the linker opens no other library meanwhile
 
     def load() -> None:
         with suppress(ToolchainError):
@@ -175,10 +179,24 @@ def _nvrtc() -> Any:
         try:
             from cupy.cuda import nvrtc
 
-            nvrtc.getVersion()  # loads the library
+            _open_library()
+            nvrtc.getVersion()  # loads the library, where it is in no wheel
         except Exception as error:
             raise ToolchainError(f"NVRTC, the compiler, cannot be loaded: {error}", hint=_INSTALL) from error
         return nvrtc
+
+
+@functools.cache
+def _open_library() -> None:
+    """Open the wheel's library, 140 MB, where CuPy will find it open: CuPy would let no other thread run meanwhile."""
+    if os.name != "posix":
+        return
+    for cupy_wheel, nvrtc_wheel in _WHEELS.items():
+        with suppress(metadata.PackageNotFoundError):
+            files = (metadata.files(nvrtc_wheel) or []) if _version(cupy_wheel) else []
+            for file in files:
+                if file.name.startswith("libnvrtc.so"):
+                    ctypes.CDLL(None).dlopen(os.fsencode(file.locate()), os.RTLD_NOW)  # ctypes lets others run
 
 
 def _includes(text: str) -> tuple[str, ...]:

@@ -257,6 +257,23 @@ def test_naming_the_compiler_loads_none_when_it_is_a_wheel(run_python: RunPython
     assert run_python(program).split() == ["nvrtc", *compiler_id().split()[1:], "False"]
 
 
+def test_the_wheel_s_library_is_open_before_cupy_asks_and_cupy_takes_the_same(run_python: RunPython) -> None:
+    if not any(nvrtc._version(cupy) and nvrtc._version(wheel) for cupy, wheel in nvrtc._WHEELS.items()):
+        pytest.skip("NVRTC is not installed as a wheel")
+    program = """
+import kgen.nvrtc as ours
+
+def opened():
+    maps = open("/proc/self/maps").read().splitlines()
+    return sorted({line.split()[-1] for line in maps if "/libnvrtc.so" in line})
+
+before = opened()
+ours._open_library()
+print(before, len(opened()), opened() == (ours._nvrtc().getVersion() and opened()))
+"""
+    assert run_python(program).split() == ["[]", "1", "True"]
+
+
 def test_a_compiler_that_is_no_wheel_is_known_by_its_banner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nvrtc, "_version", lambda distribution: None)
     ask = compiler_id.__wrapped__
