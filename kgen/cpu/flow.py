@@ -8,6 +8,7 @@ loops and all, until it comes to a place. So a register lives in an array over t
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,10 +25,11 @@ _NO_RESULT = re.compile(
     r"|tensormap"
 )
 _REGISTER = re.compile(r"%[A-Za-z_][\w$]*")
+_CONSTANT = re.compile(r"mov\.[busf](?:16|32|64) (?:-?\d+|0[xX][0-9a-fA-F]+|0[fFdD][0-9a-fA-F]+)")
 
 
 class Block(NamedTuple):
-    """Straight-line code; `ends` is what follows: blocks by number, chosen by the register `on` (`!` before it: not)."""
+    """Straight-line code; `ends` is what follows: blocks chosen by the register `on` (`!` before it: not)."""
 
     number: int
     code: tuple[Instruction, ...]
@@ -76,6 +78,7 @@ def read(instruction: Instruction, registers: dict[str, str]) -> list[str]:
 
 def analyse(entry: Entry) -> Flow:
     """Cut a kernel into places and regions."""
+    _spread_constants(entry)
     blocks = _blocks(entry, frozenset())
     loops = _cyclic(blocks)
     polls = frozenset(
@@ -90,6 +93,36 @@ def analyse(entry: Entry) -> Flow:
     regions = _regions(blocks)
     kept = _place_registers(blocks, regions, entry.registers)
     return Flow(blocks, regions, {block.number for block in blocks if block.cut}, kept)
+
+
+def _spread_constants(entry: Entry) -> None:
+    """Put constants in place of the registers that hold nothing else, so that masks and counts show."""
+    code = [item for item in entry.body if isinstance(item, Instruction)]
+    writes = Counter(name for item in code for name in written(item, entry.registers))
+    known = {
+        item.operands[0]: item.operands[1]
+        for item in code
+        if item.operands
+        and _CONSTANT.fullmatch(f"{item.opcode} {item.operands[-1]}")
+        and not item.guard
+        and writes[item.operands[0]] == 1
+    }
+
+    def filled(item: Instruction) -> Instruction:
+        first = 1 if written(item, entry.registers) else 0
+        operands = [
+            text if "[" in text else _REGISTER.sub(lambda found: known.get(found[0], found[0]), text)
+            for text in item.operands[first:]
+        ]
+        return item._replace(operands=(*item.operands[:first], *operands))
+
+    body = [item if isinstance(item, str) else filled(item) for item in entry.body]
+    used = {name for item in body if isinstance(item, Instruction) for name in read(item, entry.registers)}
+    entry.body = [
+        item
+        for item in body
+        if isinstance(item, str) or not (item.opcode.startswith("mov.") and item.operands[0] in known.keys() - used)
+    ]
 
 
 def _blocks(entry: Entry, polls: frozenset[int]) -> list[Block]:

@@ -52,7 +52,7 @@ class Names:
 
     def register(self, name: str) -> str:
         """The C++ lvalue of a register."""
-        return f"{c_name(name)}_[l]" if self.lanes else c_name(name)
+        return f"f->{c_name(name)}_[l]" if self.lanes else c_name(name)
 
     def kind(self, name: str) -> str:
         """The C++ type of a register."""
@@ -95,7 +95,7 @@ class Names:
         if name in self.shared:
             return f"{self.shared[name]}u"
         if name in self.local:
-            return f"(uint64_t)(local_ + (uint64_t)l * LOCAL + {self.local[name]})"
+            return f"(uint64_t)(f->local_ + (uint64_t)l * f->LOCAL + {self.local[name]})"
         if name in self.params:
             return f"(uint64_t)(w->args + {self.params[name]})"
         if name in self.globals:
@@ -132,6 +132,16 @@ def register_type(kind: str) -> str:
 def c_name(name: str) -> str:
     """A PTX name as a C++ name."""
     return re.sub(r"[^\w]", "_", name.lstrip("%"))
+
+
+def c_condition(name: str) -> str:
+    """A predicate register, `!` before it or not, as a C++ condition."""
+    return f"!{c_name(name[1:])}" if name.startswith("!") else c_name(name)
+
+
+def registers_in(text: str) -> list[str]:
+    """What looks like a register in an operand."""
+    return re.findall(r"%[A-Za-z_][\w$]*", text)
 
 
 def _converted(expression: str, held: str, wanted: str) -> str:

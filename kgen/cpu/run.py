@@ -73,7 +73,7 @@ class Kernel:
         args: Sequence[Any] = (),
         shared: int = 0,
         cluster: tuple[int, ...] | None = None,
-        threads: int | None = None,
+        workers: int | None = None,
         order: str = "forward",
         seed: int = 0,
     ) -> None:
@@ -82,7 +82,7 @@ class Kernel:
         name     which kernel; may be left out where there is one
         args     NumPy arrays, which pass as pointers and are changed in place, and scalars, converted to the parameter
         shared   dynamic shared memory, bytes
-        threads  of this machine; None: all of them
+        workers  how many threads of this machine share the blocks; None: all that there are
         order    "forward", "reverse" or "random" (by `seed`) order of blocks and warps
 
         Raises ExecutionError for a kernel that traps or waits for ever.
@@ -98,7 +98,7 @@ class Kernel:
             shared_end=program.shared,
             dynamic_shared=shared,
             stack=program.stack,
-            threads=threads or cores(),
+            threads=workers or cores(),
             order=ORDERS.index(order),
             seed=seed,
             patience=PATIENCE,

@@ -1,7 +1,8 @@
 """Module -> Translation: each kernel as one C++ function that runs a warp.
 
-Lanes at the same place go on together: through a region one after the other, through a cut at once. Where all lanes
-that live agree, control passes by a plain goto; else each place remembers who is there, and the lowest goes first.
+Each place (see flow.py) is a C++ function, which says where its lanes go next. Lanes at the same place go on together:
+through a region one after the other, through a cut at once. Where they part, each place keeps who waits there, and the
+lowest goes first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from kgen.cpu.flow import Flow, Region, analyse
 from kgen.cpu.forms import C_TYPES
 from kgen.cpu.lane import Emitter
-from kgen.cpu.operands import Names, c_name, register_type
+from kgen.cpu.operands import Names, c_condition, c_name, register_type, registers_in
 from kgen.cpu.ptx import SIZES, Entry, Module, Variable
 from kgen.cpu.warp import cut
 from kgen.errors import KgenError
@@ -109,6 +110,7 @@ class _Kernel:
         self.emit = Emitter(self.names)
         places = sorted([*self.flow.regions, *self.flow.cuts])
         self.places = {block: number for number, block in enumerate(places)}
+        self.waits: dict[int, int] = {}  # the sites of cuts
 
     def program(self) -> Program:
         sizes = {param.name: (param.size, param.type) for param in self.entry.params}
@@ -120,125 +122,114 @@ class _Kernel:
         return Program(self.entry.name, params, self.end, tuple(self.areas), self.dynamic, stack, cluster, sites)
 
     def text(self) -> str:
-        """The function: arrays of the registers that live from place to place, then the places in order."""
+        """A frame of what lives from place to place, one function for each place, and the loop that calls them."""
+        frame = f"Frame_{c_name(self.entry.name)}"
+        place = f"static int {c_name(self.entry.name)}_{{}}(kg::Warp* w, {frame}* f, uint32_t& go)"
+        steps = [
+            "\n".join([place.format(number), "{", *self._place(block), "}"]) for block, number in self.places.items()
+        ]
+        sites = ", ".join(str(self.waits.get(block, -1)) for block in self.places)
         count = len(self.places)
-        lines = [f'extern "C" void {self.entry.name}(kg::Warp* w)', "{"]
+        fields = [
+            f"    {register_type(self.entry.registers[name])} {c_name(name)}_[32];"
+            for name in self.entry.registers
+            if name in self.flow.kept
+        ]
         if self.local:
-            lines.append(f"    enum {{ LOCAL = {self.local} }}; alignas(16) uint8_t local_[32 * LOCAL];")
-            lines.append("    w->local = local_; w->local_size = LOCAL;")
-        for name in self.entry.registers:
-            if name in self.flow.kept:
-                lines.append(f"    {register_type(self.entry.registers[name])} {c_name(name)}_[32];")
-        lines.append(f"    kg::Places<{count}> places;")
-        lines.append("    uint32_t go = w->live;")
-        lines.append(f"    goto P{self.places[0]};")
-        for block in self.places:
-            lines += self._cut(block) if block in self.flow.cuts else self._region(self.flow.regions[block])
-        cases = " ".join(f"case {place}: goto P{place};" for place in range(count))
-        lines.append("dispatch:")
-        lines.append("    if (!w->live) return;")
-        lines.append(f"    switch (places.pick(go)) {{ {cases} }}")
-        lines.append(f"    static const int sites[] = {{{', '.join(map(str, self._stuck_sites()))}}};")
-        lines.append(f"    w->calls->stuck(w, places.at, sites, {count});")
-        lines.append("}")
-        return "\n".join(lines)
+            fields.append(f"    enum {{ LOCAL = {self.local} }}; alignas(16) uint8_t local_[32 * LOCAL];")
+        names = ", ".join(f"{c_name(self.entry.name)}_{number}" for number in range(count))
+        return "\n".join(
+            [
+                f"struct {frame} : kg::Places<{count}> {{",
+                *fields,
+                "};",
+                *steps,
+                f'extern "C" void {self.entry.name}(kg::Warp* w)',
+                "{",
+                f"    static int (*const steps[])(kg::Warp*, {frame}*, uint32_t&) = {{{names}}};",
+                f"    static const int sites[] = {{{sites}}};",
+                f"    {frame} f;",
+                *(["    w->local = f.local_, w->local_size = f.LOCAL;"] if self.local else []),
+                "    kg::run(w, &f, steps, sites);",
+                "}",
+            ]
+        )
 
-    def _stuck_sites(self) -> list[int]:
-        return [self.cut_sites.get(block, -1) for block in self.places]
+    def _place(self, block: int) -> list[str]:
+        return self._cut(block) if block in self.flow.cuts else self._region(self.flow.regions[block])
 
     def _region(self, region: Region) -> list[str]:
+        """A loop over the lanes; returns the next place, or notes who goes where."""
         names, blocks = self.names, self.flow.blocks
-        names.lanes = False
         inside = set(region.blocks)
         exits = sorted({to for at in region.blocks for to in blocks[at].ends if to not in inside})
-        body: list[str] = []
-        seen: set[str] = set(region.loads)
+        ends = any(not blocks[at].ends for at in region.blocks)
+        only = len(exits) == 1 and not ends
         targets = {to for at in region.blocks for to in blocks[at].ends if to in inside}
+        seen: set[str] = set(region.loads)
+        body: list[str] = []
 
         def way(at: int, to: int) -> str:
             """Go from one block to another, or out of the region."""
             if to in inside:
                 return f"goto B{to};"
-            stores = " ".join(f"{c_name(name)}_[l] = {c_name(name)};" for name in region.stores[at, to])
-            return f"{stores} x{to} |= 1u << l; continue;".strip()
+            stores = [f"f->{c_name(name)}_[l] = {c_name(name)};" for name in region.stores[at, to]]
+            mark = [] if only else [f"x[{exits.index(to)}] |= 1u << l;"]
+            return " ".join([*stores, *mark, "continue;"])
 
-        for position, at in enumerate(region.blocks):
+        for at, following in zip(region.blocks, [*region.blocks[1:], -1]):
             block = blocks[at]
             if at in targets:
                 body.append(f"    B{at}:;")
             for instruction in block.code:
-                text = self.emit.statement(instruction)
-                if text != ";":
-                    body.append(f"        {text}")
-                for operand in (*instruction.operands, instruction.guard):
-                    seen.update(name for name in re.findall(r"%[A-Za-z_][\w$]*", operand) if name in names.registers)
-            following = region.blocks[position + 1] if position + 1 < len(region.blocks) else -1
-            if not block.ends:  # the lane ends
-                body.append("        ended |= 1u << l; continue;")
-            elif len(block.ends) == 1:
-                if block.ends[0] != following:
-                    body.append(f"        {way(at, block.ends[0])}")
-            elif block.on.lstrip("!") in names.registers and names.kind(block.on.lstrip("!")) == "bool":
-                seen.add(block.on.lstrip("!"))
-                condition = names.value(block.on, "pred", block.code[-1] if block.code else None)  # type: ignore[arg-type]
-                body.append(f"        if ({condition}) {{ {way(at, block.ends[0])} }}")
-                if block.ends[1] != following:
-                    body.append(f"        {way(at, block.ends[1])}")
-            else:
-                seen.add(block.on)
+                body.append(f"        {self.emit.statement(instruction)}")
+                texts = (*instruction.operands, instruction.guard)
+                seen.update(name for text in texts for name in registers_in(text) if name in names.registers)
+            seen.update(registers_in(block.on))
+            if not block.ends:
+                body.append(f"        x[{len(exits)}] |= 1u << l; continue;")
+            elif len(block.ends) > 2 or (block.on and names.kind(block.on.lstrip("!")) != "bool"):
                 cases = [f"case {i}: {way(at, to)}" for i, to in enumerate(block.ends)]
                 body.append(f"        switch ({c_name(block.on)}) {{ {' '.join(cases)} }} __builtin_unreachable();")
+            else:
+                if len(block.ends) == 2:
+                    body.append(f"        if ({c_condition(block.on)}) {{ {way(at, block.ends[0])} }}")
+                if block.ends[-1] != following:
+                    body.append(f"        {way(at, block.ends[-1])}")
         declared: dict[str, list[str]] = {}
         for name in sorted(seen):
             declared.setdefault(register_type(names.registers[name]), []).append(c_name(name))
-        masks = "".join(f" x{to} = 0," for to in exits)
-        ends = any(not blocks[at].ends for at in region.blocks)
-        lines = [f"P{self.places[region.head]}: {{", f"    uint32_t{masks} ended = 0; (void)ended;"]
-        lines.append("    KG_LANES(go) {")
-        lines.append("        const int l = __builtin_ctz(m); uint32_t cc_ = 0; (void)l; (void)cc_;")
+        lines = [] if only else [f"    uint32_t x[{len(exits) + 1}] = {{}};"]
+        carry = " uint32_t cc_ = 0;" if any("cc_" in line for line in body) else ""
+        lines += ["    KG_LANES(go) {", f"        const int l = __builtin_ctz(m);{carry}"]
         lines += [f"        {kind} {', '.join(found)};" for kind, found in declared.items()]
-        lines += [f"        {c_name(name)} = {c_name(name)}_[l];" for name in region.loads]
-        lines += body
-        lines.append("    }")
-        if ends:
-            lines.append("    if (ended) { w->live &= ~ended; places.recheck(); }")
-        for to in exits:
-            place = self.places[to]
-            lines.append(f"    if (x{to} == w->live && x{to}) {{ go = x{to}; goto P{place}; }}")
-        lines += [f"    places.arrive({self.places[to]}, x{to});" for to in exits]
-        lines += ["    goto dispatch;", "}"]
-        return lines
+        lines += [f"        {c_name(name)} = f->{c_name(name)}_[l];" for name in region.loads]
+        lines += [*(line for line in body if line.strip() != ";"), "    }"]
+        if only:
+            return [*lines, f"    return {self.places[exits[0]]};"]
+        if not exits:
+            return [*lines, "    return f->leave(w, go, x, nullptr, 0);"]
+        to = ", ".join(str(self.places[block]) for block in exits)
+        return [*lines, f"    static const int to[] = {{{to}}};", f"    return f->leave(w, go, x, to, {len(exits)});"]
 
     def _cut(self, number: int) -> list[str]:
+        """Who has to be here, and what they do together."""
         block, place = self.flow.blocks[number], self.places[number]
-        at = block.code[0]
         self.names.lanes = True
-        made = cut(self.emit, at)
+        made = cut(self.emit, block.code[0])
         self.names.lanes = False
-        site = self.emit.site(at)
-        self.cut_sites[number] = site
+        self.waits[number] = site = self.emit.site(block.code[0])
         following = self.places[block.ends[0]]
         if made.group == "any":
-            group = "go"
-        elif made.group == "all" or made.group == "(uint32_t)18446744073709551615ull":
-            group = "go == w->live ? go : 0"
+            lines = ["    const uint32_t group = go;"]
+        elif made.group in ("all", "kg::Same<uint32_t>{(uint32_t)18446744073709551615ull}"):
+            lines = [f"    if (!f->all(w, {place}, go)) return kg::OTHERS;", "    const uint32_t group = go;"]
         else:
-            group = f"kg::complete(w->live, go, kg::by_lane([&](int l) {{ (void)l; return {made.group}; }}))"
-        lines = [f"P{place}: {{", f"    const uint32_t group = {group};"]
-        if made.group != "any":
-            lines.append(f"    if (!group) {{ places.wait({place}, go); goto dispatch; }}")
-            lines.append(f"    places.arrive({place}, go & ~group);")
+            lines = [f"    const uint32_t group = f->complete(w, {place}, go, {made.group});"]
+            lines += ["    if (!group) return kg::OTHERS;", "    go = group;"]
         if made.polls:
             lines.append("    bool found = true;")
-        lines.append(f"    {{ {made.code} }}")
-        lines.append("    go = group;")
+        lines.append(f"    {made.code}")
         if made.polls:
-            way = f"places.arrive({following}, go); places.after({following}); goto dispatch;"
-            lines.append(f"    if (!found) {{ if (places.any()) {{ {way} }} w->calls->yield(w, {site}); }}")
-        lines += [f"    goto P{following};", "}"]
-        return lines
-
-    @property
-    def cut_sites(self) -> dict[int, int]:
-        found: dict[int, int] = self.__dict__.setdefault("_cut_sites", {})
-        return found
+            lines.append(f"    if (!found) return f->give_way(w, go, {following}, {site});")
+        return [*lines, f"    return {following};"]

@@ -19,7 +19,7 @@ _KINDS = {"sync": 0, "arrive": 1, "popc": 2, "and": 3, "or": 4}
 
 
 class Cut(NamedTuple):
-    """The code of a cut; `group` says who must be there: an expression of a lane's mask, "all" of the warp, or "any";
+    """The code of a cut; `group` says who must be there: the lanes' masks, "all" of the warp, or "any";
     `polls`: whether the code sets `found`, and lanes give way to others where it is false."""
 
     code: str
@@ -60,7 +60,7 @@ def cut(emit: Emitter, at: Instruction) -> Cut:
 
 
 def _mask(emit: Emitter, text: str, at: Instruction) -> str:
-    return emit.names.value(text, "b32", at)
+    return lanes(emit, text, "b32", at)
 
 
 def _shuffle(emit: Emitter, at: Instruction) -> Cut:

@@ -43,10 +43,10 @@ cvt.f64.f32                         | f64 | f32 | a
 cvt.rn.f32.f64                      | f32 | f64 | (float)a
 cvt{,.rn}.f32.f32                   | f32 | f32 | a
 cvt.f64.f64                         | f64 | f64 | a
-cvt.{rni,rzi,rmi,rpi}{,.ftz}.f32.f32 | f32 | f32 | kg::$1(kg::maybe_$2(a))
+cvt.{rni,rzi,rmi,rpi}{,.ftz}.f32.f32 | f32 | f32 | kg::$1(kg::in_$2(a))
 cvt.{rni,rzi,rmi,rpi}.f64.f64       | f64 | f64 | kg::$1(a)
 cvt.rn.{f32,f64}.{u8,u16,u32,u64,s8,s16,s32,s64} | $1 | $2 | a
-cvt.{rni,rzi,rmi,rpi}{,.ftz}{,.sat}.{u,s}{8,16,32,64}.f32 | $4$5 | f32 | kg::to_integer<kg::$4$5>(kg::$1(kg::maybe_$2(a)))
+cvt.{rni,rzi,rmi,rpi}{,.ftz}{,.sat}.{u,s}{8,16,32,64}.f32 | $4$5 | f32 | kg::to_integer<kg::$4$5>(kg::$1(kg::in_$2(a)))
 cvt.{rni,rzi,rmi,rpi}{,.sat}.{u,s}{8,16,32,64}.f64 | $3$4 | f64 | kg::to_integer<kg::$3$4>(kg::$1(a))
 """
 

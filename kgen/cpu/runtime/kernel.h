@@ -4,51 +4,117 @@
 
 namespace kg {
 
+#define KG_APART __attribute__((noinline))
+
+enum { OTHERS = -1 };  // in place of a place: whoever can go on
+
 // Who waits where. A place is ready when lanes came to it since it was last looked at.
-template <int N> struct Places {
-    uint32_t at[N] = {};
-    uint64_t ready[(N + 63) / 64] = {};
-    int start = 0;
+struct Waiting {
+    uint32_t* at;
+    uint64_t* ready;
+    int count, start;
 
     void arrive(int place, uint32_t lanes)
     {
-        if (!lanes) return;
         at[place] |= lanes;
-        ready[place >> 6] |= 1ull << (place & 63);
+        if (lanes) ready[place >> 6] |= 1ull << (place & 63);
     }
-    void wait(int place, uint32_t lanes) { at[place] |= lanes; }
     void recheck()
     {
-        for (int place = 0; place < N; ++place)
+        for (int place = 0; place < count; ++place)
             if (at[place]) ready[place >> 6] |= 1ull << (place & 63);
     }
     bool any() const
     {
-        for (uint64_t word : ready)
-            if (word) return true;
+        for (int word = 0; word < (count + 63) / 64; ++word)
+            if (ready[word]) return true;
         return false;
     }
-    void after(int place) { start = place + 1; }  // give way: others go first, once
+    // The lanes that take a way out of a region; x[count] of them end.
+    KG_APART int leave(Warp* w, uint32_t& go, const uint32_t* x, const int* to, int ways)
+    {
+        for (int i = 0; i < ways; ++i)
+            if (x[i] == go) return to[i];
+        if (x[ways]) w->live &= ~x[ways], recheck();
+        for (int i = 0; i < ways; ++i) arrive(to[i], x[i]);
+        return OTHERS;
+    }
+    // Whether all lanes that live are here; if not, they wait.
+    bool all(Warp* w, int place, uint32_t& go)
+    {
+        go |= at[place];
+        at[place] = go == w->live ? 0 : go;
+        return go == w->live;
+    }
+    // The lanes here whose masks are the same and all of whose living lanes are here; 0 where nobody is complete.
+    template <class M> KG_APART uint32_t complete(Warp* w, int place, uint32_t go, M mask)
+    {
+        go |= at[place];
+        at[place] = 0;
+        for (uint32_t rest = go; rest;) {
+            const uint32_t wanted = mask[__builtin_ctz(rest)];
+            uint32_t group = 0;
+            KG_LANES(rest) if (mask[__builtin_ctz(m)] == wanted) group |= m & -m;
+            if ((wanted & w->live & ~group) == 0) {
+                arrive(place, go & ~group);
+                return group;
+            }
+            rest &= ~group;
+        }
+        at[place] = go;
+        return 0;
+    }
+    // What these lanes wait for has not come: let others go, of this warp or of other ones.
+    KG_APART int give_way(Warp* w, uint32_t go, int place, int site)
+    {
+        if (any()) {
+            arrive(place, go);
+            start = place + 1;
+            return OTHERS;
+        }
+        w->calls->yield(w, site);
+        return place;
+    }
     int pick(uint32_t& go)
     {
-        for (int round = 0; round < 2; ++round) {
-            for (int word = start >> 6; word < (N + 63) / 64; ++word) {
+        for (int round = 0; round < 2; ++round, start = 0)
+            for (int word = start >> 6; word < (count + 63) / 64; ++word) {
                 uint64_t found = ready[word];
                 if (word == start >> 6) found &= ~0ull << (start & 63);
-                if (found) {
-                    int place = 64 * word + __builtin_ctzll(found);
+                for (; found; found &= found - 1) {
+                    const int place = 64 * word + __builtin_ctzll(found);
                     ready[word] &= ~(1ull << (place & 63));
+                    if (!at[place]) continue;  // they have gone on with others
                     go = at[place];
                     at[place] = 0;
                     start = 0;
                     return place;
                 }
             }
-            start = 0;
-        }
-        return -1;
+        return OTHERS;
     }
 };
+
+template <int N> struct Places : Waiting {
+    uint32_t at_[N] = {};
+    uint64_t ready_[(N + 63) / 64] = {};
+    Places() : Waiting{at_, ready_, N, 0} {}
+};
+
+// From place to place until every lane has ended.
+template <class F> static inline void run(Warp* w, F* f, int (*const* steps)(Warp*, F*, uint32_t&), const int* sites)
+{
+    uint32_t go = w->live;
+    int place = 0;
+    for (;;) {
+        place = steps[place](w, f, go);
+        if (place == OTHERS) {
+            if (!w->live) return;
+            place = f->pick(go);
+            if (place == OTHERS) w->calls->stuck(w, f->at, sites, f->count);
+        }
+    }
+}
 
 // An operand that is the same in every lane, or computed.
 template <class T> struct Same {
@@ -61,21 +127,8 @@ template <class F> struct ByLane {
 };
 template <class F> static inline ByLane<F> by_lane(F f) { return {f}; }
 
-// The lanes of `go` whose masks are the same and all of whose living lanes are here; 0 where nobody is complete.
-template <class M> static inline uint32_t complete(uint32_t live, uint32_t go, M mask)
-{
-    for (uint32_t rest = go; rest;) {
-        const uint32_t wanted = mask[__builtin_ctz(rest)];
-        uint32_t group = 0;
-        KG_LANES(rest) if (mask[__builtin_ctz(m)] == wanted) group |= m & -m;
-        if ((wanted & live & ~group) == 0) return group;
-        rest &= ~group;
-    }
-    return 0;
-}
-
 template <int KIND, class A, class B, class C>
-static inline void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a, B b, C c, int site)
+static KG_APART void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a, B b, C c, int site)
 {
     (void)w, (void)site;
     uint32_t x[32], y[32];
@@ -90,7 +143,21 @@ static inline void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a, B
     if (p) KG_LANES(group) p[__builtin_ctz(m)] = valid[__builtin_ctz(m)];
 }
 
-template <bool ALL, class A> static inline void match(uint32_t group, uint32_t* d, bool* p, A a)
+// `d` of every lane of the group becomes the group's `a`, reduced.
+template <class F, class T> static KG_APART void reduce(uint32_t group, T* d, const T* a)
+{
+    T x = a[__builtin_ctz(group)];
+    for (uint32_t m = group & (group - 1); m; m &= m - 1) x = F::of(x, a[__builtin_ctz(m)]);
+    KG_LANES(group) d[__builtin_ctz(m)] = x;
+}
+struct Add { template <class T> static T of(T x, T y) { return x + y; } };
+struct Min { template <class T> static T of(T x, T y) { return minimum(x, y); } };
+struct Max { template <class T> static T of(T x, T y) { return maximum(x, y); } };
+struct And { template <class T> static T of(T x, T y) { return x & y; } };
+struct Or { template <class T> static T of(T x, T y) { return x | y; } };
+struct Xor { template <class T> static T of(T x, T y) { return x ^ y; } };
+
+template <bool ALL, class A> static KG_APART void match(uint32_t group, uint32_t* d, bool* p, A a)
 {
     uint32_t same[32];
     KG_LANES(group) {

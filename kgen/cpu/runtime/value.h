@@ -23,8 +23,8 @@ static inline uint32_t b32(float x) { return bits<uint32_t>(x); }
 static inline uint64_t b64(double x) { return bits<uint64_t>(x); }
 
 static inline float ftz(float x) { return (b32(x) & 0x7f800000u) == 0 ? f32(b32(x) & 0x80000000u) : x; }
-static inline float maybe_ftz(float x) { return ftz(x); }
-static inline float maybe_(float x) { return x; }
+static inline float in_ftz(float x) { return ftz(x); }
+static inline float in_(float x) { return x; }
 static inline float sat(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }  // a NaN becomes 0
 static inline double sat(double x) { return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0; }
 
@@ -132,6 +132,10 @@ static inline int32_t dot4(char kind_a, char kind_b, uint32_t a, uint32_t b, int
 
 // Floats.
 
+static inline uint32_t minimum(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static inline uint32_t maximum(uint32_t a, uint32_t b) { return a < b ? b : a; }
+static inline int32_t minimum(int32_t a, int32_t b) { return a < b ? a : b; }
+static inline int32_t maximum(int32_t a, int32_t b) { return a < b ? b : a; }
 template <class T> static inline T minimum(T a, T b)  // the other one where one is a NaN; -0 < +0
 {
     if (a != a) return b;
