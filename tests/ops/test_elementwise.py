@@ -1,0 +1,384 @@
+"""Elementwise operators against NumPy: any strides, shapes, types, numbers among the operands, and bad input."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kgen
+from kgen.dtypes import BF16, BOOL, DTYPES, F16, F32, F64, dtype_of
+from kgen.ops.activations import NAMED
+from kgen.ops.broadcast import collapse
+from kgen.ops.elementwise import Elementwise, elementwise
+from kgen.ops.expression import ExpressionError, Function
+from kgen.ops.promotion import ANY, castable, promote
+from kgen.registry import parse
+
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+add, relu, maximum = NAMED["add"], NAMED["relu"], NAMED["maximum"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_the_cpu():
+    with kgen.backend("cpu"):
+        yield
+
+
+# Layouts
+
+
+def strided(draw, shape, dtype=np.float32, seed=0):
+    """An array of this shape somewhere in a larger one: sliced, stepped, turned around, its axes exchanged."""
+    order = draw(st.permutations(range(len(shape))))
+    outer = [shape[axis] for axis in order]
+    steps = [draw(st.sampled_from((1, 1, 1, 2, -1))) for _ in outer]
+    starts = [draw(st.integers(0, 3)) for _ in outer]
+    full = tuple(start + size * abs(step) + 1 for start, size, step in zip(starts, outer, steps))
+    memory = np.random.default_rng(seed).standard_normal(full).astype(dtype)
+    places = []
+    for start, size, step in zip(starts, outer, steps):
+        cut = slice(start, start + size * abs(step), abs(step))
+        places.append(cut)
+    turned = tuple(slice(None, None, -1 if step < 0 else 1) for step in steps)
+    view = memory[(*places, ...)][(*turned, ...)]
+    return view.transpose(np.argsort(order))
+
+
+def broadcastable(draw, shape):
+    """A shape that broadcasts to this one."""
+    kept = [1 if draw(st.sampled_from((False, False, True))) else size for size in shape]
+    return tuple(kept[draw(st.integers(0, len(kept))) :])
+
+
+@st.composite
+def problems(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=0, max_size=3))) + (draw(st.integers(1, 70)),)
+    shapes = draw(st.permutations([shape, broadcastable(draw, shape)]))
+    arrays = [strided(draw, s, seed=i) for i, s in enumerate(shapes)]
+    out = strided(draw, shape, seed=2) if draw(st.booleans()) else None
+    return arrays, out, draw(st.sampled_from(("add_v4_i1_f32", "add_v4_f32", None)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems())
+def test_any_layout_gives_what_numpy_gives(problem):
+    (x, y), out, algorithm = problem
+    expected = x + y
+    if out is not None:
+        out[...] = np.nan
+    got = add(x, y, out=out, algorithm=algorithm)
+    assert out is None or got is out
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 31, 64, 1001, 4097, 8192 + 5])
+def test_every_size_and_alignment_of_each_operand_writes_all_and_nothing_else(size, dtype):
+    kind = dtype_of(dtype)
+    vec = 16 // kind.itemsize
+    random = np.random.default_rng(size)
+    for starts in [(0, 0, 0), (1, 1, 1), (1, 0, 0), (0, 0, 3), (2, 5, 7), (vec - 1, vec, 1)]:
+        memory = [random.standard_normal(size + 64).astype(kind.numpy) for _ in range(3)]
+        bases = [(-m.__array_interface__["data"][0] // kind.itemsize) % vec for m in memory]
+        x, y, out = (m[base + at :][:size] for m, base, at in zip(memory, bases, starts))
+        before = memory[2].copy()
+        expected = (x.astype("f") + y.astype("f")).astype(kind.numpy)
+        add(x, y, out=out, algorithm=f"add_v{vec}_{kind}")
+        np.testing.assert_array_equal(out, expected)
+        out[...] = before[bases[2] + starts[2] :][:size]
+        np.testing.assert_array_equal(memory[2].view("u1"), before.view("u1"))
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_collapsed_axes_walk_the_same_elements(data):
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), max_size=5)))
+    arrays = [strided(data.draw, shape, np.int8) for _ in range(2)]
+    found = collapse(shape, tuple(x.strides for x in arrays))
+    assert found.size == np.prod(shape, dtype=int)
+    for strides, x in zip(found.strides, arrays):
+        walked = np.zeros((), int)
+        for size, stride in zip(found.sizes, strides):
+            walked = np.add.outer(walked, np.arange(size) * stride)
+        offsets = np.zeros((), int)
+        for size, stride in zip(x.shape, x.strides):
+            offsets = np.add.outer(offsets, np.arange(size) * stride)
+        assert x.size == 1 or sorted(walked.ravel()) == sorted(offsets.ravel())
+
+
+def test_more_axes_than_a_kernel_takes_are_taken_one_by_one():
+    x = np.arange(2**6 * 3, dtype="f").reshape(2, 2, 2, 2, 2, 2, 3)[..., ::2, :]
+    y = x.transpose(5, 4, 3, 2, 1, 0, 6)[:2, :2, :2, :2, :2, :1]
+    x = x[:2]
+    np.testing.assert_array_equal(add(x, y[:1]), x + y[:1])
+
+
+def test_the_result_may_be_an_operand():
+    x, y = np.random.default_rng(3).standard_normal((2, 1000)).astype("f")
+    expected = x + y
+    assert add(x, y, out=x) is x
+    np.testing.assert_array_equal(x, expected)
+
+
+def test_a_result_that_overlaps_an_operand_otherwise_is_refused():
+    memory = np.zeros(100, "f")
+    with pytest.raises(ValueError, match="out shares memory with x1"):
+        add(memory[:-1], memory[1:], out=memory[1:])
+
+
+def test_empty_and_zero_dimensional_arrays():
+    assert add(np.empty((0, 3), "f"), np.ones(3, "f")).shape == (0, 3)
+    got = add(np.array(2.0, "f"), np.array(3.0, "f"))
+    assert got.shape == () and got == 5
+
+
+def test_the_same_call_gives_the_same_bits():
+    x = np.random.default_rng(4).standard_normal(5000).astype("f")
+    gelu = NAMED["gelu"]
+    assert gelu(x).tobytes() == gelu(x).tobytes()
+
+
+# Types
+
+
+@pytest.mark.parametrize("a", ANY, ids=str)
+def test_types_are_promoted_as_numpy_does(a):
+    for b in ANY:
+        if BF16 in (a, b):
+            continue
+        assert promote(a, b).numpy == np.promote_types(a.numpy, b.numpy)
+        assert castable(a, b) == np.can_cast(a.numpy, b.numpy, "same_kind")
+
+
+EXPRESSIONS = (
+    "x + y", "x * y - x", "x / y", "x // y", "x % y", "-x + abs(y)", "x < y", "x <= y != x", "maximum(x, y)",
+    "where(x > 1, x, y)", "x + 2", "x * 2.5", "x ** 2", "exp(x)", "x if y else 3", "x & y", "x << 1", "~x", "minimum(x, 1)",
+    "2 / x", "x == y",
+)  # fmt: skip
+
+
+def numpy_says(text, x, y):
+    names = {"abs": np.abs, "maximum": np.maximum, "minimum": np.minimum, "where": np.where, "exp": np.exp}
+    if text == "x if y else 3":
+        return np.where(y != 0, x, np.full((), 3).astype(x.dtype))
+    if text == "x <= y != x":
+        return (x <= y) & (y != x)
+    return eval(text, names, {"x": x, "y": y})
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_expressions_have_the_types_and_errors_that_numpy_gives_them(text):
+    from kgen.ops.elementwise_kernels import Signature, program
+
+    for a in ANY:
+        for b in ANY:
+            if BF16 in (a, b) or (a is BOOL and text == "x if y else 3"):
+                continue
+            x, y = np.ones(1, a.numpy), np.ones(1, b.numpy)
+            try:
+                with np.errstate(all="ignore"):
+                    expected = numpy_says(text, x, y).dtype
+            except TypeError:
+                expected = None
+            prepared = elementwise(text)
+            types = {"x": a, "y": b}
+            names = prepared.function.parameters
+            signature = Signature(tuple(types[n] for n in names), (True,) * len(names))
+            if expected is None:
+                with pytest.raises(TypeError, match="elementwise"):
+                    program(prepared.function, signature)
+            else:
+                assert program(prepared.function, signature).result.numpy == expected, (a, b)
+
+
+@pytest.mark.parametrize("types", ["i1 i1", "u1 i2", "i4 i4", "i8 u4", "f4 f4", "f2 f2", "f8 i4", "? ?"])
+def test_arithmetic_is_numpys_to_the_last_bit(types):
+    random = np.random.default_rng(11)
+    arrays = []
+    for kind in types.split():
+        dtype = np.dtype(kind)
+        if dtype.kind in "iu":
+            info = np.iinfo(dtype)
+            values = random.integers(info.min, info.max, 300, dtype, endpoint=True)
+            values[:6] = [info.min, info.max, 0, 1, 2, 3]
+            values[6:40] %= 5
+        else:
+            values = (random.standard_normal(300) * 4).astype(dtype)
+        arrays.append(random.permutation(values))
+    x, y = arrays
+    for text in ("x + y", "x - y", "x * y", "x // y", "x % y", "x < y", "maximum(x, y)", "x << y", "x >> y", "abs(x)"):
+        try:
+            with np.errstate(all="ignore"):
+                names = {"abs": np.abs, "maximum": np.maximum}
+                expected = eval(text, names, {"x": x, "y": y})
+        except TypeError:
+            continue
+        got = elementwise(text)(*((x,) if text == "abs(x)" else (x, y)))
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected, err_msg=text)
+
+
+def test_bfloat16_meets_others_as_in_jax():
+    assert promote(BF16, F16) is F32
+    assert promote(BF16, F32) is F32 and promote(F64, BF16) is F64
+    assert all(promote(BF16, t) is BF16 for t in ANY if t not in (F16, F32, F64))
+    x = np.ones(3, bfloat16)
+    assert add(x, 2.5).dtype == bfloat16 and add(x, np.ones(3, "i4")).dtype == bfloat16
+
+
+def test_numbers_have_no_type_of_their_own_but_numpys_have():
+    x = np.arange(5, dtype="i4")
+    for number in (2, 2.0, True, np.float32(2), np.int8(2), np.int64(2)):
+        expected = x + number
+        got = add(x, number)
+        assert got.dtype == expected.dtype, number
+        np.testing.assert_array_equal(got, expected)
+        np.testing.assert_array_equal(add(number, x), expected)
+    assert np.signbit(maximum(np.full(1, -0.0, "f"), -0.0))[0]
+    assert np.isnan(add(np.ones(2, "f"), np.nan)).all()
+
+
+def test_an_integer_that_does_not_fit_is_numpys_error():
+    x = np.ones(3, "i1")
+    with pytest.raises(OverflowError, match="Python integer 300 out of bounds for int8"):
+        add(x, 300)
+    with pytest.raises(OverflowError, match="300 out of bounds"):
+        elementwise("x + 300", x=x)
+
+
+def test_dtype_is_what_the_operands_become_first():
+    x = np.array([100, 100], "i1")
+    assert add(x, x, dtype="i4").tolist() == [200, 200]
+    assert add(x, x, dtype=np.float16).dtype == np.float16
+    assert add(x.astype("f"), x, dtype="float64").dtype == np.float64
+    with pytest.raises(TypeError, match="x1 is float32, which does not become dtype=int32"):
+        add(np.ones(2, "f"), np.ones(2, "i4"), dtype="i4")
+    with pytest.raises(TypeError, match="no type of elements"):
+        add(x, x, dtype="nonsense")
+
+
+def test_halves_are_computed_in_float_and_rounded_once():
+    x = np.array([2048, 60000], "f2")
+    got = elementwise("x + 1 - x + (x * 2 - x)", x=x)
+    np.testing.assert_array_equal(got, (x.astype("f") + 1).astype("f2"))
+
+
+# Expressions
+
+
+def test_steps_give_names_to_values():
+    x = np.linspace(-3, 3, 50, dtype="f")
+    got = elementwise("e = exp(-abs(x)); (1 if x >= 0 else e) / (1 + e)", x=x)
+    np.testing.assert_allclose(got, 1 / (1 + np.exp(-x.astype("d"))), rtol=3e-7)
+
+
+def test_a_prepared_expression_takes_operands_in_order_or_by_name():
+    f = elementwise("a * x + y")
+    assert isinstance(f, Elementwise) and f is elementwise("a * x + y")
+    x, y = np.arange(6, dtype="f").reshape(2, 3), np.ones((2, 1), "f")
+    np.testing.assert_array_equal(f(2, x, y), 2 * x + y)
+    np.testing.assert_array_equal(f(y=y, x=x, a=2), 2 * x + y)
+
+
+def test_names_of_cpp_and_of_the_template_may_be_operands():
+    x = np.arange(9, dtype="f")
+    np.testing.assert_array_equal(elementwise("int + whole * vector - item", int=x, whole=x, vector=x, item=x), x * x)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x +",
+        "x; y",
+        "import os",
+        "x.real",
+        "x[0]",
+        "lambda: x",
+        "f(x)",
+        "exp(x, x)",
+        "'a'",
+        "exp(v=x)",
+        "x @ x",
+        "1 + 2",
+    ],
+)
+def test_what_is_no_expression_is_refused(text):
+    with pytest.raises((ExpressionError, ValueError), match="elementwise"):
+        elementwise(text, x=np.ones(2, "f"))
+
+
+@pytest.mark.parametrize("text", [None, 3])
+def test_an_expression_is_text(text):
+    with pytest.raises(ValueError, match="takes text"):
+        elementwise(text)
+
+
+def test_a_name_of_a_specialization_reads_back_also_of_an_expression():
+    f = elementwise("x * 3 + y")
+    told = f.explain(np.ones(5, "f"), np.ones(5, "f"))
+    name = told.split()[0]
+    assert name.startswith("elementwise_")
+    assert parse(name).name == name
+    assert "out = x * 3 + y" in kgen.render(parse(name)).text
+
+
+def test_an_expression_is_part_of_what_identifies_a_kernel():
+    from kgen.recipe import recipe
+
+    specs = [parse(elementwise(t).explain(np.ones(5, "f")).split()[0]) for t in ("x * 3.0", "x * 4.0")]
+    assert recipe(specs[0]).identity != recipe(specs[1]).identity
+
+
+# Bad input
+
+
+def test_shapes_that_do_not_fit_are_numpys_error():
+    with pytest.raises(ValueError, match=r"x1 \(3,\), x2 \(4,\) cannot be broadcast"):
+        add(np.ones(3, "f"), np.ones(4, "f"))
+    with pytest.raises(ValueError, match="out has shape"):
+        add(np.ones(3, "f"), np.ones(3, "f"), out=np.ones((1, 3), "f"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "match"),
+    [
+        ((1.0, 2.0), {}, "no operand is an array"),
+        ((np.ones(2, "f"), None), {}, "x2 is missing|x2 is a NoneType"),
+        ((np.ones(2, "f"),), {}, "x2 is missing"),
+        ((np.ones(2, "f"),) * 3, {}, "3 operands came"),
+        ((np.ones(2, "f"),), {"x3": 1}, "x3 is no operand"),
+        ((np.ones(2, "f"), "a"), {}, "x2 is a str"),
+        ((np.ones(2, "c8"), 1), {}, "x1 has dtype complex64"),
+        ((np.ones(2, "f"), 1j), {}, "x2 is a complex"),
+        ((np.ones(2, "f"), 1), {"out": np.ones(2, "d")}, "out has dtype float64"),
+    ],
+)
+def test_what_is_no_operand_is_a_type_error(arguments, named, match):
+    with pytest.raises(TypeError, match=match):
+        add(*arguments, **named)
+
+
+def test_subtracting_bools_is_numpys_error():
+    x = np.ones(2, bool)
+    with pytest.raises(TypeError, match="bool"):
+        NAMED["subtract"](x, x)
+
+
+def test_an_algorithm_of_another_function_or_type_is_refused():
+    with pytest.raises(kgen.KgenError, match="does not compute this call"):
+        add(np.ones(4, "f"), np.ones(4, "f"), algorithm="relu_v4_f32")
+    with pytest.raises(kgen.KgenError, match="no kernel is called"):
+        relu(np.ones(4, "f"), algorithm="nonsense")
+
+
+def test_functions_tell_what_they_take():
+    import inspect
+
+    assert str(inspect.signature(NAMED["elu"])).startswith("(x, alpha=1.0, *, out=None")
+    assert "x * sigmoid(x)" in str(NAMED["silu"].__doc__)
+    assert Function("f", ("x",), "x").steps
+    assert set(DTYPES.values()) > set(ANY)
