@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,20 +11,20 @@ from kgen import cpu
 from kgen.errors import ExecutionError
 
 
-def run(
-    body: str, out: np.ndarray, *, threads: int = 64, blocks: int = 1, head: str = "", **options: object
-) -> np.ndarray:
+def run(body: str, out: Any, *, threads: Any = 64, blocks: Any = 1, head: str = "", **more: Any) -> Any:
     """Run `body` as a kernel over `int* out` (and `int* tmp`, zeroed); returns `out`."""
     text = f'{head}\nextern "C" __global__ void k(int* out, volatile int* tmp) {{ {body} }}'
     kernel = cpu.compile_cuda(text)
-    kernel.launch(grid=blocks, block=threads, args=[out, np.zeros(256, np.int32)], **more)  # type: ignore[arg-type]
+    kernel.launch(grid=blocks, block=threads, args=[out, np.zeros(256, np.int32)], **more)
     return out
 
 
 def test_lanes_that_part_come_together_again() -> None:
     body = """
         int x = threadIdx.x;
-        if (x % 3 == 0) x = x * 2; else if (x % 3 == 1) { for (int i = 0; i < (int)threadIdx.x; ++i) x += i & 1; } else x = -x;
+        if (x % 3 == 0) x = x * 2;
+        else if (x % 3 == 1) { for (int i = 0; i < (int)threadIdx.x; ++i) x += i & 1; }
+        else x = -x;
         out[threadIdx.x] = x + __shfl_xor_sync(~0u, x, 1);"""
 
     got = run(body, np.zeros(64, np.int32))
@@ -146,7 +148,8 @@ __device__ void arrive(void* b)
 { asm volatile("{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }" :: "r"(at(b)) : "memory"); }
 __device__ void wait(void* b, int parity)
 {
-    asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @p bra over; bra again; over: }"
+    asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1;"
+                 "@p bra over; bra again; over: }"
                  :: "r"(at(b)), "r"(parity) : "memory");
 }
 """
