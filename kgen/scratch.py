@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from kgen.backend import HOST
-from kgen.launch import _driver_function
 from kgen.streams import gpu, on
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -42,12 +42,13 @@ def scratch(nbytes: int, device: int, stream: int) -> Any:
 @contextmanager
 def allocating_in_a_capture() -> Iterator[None]:
     """Let this thread allocate while it captures a graph, which torch's way of capturing forbids otherwise."""
+    exchange = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1").cuThreadExchangeStreamCaptureMode
     mode = ctypes.c_int(_RELAXED)
-    _driver_function("cuThreadExchangeStreamCaptureMode")(ctypes.byref(mode))
+    exchange(ctypes.byref(mode))
     try:
         yield
     finally:
-        _driver_function("cuThreadExchangeStreamCaptureMode")(ctypes.byref(mode))
+        exchange(ctypes.byref(mode))
 
 
 class _HostMemory:

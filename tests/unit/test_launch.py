@@ -72,10 +72,10 @@ def test_arguments_are_packed_as_the_driver_reads_them(monkeypatch, cooperative,
         types += [getattr(ctypes, f"c_{kind}")] * len(values)
 
     def fake(function, x, y, z, threads, ty, tz, smem, stream, addresses, *extra):
-        read = [kind.from_address(address).value for kind, address in zip(types, addresses, strict=True)]
+        addresses = (ctypes.c_void_p * len(types)).from_address(addresses)
+        read = [kind.from_address(address).value for kind, address in zip(types, addresses)]
         aligned = not any(address % ctypes.sizeof(kind) for kind, address in zip(types, addresses))
-        seen.append((function.value, x, threads, smem, stream.value, read, aligned, extra))
-        return 0
+        seen.append((function, x, threads, smem, stream, read, aligned, extra))
 
     class Function:
         ptr = 42
@@ -83,11 +83,11 @@ def test_arguments_are_packed_as_the_driver_reads_them(monkeypatch, cooperative,
     spec = kgen.parse("lmha_chunk_e64_m64_f32")
     launcher = object.__new__(launch.Launcher)
     launcher.spec, launcher.function, launcher.smem, launcher.module = spec, Function, spec.dynamic_smem, None
-    monkeypatch.setattr(launch, "_driver_function", {"cuLaunchCooperativeKernel": fake, "cuLaunchKernel": fake}.get)
+    monkeypatch.setattr(cupy.cuda.driver, "launchCooperativeKernel" if cooperative else "launchKernel", fake)
     bound = launcher.bind(Step(spec, 9, 2, ints, longs, floats, doubles, cooperative))
     for shift in (0, 1):  # the second call reuses the first one's buffer
         bound((10 + shift, 2**63 + shift), 5)
-    extra = () if cooperative else (None,)
+    extra = () if cooperative else (0,)
     assert seen == [
         (42, 9, spec.threads, spec.dynamic_smem, 5, [*pointers, *ints, *floats, *longs, *doubles], True, extra)
         for pointers in ((10, 2**63), (11, 2**63 + 1))
