@@ -1,0 +1,95 @@
+"""The kernels that move elements to other places: tiles that are turned over, and rows that stay whole."""
+
+from __future__ import annotations
+
+from kgen.dtypes import U8, U16, U32, U64
+from kgen.registry import register
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+THREADS = 256
+PACK = 16
+"""Bytes that a thread moves at once where it may."""
+MOST_AXES = 6
+"""Axes besides those of a tile or row that a kernel walks; the host walks the rest."""
+
+_SIDES = (4, 8, 16, 32, 64, 128, 256, 512)
+_BATCH = Axis("BATCH", "b", tuple(range(MOST_AXES + 1)), "further axes")
+
+
+def _swizzled(spec: Spec) -> bool:
+    """Whether a warp can gather columns into packs of 16 bytes from different banks of an unpadded tile."""
+    unit = PACK // spec.dtype.itemsize
+    return spec["STORE"] == unit and spec["ROWS"] % (8 * unit) == 0 and spec["COLUMNS"] % (8 * unit) == 0
+
+
+def _geometry(spec: Spec) -> dict[str, int]:
+    itemsize = spec.dtype.itemsize
+    pitch = spec["COLUMNS"]
+    if not _swizzled(spec):
+        word = max(4, itemsize)
+        pitch = (-(-pitch * itemsize // word) | 1) * word // itemsize  # an odd number of words
+    return {
+        "THREADS": THREADS,
+        "swizzled": int(_swizzled(spec)),
+        "PITCH": pitch,
+        "STATIC_SMEM": spec["ROWS"] * pitch * itemsize,
+    }
+
+
+def _problem(spec: Spec) -> str | None:
+    elements = spec["ROWS"] * spec["COLUMNS"]
+    for side, at_once in ((spec["COLUMNS"], spec["LOAD"]), (spec["ROWS"], spec["STORE"])):
+        if at_once * spec.dtype.itemsize > PACK:
+            return f"{at_once} elements are more than the {PACK} bytes that a thread can move at once"
+        if side % at_once or elements % (THREADS * at_once):
+            return f"{THREADS} threads cannot share a tile of {elements} elements in packs of {at_once}"
+    if elements * spec.dtype.itemsize > 44 * 1024:
+        return "the tile would not fit in 48 KiB of shared memory"
+    return None
+
+
+TRANSPOSE = register(
+    Kernel(
+        name="transpose",
+        summary="A permutation of axes that moves the last one, for elements of one size: tiles turned over.",
+        formula="out[..., c, ..., r] = x[..., r, ..., c]",
+        axes=(
+            Axis("ROWS", "r", _SIDES, "rows of the input in a tile"),
+            Axis("COLUMNS", "c", _SIDES, "columns of the input in a tile"),
+            Axis("LOAD", "i", (1, 2, 4, 8, 16), "neighbours that are loaded at once"),
+            Axis("STORE", "o", (1, 2, 4, 8, 16), "neighbours that are stored at once"),
+            _BATCH._replace(default=0),
+        ),
+        flags=(Flag("down", "tiles follow each other down a column of the input, instead of along a row"),),
+        dtypes=(U8, U16, U32, U64),
+        derive=_geometry,
+        check=_problem,
+        grid="(ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
+        origin="Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores",
+        defaults=("transpose_r64_c64_i4_o4_u32", "transpose_r64_c64_i8_o8_b2_u16", "transpose_r64_c64_i1_o1_u32"),
+    )
+)
+
+
+def _rows_geometry(spec: Spec) -> dict[str, int]:
+    return {"THREADS": THREADS, "DOWN": 4 // spec["ACROSS"]}
+
+
+ROWS = register(
+    Kernel(
+        name="transpose_rows",
+        summary="A permutation of axes that leaves the last one in its place: rows move as they are.",
+        formula="out[..., j, ..., i, ..., :] = x[..., i, ..., j, ..., :]",
+        axes=(
+            Axis("BYTES", "n", (1, 2, 4, 8, 16), "bytes of a word, of which rows are made"),
+            Axis("LANES", "l", (1, 2, 4, 8, 16, 32, 64, 128, 256), "threads along a row"),
+            Axis("ACROSS", "a", (1, 4), "words of a row that a thread takes; it takes four in all"),
+            Axis("BATCH", "b", tuple(range(1, MOST_AXES + 1)), "axes besides the last", default=1),
+        ),
+        dtypes=(U8,),
+        derive=_rows_geometry,
+        grid="(ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))",
+        origin="a strided copy",
+        defaults=("transpose_rows_n16_l16_a1_b3_u8",),
+    )
+)

@@ -1,0 +1,95 @@
+"""Permutations of axes, bit for bit, for every size of element and every layout that views make, on both devices."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kgen.ops.transpose import transpose
+
+SIZES = ("uint8", "float16", "float32", "int64")
+
+
+def pattern(xp, shape, dtype):
+    """Numbers of which neighbours differ, in every axis."""
+    size = int(np.prod(shape))
+    return xp.asarray((np.arange(size) * 2654435761 % 251).astype(dtype).reshape(shape))
+
+
+def assert_permuted(xp, asnumpy, x, axes):
+    result = transpose(x, axes)
+    assert result.flags.c_contiguous
+    assert result.dtype == x.dtype
+    assert np.array_equal(asnumpy(result), np.transpose(asnumpy(x), axes))
+
+
+@pytest.mark.parametrize("dtype", SIZES)
+@pytest.mark.parametrize("shape", [(64, 128), (129, 257), (1, 5), (7, 1), (300, 3), (3, 300)])
+def test_a_matrix_turns_over(xp, asnumpy, shared_cache, dtype, shape):
+    assert_permuted(xp, asnumpy, pattern(xp, shape, dtype), None)
+
+
+@pytest.mark.parametrize("axes", list(itertools.permutations(range(4))))
+def test_every_order_of_four_axes(xp, asnumpy, shared_cache, axes):
+    assert_permuted(xp, asnumpy, pattern(xp, (3, 5, 4, 6), "float32"), axes)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_any_view_of_any_rank(data):
+    import kgen
+
+    rank = data.draw(st.integers(1, 6))
+    shape = tuple(data.draw(st.integers(1, 6)) for _ in range(rank))
+    steps = tuple(slice(None, None, data.draw(st.sampled_from((1, 1, 2, -1)))) for _ in range(rank))
+    axes = tuple(data.draw(st.permutations(range(rank))))
+    x = pattern(np, shape, "float32")[steps]
+    with kgen.backend("cpu"):
+        assert_permuted(np, np.asarray, x, axes)
+
+
+def test_views_of_a_matrix(xp, asnumpy, shared_cache):
+    x = pattern(xp, (70, 133), "float16")
+    for view in (x[1:, 1:], x[:, ::-1], x[::2, ::3], x[:, 5:6], xp.broadcast_to(x[0], (9, 133)), x.T):
+        assert_permuted(xp, asnumpy, view, None)
+
+
+def test_more_axes_than_a_kernel_walks(xp, asnumpy, shared_cache):
+    x = pattern(xp, (2, 2, 2, 2, 2, 2, 2, 2, 3, 2), "int32")
+    assert_permuted(xp, asnumpy, x, (9, 1, 7, 3, 5, 4, 6, 2, 8, 0))
+
+
+def test_bfloat16_moves_as_bits(xp, asnumpy, shared_cache):
+    host = np.array([[1, np.nan, -0.0], [np.inf, 3, 4]], ml_dtypes.bfloat16)
+    x = host if xp is np else xp.asarray(host.view(np.uint16)).view(host.dtype)
+    assert asnumpy(transpose(x).view(xp.uint16)).tolist() == host.T.view(np.uint16).tolist()
+
+
+def test_an_empty_array_and_a_number(xp, shared_cache):
+    assert transpose(xp.ones((0, 3), xp.float32)).shape == (3, 0)
+    assert transpose(xp.ones((), xp.float32)).shape == ()
+
+
+def test_out_is_written(xp, asnumpy, shared_cache):
+    x, out = pattern(xp, (5, 7), "float32"), xp.full((7, 5), xp.nan, xp.float32)
+    assert transpose(x, out=out) is out
+    assert np.array_equal(asnumpy(out), asnumpy(x).T)
+
+
+@pytest.mark.parametrize("axes", [(0,), (0, 0), (0, 1, 2), (0, 2), (-3, 0), ("x", 0)])
+def test_axes_that_numpy_refuses_are_refused_alike(xp, axes):
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises((ValueError, TypeError)) as numpys:
+        np.transpose(x, axes)
+    with pytest.raises(numpys.type, match="transpose: axes" if axes[0] != "x" else None):
+        transpose(xp.asarray(x), axes)
+
+
+def test_an_out_with_gaps_is_refused(xp):
+    with pytest.raises(ValueError, match="transpose: out has strides"):
+        transpose(xp.ones((2, 3), xp.float32), out=xp.ones((3, 4), xp.float32)[:, ::2])
