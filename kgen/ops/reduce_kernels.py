@@ -98,7 +98,8 @@ def _rows(spec: Spec) -> dict[str, int]:
 
 
 def _columns(spec: Spec) -> dict[str, int]:
-    shared = _shared_bytes(spec, COLUMN_THREADS // 32 * spec["LANES"] * spec["VEC"])
+    values = COLUMN_THREADS // 32 * spec["LANES"] * spec["VEC"]
+    shared = _shared_bytes(spec, max(values, COLUMN_THREADS) if spec["split"] else values)
     return {"THREADS": COLUMN_THREADS, "STATIC_SMEM": shared}
 
 
@@ -142,7 +143,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         summary=f"The {op} of every row, which is contiguous or, with VEC 1, of any stride.",
         formula=FORMULAS[op],
         axes=(
-            Axis("GROUP", "g", (1, 2, 4, 8, 16, 32, 128, 512), "threads of a row"),
+            Axis("GROUP", "g", (1, 2, 4, 8, 16, 32, 128, 256), "threads of a row"),
             Axis("VEC", "v", (1, 2, 4, 8, 16), "elements of a load"),
             Axis("ITEMS", "i", (1, 4), "loads of a thread that are in flight together"),
             *bits,
@@ -153,7 +154,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         check=_illegal_rows,
         grid="(rows * parts, or ceil(rows / ROWS)): parts vary fastest",
         origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
-        defaults=(f"{op}_rows_g512_v4_i4{of_result}_split_f32", f"{op}_rows_g8_v4_i4{of_result}_f32"),
+        defaults=(f"{op}_rows_g256_v4_i4{of_result}_split_f32", f"{op}_rows_g8_v4_i4{of_result}_f32"),
         stem="reduce_rows",
         text=_text,
     )
@@ -162,7 +163,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         summary=f"The {op} over an axis that is not the contiguous one: of every column.",
         formula=FORMULAS[op],
         axes=(
-            Axis("LANES", "l", (1, 4, 16, 32), "threads side by side in a row"),
+            Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "threads side by side in a row"),
             Axis("VEC", "v", (1, 2, 4, 8, 16), "columns of a thread, read at once"),
             Axis("ITEMS", "i", (4, 8), "rows of a thread that are in flight together"),
             *bits,

@@ -33,11 +33,13 @@ from kgen.spec import Spec
 
 LEVELS = 4
 """Kept axes that a kernel walks; of further ones each index is a launch."""
-GROUPS = (1, 2, 4, 8, 16, 32, 128, 512)
-LANES = (1, 4, 16, 32)
+GROUPS = (1, 2, 4, 8, 16, 32, 128, 256)
+LANES = (1, 2, 4, 8, 16, 32)
 ITEMS = 4
 WAVES = 8
 """Blocks in so many waves or more are balanced well enough."""
+PART_COST = 0.02
+"""What one more part costs, as a share of the time that a wave takes for whole groups."""
 NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
 """The ladder: elements of a load, and loads in flight."""
 
@@ -219,7 +221,7 @@ def _rows(one: _Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
     else:
         group = max(group for group in GROUPS if group <= max(1, -(-loads // items)))
         for larger in GROUPS:  # few rows: more threads for each
-            if group < larger <= 2 * loads and rows * group < one.sms * 1024:
+            if group < larger <= loads and rows * group < one.sms * RESIDENT // 2:
                 group = larger
         items = items if loads > group else 1
         parts = _parts(rows, -(-loads // (group * items)), one.sms * RESIDENT // group) if group == max(GROUPS) else 1
@@ -269,14 +271,13 @@ def _columns(one: _Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, i
 
 
 def _parts(groups: int, tiles: int, wave: int) -> int:
-    """In how many parts to cut each group's work, of so many tiles, that blocks fill waves of the device evenly."""
+    """In how many parts to cut each group's work, of so many tiles: those that leave the device idle the least."""
     if groups >= WAVES * wave or groups > COUNTERS or tiles < 2:
         return 1
     if 2 * groups <= wave:
         return min(tiles, wave // groups)
 
-    def idle(parts: int) -> float:
-        waves = groups * parts / wave
-        return math.ceil(waves) / waves
+    def cost(parts: int) -> float:
+        return -(-tiles // parts) * -(-groups * parts // wave) + PART_COST * parts * tiles
 
-    return min(range(1, min(tiles, WAVES) + 1), key=lambda parts: (round(idle(parts), 1), parts))
+    return min(range(1, min(tiles, 2 * WAVES) + 1), key=cost)
