@@ -2,7 +2,7 @@
 
 translate   ptx.py -> flow.py -> translate.py (with lane.py, memory.py, warp.py and the tables of forms/): PTX to C++
 run         compiler.py, library.py, run.py and runtime/: C++ to a library, a fiber for each warp
-check       report.py: what went wrong, and in which line
+check       check.py, report.py and runtime/check.cpp: what no kernel may do, and in which line it does
 """
 
 from __future__ import annotations

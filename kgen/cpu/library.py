@@ -43,6 +43,7 @@ class Library(NamedTuple):
     text: str
     programs: dict[str, Program]
     functions: dict[str, int]
+    variables: dict[str, int]
     checked: bool
 
 
@@ -87,7 +88,8 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
     programs = {fields["name"]: _program(fields) for fields in entry.meta["programs"]}
     loaded = _load(entry)
     functions = {name: _address(loaded, name) for name in programs}
-    return Library(title, entry.source, programs, functions, check)
+    variables = {symbol: _address(loaded, symbol) for program in programs.values() for symbol, _ in program.globals}
+    return Library(title, entry.source, programs, functions, variables, check)
 
 
 @functools.cache
@@ -104,7 +106,7 @@ def runtime() -> ctypes.CDLL:
 
 
 def _program(fields: dict[str, Any]) -> Program:
-    lists = {name: tuple(tuple(item) for item in fields[name]) for name in ("params", "areas", "sites")}
+    lists = {name: tuple(tuple(item) for item in fields[name]) for name in ("params", "areas", "globals", "sites")}
     return Program(**{**fields, **lists, "cluster": tuple(fields["cluster"])})
 
 

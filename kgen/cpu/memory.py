@@ -185,7 +185,8 @@ def _mbarrier(emit: Emitter, at: Instruction) -> str:
     has_state = what in ("arrive", "arrive_drop") and not at.operands[0].startswith("[")
     state, (place, *given) = (at.operands[0], at.operands[1:]) if has_state else ("_", at.operands)
     space = space_of(at)
-    pointer = f"kg::mbarrier_at<kg::{space}>(w, {address(emit, place, space, at)}, l, {site})"
+    access = "kg::WRITE" if what in ("init", "inval") else "kg::ATOMIC | kg::READ | kg::WRITE"
+    pointer = f"kg::mbarrier_at<kg::{space}>(w, {address(emit, place, space, at)}, {access}, l, {site})"
     number = names.value(given[0], "u32", at) if given else "1u"
     if what == "init":
         return f"kg::mbarrier_init(w, {pointer}, {number}, l, {site});"

@@ -1,49 +1,69 @@
-"""What the runtime found, told with the lines of the CUDA source."""
+"""What the runtime found, told with the lines of the CUDA source and the templates that they come from."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kgen.cpu.library import Library
     from kgen.cpu.translate import Program
 
+_WORDS = {
+    "bounds": "out of bounds",
+    "input": "write to an input",
+    "uninitialised": "uninitialised read",
+    "misaligned": "misaligned access",
+    "stopped": "stopped",
+}
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong: its kind (`race`, `bounds`, ..), its line in the source or 0, and all in words."""
+
+    kind: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def findings(messages: Sequence[str], library: Library, program: Program) -> list[Finding]:
+    """The runtime's messages, one a line, for people."""
+    return [_finding(message, library, program) for message in messages]
+
 
 def explain(message: str, library: Library, program: Program) -> str:
-    """The text of one report, `kind site block warp text`; a site within the text is written `@number`.
+    """One message in words."""
+    return _finding(message, library, program).text
 
-    Each site becomes its line in the CUDA source, with that line.
-    """
+
+def _finding(message: str, library: Library, program: Program) -> Finding:
+    """`kind site block warp text`; within the text `@site`, or `@site:block:warp`, or `@site:lanes`, names a place."""
     kind, site, block, warp, text = (message.split(" ", 4) + [""] * 5)[:5]
-    where = place(int(site), library, program)
-    lines: dict[str, str] = {}
 
     def line(found: re.Match[str]) -> str:
-        number = int(found[1])
-        rest = found[2] or ""
-        at = place(number, library, program)
-        lines[at] = at
-        who = (
-            f" (block {rest[1:].replace(':', ', warp ')})"
-            if rest.count(":") == 2
-            else f" (lanes {rest[1:]})"
-            if rest
-            else ""
-        )
-        return f"\n    {at}{who}"
+        rest = (found[2] or "").lstrip(":").split(":")
+        who = f" (block {rest[0]}, warp {rest[1]})" if len(rest) == 2 else f" (lanes {rest[0]})" if rest[0] else ""
+        return f"\n    {place(int(found[1]), library, program)}{who}"
 
     body = re.sub(r"@(-?\d+)((?::[0-9a-f]+)*)", line, text)
-    if kind == "deadlock":
-        return f"{program.name}: {kind}: {body}"
-    return f"{program.name}: {kind} in block {block}, warp {warp}: {body}\n  at {where}"
+    number = program.sites[int(site)][0] if 0 <= int(site) < len(program.sites) else 0
+    if kind in ("deadlock", "stopped"):
+        return Finding(kind, number, f"{program.name}: {_WORDS.get(kind, kind)}: {body}")
+    where = f"  at {place(int(site), library, program)}"
+    head = f"{program.name}: {_WORDS.get(kind, kind)} in block {block}, warp {warp}"
+    return Finding(kind, number, f"{head}\n{where}\n    {body.lstrip()}")
 
 
 def place(site: int, library: Library, program: Program) -> str:
-    """A site in words: the line, its text, and the instruction."""
+    """A site in words: the line, its text, the template's line, and the instruction."""
     if not 0 <= site < len(program.sites):
         return "an unknown place"
     number, instruction = program.sites[site]
     lines = library.text.splitlines()
-    shown = f": {lines[number - 1].strip()}" if 0 < number <= len(lines) else ""
-    return f"{library.title}.cu:{number}{shown}   [{instruction}]"
+    if not 0 < number <= len(lines):
+        return f"`{instruction}`"
+    return f"{library.title}.cu:{number}: {lines[number - 1].strip()}   [{instruction}]"

@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
 from kgen.arch import Arch
+from kgen.cpu.check import Outcome, run_checked
+from kgen.cpu.frame import PATIENCE, LaunchStruct, message_buffer, pack
 from kgen.cpu.library import ARCH, Library, library_of, library_of_text, runtime
-from kgen.cpu.ptx import SIZES
+from kgen.cpu.report import explain
 from kgen.cpu.translate import Program
 from kgen.errors import ExecutionError
 from kgen.spec import Spec
 
 ORDERS = ("forward", "reverse", "random")
 """Orders in which blocks and warps can run."""
-PATIENCE = 20.0
-"""Seconds without progress after which a launch counts as hung."""
-_MESSAGE = 1 << 16
-
-
-class LaunchStruct(ctypes.Structure):
-    """`kg::Launch` of runtime/launch.h."""
-
-    _fields_ = (
-        ("kernel", ctypes.c_void_p),
-        ("args", ctypes.c_void_p),
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("cluster", ctypes.c_uint32 * 3),
-        ("shared_end", ctypes.c_uint32),
-        ("dynamic_shared", ctypes.c_uint32),
-        ("stack", ctypes.c_uint64),
-        ("threads", ctypes.c_uint32),
-        ("order", ctypes.c_uint32),
-        ("seed", ctypes.c_uint64),
-        ("patience", ctypes.c_double),
-        ("check", ctypes.c_void_p),
-        ("message", ctypes.c_void_p),
-        ("message_size", ctypes.c_uint32),
-    )
 
 
 class StepLike(Protocol):
@@ -87,7 +63,48 @@ class Kernel:
 
         Raises ExecutionError for a kernel that traps or waits for ever.
         """
-        program = self._program(name)
+        program = self.program(name)
+        made = self.prepare(program, args, grid, block, shared=shared, cluster=cluster, order=order, seed=seed)
+        launch, _frame = made
+        launch.threads = workers or cores()
+        start(launch, self.library, program)
+
+    def check(
+        self,
+        name: str | None = None,
+        *,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        args: Sequence[Any] = (),
+        outputs: Sequence[Any] = (),
+        timeout: float = 60.0,
+        **options: Any,
+    ) -> Outcome:
+        """As `launch`, under watch and in a process of its own; says what is wrong.
+
+        args     arrays that are not writeable (`flags.writeable`) are inputs, and a write to one is an error
+        outputs  those among them that nobody has written yet, and which the kernel must not read before it does
+        timeout  seconds
+        """
+        if not self.library.checked:
+            raise ValueError("this kernel was not compiled for checks: compile it with check=True")
+        program = self.program(name)
+        make = functools.partial(self.prepare, program, grid=grid, block=block, **options)
+        return run_checked(make, self.library, program, args, outputs, timeout=timeout)
+
+    def prepare(
+        self,
+        program: Program,
+        args: Sequence[Any],
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],
+        *,
+        shared: int = 0,
+        cluster: tuple[int, ...] | None = None,
+        order: str = "forward",
+        seed: int = 0,
+    ) -> tuple[LaunchStruct, Any]:
+        """A launch that has not begun, and its packed arguments, which must live as long."""
         frame = pack(program, args)
         launch = LaunchStruct(
             kernel=self.library.functions[program.name],
@@ -98,14 +115,14 @@ class Kernel:
             shared_end=program.shared,
             dynamic_shared=shared,
             stack=program.stack,
-            threads=workers or cores(),
+            threads=1,
             order=ORDERS.index(order),
             seed=seed,
             patience=PATIENCE,
         )
-        start(launch, self.library, program)
+        return launch, frame
 
-    def _program(self, name: str | None) -> Program:
+    def program(self, name: str | None) -> Program:
         programs = self.library.programs
         if name is None and len(programs) == 1:
             return next(iter(programs.values()))
@@ -164,48 +181,13 @@ def bind(step: StepLike) -> Callable[[Sequence[int], int], None]:
 
 def start(launch: LaunchStruct, library: Library, program: Program) -> None:
     """Run a launch; other threads of Python go on meanwhile. Raises ExecutionError with what the runtime says."""
-    message = ctypes.create_string_buffer(_MESSAGE)
-    launch.message, launch.message_size = ctypes.addressof(message), _MESSAGE
+    message = message_buffer(launch)
     if 0 in (*launch.grid, *launch.block):
         raise ValueError(f"{program.name}: a launch of no blocks or threads: {[*launch.grid]} x {[*launch.block]}")
     if any(g % c for g, c in zip(launch.grid, launch.cluster)):
         raise ValueError(f"{program.name}: the grid {[*launch.grid]} is no multiple of the cluster {[*launch.cluster]}")
     if runtime().kg_launch(ctypes.byref(launch)):
-        raise ExecutionError(explained(message.value.decode(), library, program))
-
-
-def explained(message: str, library: Library, program: Program) -> str:
-    """What the runtime wrote, `kind site block warp text`, with lines of the source in place of sites."""
-    from kgen.cpu.report import explain
-
-    return explain(message, library, program)
-
-
-def pack(program: Program, args: Sequence[Any]) -> Any:
-    """The buffer of arguments that a kernel reads."""
-    if len(args) != len(program.params):
-        raise TypeError(f"{program.name} takes {len(program.params)} arguments, not {len(args)}")
-    end = max((at + size for at, size, _ in program.params), default=8)
-    frame = bytearray(end)
-    for value, (at, size, kind) in zip(args, program.params):
-        frame[at : at + size] = _bytes(value, size, kind, program.name)
-    return (ctypes.c_char * len(frame)).from_buffer(frame)
-
-
-def _bytes(value: Any, size: int, kind: str, name: str) -> bytes:
-    if isinstance(value, np.ndarray):
-        return struct.pack("=Q", value.ctypes.data)
-    if isinstance(value, np.generic):
-        data = value.tobytes()
-    elif isinstance(value, bytes):
-        data = value
-    elif kind in ("f32", "f64") or isinstance(value, float):
-        data = struct.pack("=d" if size == 8 else "=f", float(value))
-    else:
-        data = (int(value) & ((1 << 8 * SIZES[kind]) - 1)).to_bytes(size, "little")
-    if len(data) != size:
-        raise TypeError(f"{name}: an argument has {len(data)} bytes where the kernel takes {size}")
-    return data
+        raise ExecutionError(explain(message.value.decode(), library, program))
 
 
 def cores() -> int:

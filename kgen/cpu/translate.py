@@ -35,6 +35,7 @@ class Program:
     dynamic: bool
     stack: int
     cluster: tuple[int, int, int]
+    globals: tuple[tuple[str, int], ...]  # symbol and size of the variables in global memory
     sites: tuple[tuple[int, str], ...]
 
 
@@ -78,7 +79,7 @@ def _initialised(variable: Variable) -> str:
             values.append(f"({kind}){text}")
     count = max(1, variable.size // SIZES[variable.type])
     listed = f" = {{{', '.join(values)}}}" if values else ""
-    return f"alignas({max(variable.align, 16)}) static {kind} {c_name(variable.name)}_g[{count}]{listed};"
+    return f'extern "C" {{ alignas({max(variable.align, 16)}) {kind} {c_name(variable.name)}_g[{count}]{listed}; }}'
 
 
 class _Kernel:
@@ -119,7 +120,9 @@ class _Kernel:
         stack = 32 * (held + self.local) + 16 * len(self.entry.registers) + (64 << 10)
         sites = tuple((at.line, str(at)) for at in self.emit.sites)
         cluster = self.entry.cluster
-        return Program(self.entry.name, params, self.end, tuple(self.areas), self.dynamic, stack, cluster, sites)
+        held_globals = tuple((f"{c_name(n)}_g", self.names.globals[n].size) for n in sorted(self.names.used_globals))
+        areas = tuple(self.areas)
+        return Program(self.entry.name, params, self.end, areas, self.dynamic, stack, cluster, held_globals, sites)
 
     def text(self) -> str:
         """A frame of what lives from place to place, one function for each place, and the loop that calls them."""

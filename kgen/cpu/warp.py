@@ -161,7 +161,8 @@ def _wait(emit: Emitter, at: Instruction) -> Cut:
     if parts[1] not in ("try_wait", "test_wait"):
         raise unknown(at)
     space = memory.space_of(at)
-    pointer = f"kg::mbarrier_at<kg::{space}>(w, {memory.address(emit, at.operands[1], space, at)}, l, {site})"
+    place = memory.address(emit, at.operands[1], space, at)
+    pointer = f"kg::mbarrier_at<kg::{space}>(w, {place}, kg::ATOMIC | kg::READ, l, {site})"
     if "parity" in parts:
         parity = f"{names.value(at.operands[2], 'u32', at)} & 1"
     else:

@@ -127,6 +127,17 @@ template <class F> struct ByLane {
 };
 template <class F> static inline ByLane<F> by_lane(F f) { return {f}; }
 
+// What orders memory; only a checked kernel tells the runtime.
+enum { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT, PHASE, ASTRAY };
+
+static inline void tell(Warp* w, uint32_t lanes, int what, const uint8_t* object, int site)
+{
+#ifdef KG_CHECKED
+    w->calls->sync(w, lanes, what, (uint64_t)object, site);
+#else
+    (void)w, (void)lanes, (void)what, (void)object, (void)site;
+#endif
+}
 template <int KIND, class A, class B, class C>
 static KG_APART void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a, B b, C c, int site)
 {
@@ -136,7 +147,10 @@ static KG_APART void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a,
     KG_LANES(group) x[__builtin_ctz(m)] = a[__builtin_ctz(m)];
     KG_LANES(group) {
         const int l = __builtin_ctz(m), from = shuffle_source(KIND, l, b[l], c[l], &valid[l]);
-        if (!(group >> from & 1)) x[from] = x[l];  // undefined
+        if (!(group >> from & 1)) {
+            x[from] = x[l];  // undefined
+            tell(w, 1u << l, ASTRAY, (const uint8_t*)(uint64_t)(1u << from), site);
+        }
         y[l] = x[from];
     }
     if (d) KG_LANES(group) d[__builtin_ctz(m)] = y[__builtin_ctz(m)];
@@ -188,23 +202,12 @@ static inline bool is_global(Warp* w, uint64_t address) { return !is_shared(w, a
 static inline bool is_param(Warp* w, uint64_t address) { return address - (uint64_t)w->args < 4096; }
 static inline bool is_const(Warp*, uint64_t) { return false; }
 
-// What orders memory; only a checked kernel tells the runtime.
-enum { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT };
-
-static inline void tell(Warp* w, uint32_t lanes, int what, const uint8_t* object, int site)
-{
-#ifdef KG_CHECKED
-    w->calls->sync(w, lanes, what, (uint64_t)object, site);
-#else
-    (void)w, (void)lanes, (void)what, (void)object, (void)site;
-#endif
-}
 static inline void warp_sync(Warp* w, uint32_t group, int site) { tell(w, group, WARP_SYNC, nullptr, site); }
 static inline void fence(Warp* w, int lane, int site) { tell(w, 1u << lane, FENCE, nullptr, site); }
 
-template <int SPACE> static inline uint8_t* mbarrier_at(Warp* w, uint64_t address, int lane, int site)
+template <int SPACE> static inline uint8_t* mbarrier_at(Warp* w, uint64_t address, uint32_t what, int lane, int site)
 {
-    return at<SPACE>(w, address, 8, ATOMIC | READ | WRITE | RELAXED, lane, site);
+    return at<SPACE>(w, address, 8, what, lane, site);
 }
 static inline void mbarrier_init(Warp* w, uint8_t* p, uint32_t count, int lane, int site)
 {
@@ -214,7 +217,9 @@ static inline void mbarrier_init(Warp* w, uint8_t* p, uint32_t count, int lane, 
 static inline uint64_t mbarrier_update(Warp* w, uint8_t* p, uint32_t arrivals, int32_t more, bool drop, int lane, int site)
 {
     if (arrivals) tell(w, 1u << lane, ARRIVE, p, site);
-    return mbarrier_update(w, p, arrivals, more, drop);
+    const uint64_t old = mbarrier_update(w, p, arrivals, more, drop);
+    if (mbarrier_parity(old) != mbarrier_parity(load<uint64_t>(p))) tell(w, 1u << lane, PHASE, p, site);
+    return old;
 }
 static inline bool mbarrier_over(Warp* w, uint8_t* p, uint32_t parity, int lane, int site)
 {
@@ -252,7 +257,7 @@ static inline void async_wait(Warp* w, int lane, int groups, int site)
 }
 static inline void async_arrive(Warp* w, int lane, uint32_t address, bool noinc, int site)
 {
-    uint8_t* p = mbarrier_at<SHARED>(w, address, lane, site);
+    uint8_t* p = mbarrier_at<SHARED>(w, address, ATOMIC | READ | WRITE, lane, site);
     async_wait(w, lane, -1, site);
     if (noinc) mbarrier_update(w, p, 1, 0, false, lane, site);
 }

@@ -3,7 +3,7 @@
 // A worker (a thread of the host) takes the next cluster of blocks and runs its warps in turn until all have ended. Where
 // nobody gets on because all of them wait for blocks that have not begun, it takes one more: so blocks that wait for one
 // another are all alive in the end, and no launch needs to say that it is cooperative.
-#include "launch.h"
+#include "check.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -29,11 +29,13 @@ struct Runner {
     int site;         // where it waits
     uint32_t barrier;
     uint32_t answer;  // of a barrier that reduces
+    CheckWarp* check;
 };
 
 struct Barrier {
     uint32_t arrived, expected, votes, lanes;  // warps; threads that voted yes; threads
     bool fixed;                                // it names a number of threads
+    Clock gathered;                            // what those who arrived know, where not all of the block meet
 };
 
 struct Cluster;
@@ -43,11 +45,13 @@ struct Block {
     uint32_t index, warps, living;
     Barrier barriers[BARRIERS];
     Runner* runners;
+    Shadow* shadow;
 };
 
 struct Cluster {
     Block* blocks;
     uint32_t count, living, arrived, phase;
+    Clock gathered;
     Cluster* next;
 };
 
@@ -64,6 +68,7 @@ struct Worker {
     Fiber home;
     Runner* now;
     uint64_t random;
+    Checker* checker;
 };
 
 
@@ -164,10 +169,18 @@ static void yield(Warp* w, int site)
 static void release(Block* block, uint32_t id)
 {
     Barrier& b = block->barriers[id];
+    CheckWarp* together[64];
+    uint32_t count = 0;
     for (uint32_t i = 0; i < block->warps; ++i) {
         Runner& r = block->runners[i];
-        if (r.state == BLOCKED && r.barrier == id) r.state = READY, r.answer = b.votes;
+        if (r.state != BLOCKED || r.barrier != id) continue;
+        r.state = READY, r.answer = b.votes;
+        if (r.check && b.fixed && b.gathered) check_pass(current->checker, r.check, r.warp.live, b.gathered);
+        together[count++] = r.check;
     }
+    if (current->checker && !b.gathered) check_block_barrier(current->checker, together, count);
+    free(b.gathered);
+    b.gathered = nullptr;
     b.arrived = b.votes = b.lanes = 0;
     b.fixed = false;
 }
@@ -198,6 +211,7 @@ static uint32_t barrier(Warp* w, uint32_t id, uint32_t count, int kind, uint32_t
     b.lanes += (uint32_t)__builtin_popcount(present);
     ++current->progress;
     const uint32_t lanes = b.lanes;
+    if (r->check && b.fixed) check_arrive(current->checker, r->check, w->live, &b.gathered);
     if (kind == 1) {
         settle(block, id);
         return 0;
@@ -216,6 +230,10 @@ static void cluster(Warp* w, int kind, int site)
     Cluster* c = r->block->cluster;
     if (kind == 0) {
         r->answer = c->phase;
+        if (r->check) {
+            current->checker->between_blocks |= c->count > 1;
+            check_arrive(current->checker, r->check, w->live, &c->gathered);
+        }
         ++c->arrived, ++current->progress;
         uint32_t living = 0;
         for (uint32_t i = 0; i < c->count; ++i) living += c->blocks[i].living;
@@ -231,6 +249,7 @@ static void cluster(Warp* w, int kind, int site)
         else pause(r);
     }
     ++current->progress;
+    if (r->check) check_pass(current->checker, r->check, w->live, c->gathered);
     r->site = -1;
 }
 
@@ -269,7 +288,28 @@ static uint8_t* remote(Warp* w, uint32_t address, uint32_t size, int lane, int s
     return c->blocks[rank].memory + at;
 }
 
-static const Calls plain_calls = {yield, barrier, cluster, stuck, trap, remote, nullptr, nullptr, nullptr, nullptr};
+static uint8_t* access(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
+{
+    Runner* r = runner_of(w);
+    return check_access(current->checker, w, r->check, r->block->index, address, size, what, lane, site);
+}
+static void sync(Warp* w, uint32_t lanes, int what, uint64_t object, int site)
+{
+    Runner* r = runner_of(w);
+    check_sync(current->checker, w, r->check, r->block->index, lanes, what, object, site);
+}
+static void async(Warp* w, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site)
+{
+    Runner* r = runner_of(w);
+    check_async(current->checker, w, r->check, r->block->index, to, at, from, size, taken, lane, site);
+}
+static void async_group(Warp* w, int lane, int what, uint32_t count, uint64_t, int)
+{
+    Runner* r = runner_of(w);
+    check_group(current->checker, w, r->check, r->block->index, lane, what, count);
+}
+
+static const Calls calls = {yield, barrier, cluster, stuck, trap, remote, access, sync, async, async_group};
 
 // Blocks.
 
@@ -301,11 +341,16 @@ static void begin_block(Worker* worker, Cluster* c, uint32_t rank, const uint32_
     memset(block->memory, 0xff, total);  // a NaN in most types: what was never written shows
     block->warps = block->living = (threads + 31) / 32;
     block->runners = (Runner*)calloc(block->warps, sizeof(Runner));
+    if (worker->checker) block->shadow = new_shadow(0, total, false, true);
     for (uint32_t i = 0; i < block->warps; ++i) {
         Runner& r = block->runners[i];
         Warp& w = r.warp;
         r.block = block, r.state = READY, r.site = -1;
-        w.index = i, w.shared = block->memory, w.args = launch->args, w.calls = &plain_calls;
+        if (worker->checker) {
+            r.check = (CheckWarp*)calloc(1, sizeof(CheckWarp));
+            begin_warp(worker->checker, r.check, block->index, i, block->shadow);
+        }
+        w.index = i, w.shared = block->memory, w.args = launch->args, w.calls = &calls;
         w.live = threads - 32 * i >= 32 ? 0xffffffffu : (1u << (threads - 32 * i)) - 1;
         for (uint32_t lane = 0; lane < 32; ++lane) {
             uint32_t place[3];
@@ -363,10 +408,16 @@ static void end_cluster(Worker* worker, Cluster* c)
         }
     for (uint32_t i = 0; i < c->count; ++i) {
         Block& block = c->blocks[i];
-        for (uint32_t k = 0; k < block.warps; ++k) give_stack(block.runners[k].stack);
+        for (uint32_t k = 0; k < block.warps; ++k) {
+            give_stack(block.runners[k].stack);
+            if (block.runners[k].check) end_warp(block.runners[k].check);
+        }
+        for (Barrier& b : block.barriers) free(b.gathered);
+        if (block.shadow) free_shadow(block.shadow);
         give_arena(block.memory);
         free(block.runners);
     }
+    free(c->gathered);
     free(c->blocks);
     free(c);
 }
@@ -478,14 +529,15 @@ extern "C" int kg_launch(const kg::Launch* launch)
                 order[i - 1] = order[other], order[other] = kept;
             }
     }
-    const uint32_t threads = launch->threads < units ? (launch->threads ? launch->threads : 1) : units;
+    Checker* checker = launch->check ? new_checker(launch) : nullptr;
+    const uint32_t threads = checker ? 1 : launch->threads < units ? (launch->threads ? launch->threads : 1) : units;
     Worker workers[64];
     pthread_t handles[64];
     const uint32_t count = threads < 64 ? threads : 64;
     for (uint32_t i = 0; i < count; ++i) {
         workers[i] = Worker{};
         workers[i].launch = launch, workers[i].next_unit = &next, workers[i].units = units, workers[i].order = order;
-        workers[i].random = launch->seed + i;
+        workers[i].random = launch->seed + i, workers[i].checker = checker;
     }
     bool begun[64] = {};
     for (uint32_t i = 1; i < count; ++i) begun[i] = pthread_create(&handles[i], nullptr, work_on_thread, &workers[i]) == 0;
@@ -493,5 +545,8 @@ extern "C" int kg_launch(const kg::Launch* launch)
     for (uint32_t i = 1; i < count; ++i)
         if (begun[i]) pthread_join(handles[i], nullptr);
     free(order);
-    return launch->message[0] != 0;
+    if (!checker) return launch->message[0] != 0;
+    const bool found = launch->check->log[0] != 0;
+    free_checker(checker);
+    return found || launch->message[0] != 0;
 }

@@ -1,0 +1,199 @@
+"""A launch under watch: what it does that no kernel may do, each with its line; a crash or hang costs a child process.
+
+The kernel runs in a forked process, on copies of its arrays in memory that both share; what it wrote is copied back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kgen.cpu.frame import LaunchStruct, message_buffer
+from kgen.cpu.library import Library, runtime
+from kgen.cpu.report import Finding, findings
+from kgen.cpu.translate import Program
+
+MOST = 20
+"""Reports after which a launch stops."""
+_LOG = 1 << 16
+
+
+class Area(ctypes.Structure):
+    """`kg::Area` of runtime/check.h."""
+
+    _fields_ = (
+        ("base", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("writable", ctypes.c_uint32),
+        ("initialised", ctypes.c_uint32),
+    )
+
+
+class CheckStruct(ctypes.Structure):
+    """`kg::Check` of runtime/check.h."""
+
+    _fields_ = (
+        ("buffers", ctypes.c_void_p),
+        ("buffer_count", ctypes.c_uint32),
+        ("areas", ctypes.c_void_p),
+        ("area_count", ctypes.c_uint32),
+        ("log", ctypes.c_void_p),
+        ("log_size", ctypes.c_uint32),
+        ("most", ctypes.c_uint32),
+    )
+
+
+class Buffer(NamedTuple):
+    """Memory that a kernel may access: bytes from an address on."""
+
+    address: int
+    nbytes: int
+    writable: bool = True
+    initialised: bool = True
+
+
+def launch_checked(
+    launch: LaunchStruct, library: Library, program: Program, buffers: Sequence[Buffer]
+) -> list[Finding]:
+    """Run a launch of a checked library in this process; what the checks found, in the order of time."""
+    log = ctypes.create_string_buffer(_LOG)
+    areas = [Area(at, size, 1, 0) for at, size, _ in program.areas]
+    if launch.dynamic_shared:
+        areas.append(Area(program.shared, launch.dynamic_shared, 1, 0))
+    held = [Area(b.address, b.nbytes, b.writable, b.initialised) for b in (*buffers, *_variables(library, program))]
+    area_array, buffer_array = (Area * max(1, len(areas)))(*areas), (Area * max(1, len(held)))(*held)
+    watched = CheckStruct(
+        ctypes.addressof(buffer_array),
+        len(held),
+        ctypes.addressof(area_array),
+        len(areas),
+        ctypes.addressof(log),
+        _LOG,
+        MOST,
+    )
+    launch.check = ctypes.addressof(watched)
+    message = message_buffer(launch)
+    runtime().kg_launch(ctypes.byref(launch))
+    texts = [*log.value.decode().splitlines(), *([message.value.decode()] if message.value else [])]
+    return findings(texts, library, program)
+
+
+def _variables(library: Library, program: Program) -> list[Buffer]:
+    """The kernel's own variables in global memory."""
+    return [Buffer(library.variables[name], size) for name, size in program.globals]
+
+
+class Outcome(NamedTuple):
+    """What came of a checked launch; `findings` is empty where nothing is wrong."""
+
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings)) or "nothing to report"
+
+
+def run_checked(
+    make: Callable[[Sequence[Any]], tuple[LaunchStruct, Any]],
+    library: Library,
+    program: Program,
+    args: Sequence[Any],
+    outputs: Sequence[Any] = (),
+    *,
+    timeout: float = 60.0,
+    memory: int = 8 << 30,
+) -> Outcome:
+    """Run a launch in a child, on copies; arrays that may be written get what it wrote.
+
+    make      from the arguments, copies in place of arrays, the launch and what must live as long as it
+    outputs   arrays among `args` that are not read before they are written: their copies are poisoned
+    timeout   seconds, and
+    memory    bytes of address space, that the child may take
+    """
+    began = time.perf_counter()
+    runtime()
+    copies = [_shared_copy(x, any(x is out for out in outputs)) if isinstance(x, np.ndarray) else x for x in args]
+    buffers = [
+        Buffer(c.ctypes.data, c.nbytes, bool(x.flags.writeable), not any(x is out for out in outputs))
+        for x, c in zip(args, copies)
+        if isinstance(x, np.ndarray) and x.nbytes
+    ]
+    launch, kept = make(copies)
+    texts = _in_child(lambda: launch_checked(launch, library, program, buffers), timeout, memory)
+    del kept
+    for x, c in zip(args, copies):
+        if isinstance(x, np.ndarray) and x.flags.writeable:
+            x[...] = c
+    return Outcome(tuple(texts), time.perf_counter() - began)
+
+
+def _shared_copy(x: Any, poisoned: bool) -> Any:
+    """A copy of an array, of the same shape and strides, in memory that a forked child shares."""
+    if not x.flags.c_contiguous:
+        raise ValueError("checked launches take C-contiguous arrays")
+    memory = np.frombuffer(mmap.mmap(-1, max(1, x.nbytes) + 512), np.uint8)
+    start = (x.ctypes.data - memory.ctypes.data) % 256
+    copy = memory[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    if poisoned:
+        copy.view(np.uint8)[...] = 0xFF
+    else:
+        copy[...] = x
+    return copy
+
+
+def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) -> list[Finding]:
+    """What `work` returns, in a forked process; how that ended, where it did not return."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:  # nothing of Python's ending may run here
+        status = 1
+        try:
+            os.close(reader)
+            with_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
+            resource.setrlimit(resource.RLIMIT_AS, (memory + _address_space(), with_limit))
+            for finding in work():
+                os.write(writer, f"{finding.kind}\x1f{finding.line}\x1f{finding.text}\x1e".encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    data, until = b"", time.monotonic() + timeout
+    while True:
+        ready, _, _ = select.select([reader], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+            break
+        part = os.read(reader, 1 << 16)
+        if not part:
+            break
+        data += part
+    os.close(reader)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    found = []
+    for record in data.decode(errors="replace").split("\x1e")[:-1]:
+        kind, line, text = record.split("\x1f", 2)
+        found.append(Finding(kind, int(line), text))
+    if status == -signal.SIGKILL and time.monotonic() >= until:
+        found.append(Finding("hang", 0, f"the kernel did not end within {timeout:g} seconds"))
+    elif status < 0:
+        found.append(Finding("crash", 0, f"the kernel's process died of {signal.Signals(-status).name}"))
+    elif status:
+        found.append(Finding("crash", 0, "the kernel's process failed"))
+    return found
+
+
+def _address_space() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+    except OSError:
+        return 1 << 40

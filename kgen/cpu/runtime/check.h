@@ -1,0 +1,114 @@
+// The checks of a launch: who may access what, and what orders two accesses. One worker, so nothing here is locked.
+//
+// Order is kept by vector clocks, after FastTrack (Flanagan, Freund 2009). Every access bears its thread and the time of its
+// warp's last synchronization. What thread t knows of thread u's past is the latest of: `floor`, for all of its block, by
+// barriers; `warp_floor`, for its warp, by __syncwarp; `known[u]`, by mbarriers, named barriers, flags with fences.
+#pragma once
+#include "launch.h"
+
+namespace kg {
+
+struct Area {  // of shared memory, offsets; or a buffer in global memory, host addresses
+    uint64_t base, size;
+    uint32_t writable, initialised;
+};
+
+struct Check {  // as Python fills it in (check.py has the same fields)
+    const Area* buffers;
+    uint32_t buffer_count;
+    const Area* areas;
+    uint32_t area_count;
+    char* log;
+    uint32_t log_size;
+    uint32_t most;  // reports, after which a launch stops
+};
+
+typedef uint32_t* Clock;  // a time for each thread of the grid
+
+struct Cell {
+    uint32_t writer, written, write_site;  // written: the time, 0 where nobody did
+    uint32_t reader, read, read_site;
+    uint32_t more;   // further readers, an index into Checker::more; 0: none
+    uint16_t flags;  // of the write
+    uint16_t initialised;
+};
+enum { STRONG = 1, IN_FLIGHT = 2, READ_STRONG = 4 };
+
+struct Shadow {  // of a stretch of memory: a cell for each 4 bytes, or, once somebody accessed less, for each byte
+    uint64_t base, size;
+    Cell* words;
+    Cell* bytes;
+    uint8_t* split;
+    bool writable;
+};
+
+struct Reader {
+    uint32_t warp, lanes, time, site;
+};
+struct Readers {
+    Reader* items;
+    uint32_t count, room;
+};
+
+struct CheckThread {
+    uint32_t floor, warp_floor;
+    Clock known, pending, released;  // pending: read by a relaxed load, known after a fence; released: at the last fence
+};
+
+struct Flight {  // a cp.async that has not been waited for
+    uint8_t *to, data[16];
+    uint64_t address;
+    uint32_t size, group, site;
+};
+struct Flights {
+    Flight* items;
+    uint32_t count, room, group;
+};
+
+struct CheckWarp {
+    uint32_t now, id;  // id of lane 0
+    Shadow* shared;
+    CheckThread threads[32];
+    Flights flights[32];
+};
+
+struct Object {  // what threads synchronize by: a word in memory
+    uint64_t address;
+    Clock past, phase;
+};
+
+struct Checker {
+    const Launch* launch;
+    const Check* input;
+    uint32_t time, threads, per_block;  // threads: ids in the grid
+    bool between_blocks;                // whether blocks have synchronized with one another
+    Shadow* buffers;
+    Readers* more;
+    uint32_t more_count, more_room;
+    Object* objects;
+    uint32_t object_count, object_room;
+    uint64_t* seen;
+    uint32_t seen_count, seen_room, log_used;
+    uint8_t* sink;
+};
+
+Checker* new_checker(const Launch* launch);
+void free_checker(Checker* c);
+Shadow* new_shadow(uint64_t base, uint64_t size, bool initialised, bool writable);
+void clear_shadow(Shadow* s);
+void free_shadow(Shadow* s);
+void begin_warp(Checker* c, CheckWarp* w, uint32_t block, uint32_t index, Shadow* shared);
+void end_warp(CheckWarp* w);
+
+// What a warp does, told by the runtime.
+uint8_t* check_access(Checker*, Warp*, CheckWarp*, uint32_t block, uint64_t address, uint32_t size, uint32_t what, int lane, int site);
+void check_sync(Checker*, Warp*, CheckWarp*, uint32_t block, uint32_t lanes, int what, uint64_t object, int site);
+void check_async(Checker*, Warp*, CheckWarp*, uint32_t block, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site);
+void check_group(Checker*, Warp*, CheckWarp*, uint32_t block, int lane, int what, uint32_t count);
+void check_arrive(Checker*, CheckWarp*, uint32_t lanes, Clock* gathered);  // at a barrier for some of the warps
+void check_pass(Checker*, CheckWarp*, uint32_t lanes, Clock gathered);
+void check_block_barrier(Checker*, CheckWarp** warps, uint32_t count);      // all living warps of a block are at it
+Clock new_clock(Checker*);
+void clear_clock(Checker*, Clock);
+
+}  // namespace kg
