@@ -94,6 +94,12 @@ def _results(op: str, given: Sequence[Operand], axes: tuple[int, ...] | None) ->
     return [(tuple(x.shape[axis] for axis in _order(op, x, axes)), x.dtype)]
 
 
+def contiguous_copy(x: Operand) -> tuple[Operand, Plan]:
+    """The operand of a contiguous copy in memory yet to be had, and the plan that makes it."""
+    copy = Operand(0, x.shape, contiguous_strides(x.shape), x.dtype, x.device, x.kind, x.argument, None, None)
+    return copy, _prepare("transpose", (x,), (copy,), tuple(range(len(x.shape))))
+
+
 def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axes: tuple[int, ...] | None) -> Plan:
     (x,), (out,) = given, results
     if any(size > 1 and s != c for size, s, c in zip(out.shape, out.strides, contiguous_strides(out.shape))):
@@ -159,8 +165,8 @@ def _move_rows(last: _Axis, outer: Sequence[_Axis], by_host: Sequence[_Axis], x:
     width = last.size // per_word
     if width > _INT_MAX:
         raise ValueError(f"transpose: x has shape {x.shape}; a row of {width} words is more than a kernel counts")
-    lanes = min(_power(width), THREADS)
     across = 4 if width > THREADS else 1
+    lanes = min(_power(-(-width // across)), THREADS)
     walked = outer or [_Axis(1, 0, 0)]
     spec = ROWS.spec(BYTES=word, LANES=lanes, ACROSS=across, BATCH=len(walked), dtype=U8)
     rows = math.prod(axis.size for axis in walked)

@@ -1,0 +1,39 @@
+"""The kernel that gathers rows."""
+
+from __future__ import annotations
+
+from kgen.dtypes import I32, I64
+from kgen.registry import register
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+THREADS = 256
+
+
+def _problem(spec: Spec) -> str | None:
+    return "one rule for indices out of bounds" if spec["clip"] + spec["wrap"] + spec["checked"] > 1 else None
+
+
+TAKE = register(
+    Kernel(
+        name="take",
+        summary="Rows of a table, by their indices.",
+        formula="out[i, :] = table[indices[i], :]",
+        axes=(
+            Axis("BYTES", "n", (1, 2, 4, 8, 16), "bytes of a word, of which rows are made"),
+            Axis("LANES", "l", (1, 2, 4, 8, 16, 32, 64, 128, 256), "threads along a row"),
+            Axis("ACROSS", "a", (1, 4), "words of a row that a thread takes; it takes four in all"),
+        ),
+        flags=(
+            Flag("sliced", "a table of several slices"),
+            Flag("clip", "indices out of bounds become the nearest"),
+            Flag("wrap", "indices out of bounds are taken modulo the number of entries"),
+            Flag("checked", "the first position whose index is out of bounds is written down"),
+        ),
+        dtypes=(I32, I64),
+        derive=lambda spec: {"THREADS": THREADS, "DOWN": 4 // spec["ACROSS"]},
+        check=_problem,
+        grid="(ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))",
+        origin="a gathering copy",
+        defaults=("take_n16_l32_a1_i64", "take_n16_l256_a4_checked_i32"),
+    )
+)

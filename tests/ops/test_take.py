@@ -1,0 +1,88 @@
+"""Rows by their indices as NumPy takes them, bit for bit, with its errors, on both devices."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from kgen.ops.take import embedding, take
+
+
+def numbers(shape, dtype):
+    return (np.arange(int(np.prod(shape))) % 251).astype(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64"])
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("width", [1, 3, 64, 1300])
+def test_rows_of_every_width(xp, asnumpy, shared_cache, dtype, index, width):
+    table = numbers((50, width), dtype)
+    indices = np.random.default_rng(width).integers(-50, 50, (7, 3)).astype(index)
+    result = asnumpy(take(xp.asarray(table), xp.asarray(indices)))
+    assert np.array_equal(result, np.take(table, indices, 0))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1, -3, None])
+@pytest.mark.parametrize("mode", ["raise", "clip", "wrap"])
+def test_every_axis_and_mode_is_numpys(xp, asnumpy, shared_cache, axis, mode):
+    table = numbers((4, 5, 6), "float32")
+    low, high = (-4, 4) if mode == "raise" else (-20, 20)
+    indices = np.random.default_rng(1).integers(low, high, (3, 2))
+    result = asnumpy(take(xp.asarray(table), xp.asarray(indices), axis, mode=mode))
+    assert np.array_equal(result, np.take(table, indices, axis, mode=mode))
+
+
+def test_views_are_taken_from(xp, asnumpy, shared_cache):
+    table, indices = numbers((9, 8, 10), "float32"), np.arange(24).reshape(2, 3, 4) % 8
+    for view in (table[::2, :, 1:7], table.transpose(2, 1, 0), table[:, ::-1, ::3], table[:, 1:]):
+        given = view if xp is np else xp.asarray(np.ascontiguousarray(view))
+        for chosen in (indices, indices.transpose(2, 0, 1), indices[:, ::2, ::-1]):
+            chosen = chosen % view.shape[1]
+            assert np.array_equal(asnumpy(take(given, xp.asarray(chosen), 1)), np.take(view, chosen, 1))
+
+
+def test_a_number_and_nothing_as_indices(xp, asnumpy, shared_cache):
+    table = numbers((5, 4), "float32")
+    assert np.array_equal(asnumpy(take(xp.asarray(table), xp.asarray(np.int64(2)))), table[2])
+    assert take(xp.asarray(table), xp.zeros((0, 3), xp.int64)).shape == (0, 3, 4)
+
+
+def test_an_embedding_gives_nan_for_a_token_that_is_not_there(xp, asnumpy, shared_cache):
+    table = numbers((5, 24), "float16")
+    result = asnumpy(embedding(xp.asarray(np.array([4, 5, -5, -6, 2**31], np.int64)), xp.asarray(table)))
+    assert np.array_equal(result[[0, 2]], table[[4, 0]])
+    assert np.isnan(result[[1, 3, 4]]).all()
+
+
+def test_bfloat16_rows_move_as_bits(xp, asnumpy, shared_cache):
+    host = numbers((6, 9), ml_dtypes.bfloat16)
+    table = host if xp is np else xp.asarray(host.view(np.uint16)).view(host.dtype)
+    result = embedding(xp.asarray(np.array([5, 0], np.int32)), table)
+    assert asnumpy(result.view(xp.uint16)).tolist() == host[[5, 0]].view(np.uint16).tolist()
+
+
+@pytest.mark.parametrize("indices", [[0, 5], [1, -6], [2**40], [0, 1, 2, 7, 8]])
+def test_an_index_out_of_bounds_is_numpys_error_and_the_first_is_named(xp, shared_cache, indices):
+    table, indices = numbers((5, 4), "float32"), np.array(indices)
+    with pytest.raises(IndexError):
+        np.take(table, indices, 0)
+    first = next(i for i in indices if not -5 <= i < 5)
+    with pytest.raises(IndexError, match=f"take: index {first}, number .*, is out of bounds for axis 0 with size 5"):
+        take(xp.asarray(table), xp.asarray(indices))
+
+
+@pytest.mark.parametrize(
+    ("table", "indices", "options", "error", "match"),
+    [
+        (np.ones((0, 4), "f"), np.zeros(2, "i8"), {}, IndexError, "no entries"),
+        (np.ones((3, 4), "f"), np.zeros(2, "i8"), {"axis": 2}, np.exceptions.AxisError, "take: axis"),
+        (np.ones((3, 4), "f"), np.zeros(2, "f"), {}, TypeError, "indices has dtype float32"),
+        (np.ones((3, 4), "f"), np.zeros(2, "i8"), {"mode": "drop"}, ValueError, "mode is 'drop'"),
+        (np.ones((3, 4), "f"), np.zeros(2, "i8"), {"out": np.ones((2, 3), "f")}, ValueError, "out has shape"),
+    ],
+)
+def test_bad_input_is_refused_by_name(xp, table, indices, options, error, match):
+    options = {name: xp.asarray(value) if name == "out" else value for name, value in options.items()}
+    with pytest.raises(error, match=match):
+        take(xp.asarray(table), xp.asarray(indices), **options)
