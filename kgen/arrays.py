@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from kgen.backend import HOST, device_for_numpy
+from kgen.backend import HOST, device_for_numpy, notice
 from kgen.dtypes import FLOATS, DType, dtype_of, listed
 from kgen.operand import Ints, Kind, Operand, contiguous_strides, elements, extent
 from kgen.streams import current_stream, gpu, on, stream_pointer
@@ -98,7 +98,7 @@ def _torch(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
 
 def _host(x: np.ndarray[Any, Any], op: str, argument: str, takes: Dtypes) -> Operand:
     dtype = element_type(x.dtype, op, argument, takes)
-    ptr = x.__array_interface__["data"][0]
+    ptr = notice(x).__array_interface__["data"][0]
     strides = element_strides(ptr, x.strides, dtype, op, argument)
     return Operand(ptr, x.shape, strides, dtype, HOST, "numpy", argument, x, x, not x.flags.writeable)
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kgen.arrays import adopt, device_view, element_strides, element_type
-from kgen.backend import HOST
+from kgen.backend import HOST, notice
 from kgen.dtypes import DTYPES, DType
 from kgen.operand import Ints, Kind, Operand, contiguous_strides, one_to_one, overlaps, same_elements
 from kgen.streams import current_stream, gpu, on, stream_for
@@ -26,7 +26,7 @@ def allocate(kind: Kind, shape: Ints, dtype: DType, device: int, stream: int) ->
     if kind == "torch":
         return _allocate_torch(shape, dtype, device, stream)
     if device == HOST:
-        return adopt(np.empty(shape, dtype.numpy), "", "the result", (dtype,))
+        return adopt(notice(np.empty(shape, dtype.numpy), fresh=True), "", "the result", (dtype,))
     cupy = gpu()
     if stream == current_stream("cupy", device) and device == cupy.cuda.runtime.getDevice():
         array = cupy.empty(shape, dtype.numpy)

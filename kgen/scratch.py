@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.backend import HOST
+from kgen.backend import HOST, notice
 from kgen.streams import gpu, on
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -55,5 +55,5 @@ class _HostMemory:
     """What the executor works in: aligned as the GPU's allocator would have it."""
 
     def __init__(self, nbytes: int) -> None:
-        self._memory = np.empty(nbytes + 255, np.uint8)
+        self._memory = notice(np.empty(nbytes + 255, np.uint8), fresh=True)
         self.ptr = -(-self._memory.ctypes.data // 256) * 256

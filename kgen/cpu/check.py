@@ -1,6 +1,6 @@
 """A launch under watch: what it does that no kernel may do, each with its line; a crash or hang costs a child process.
 
-The kernel runs in a forked process, on copies of its arrays in memory that both share; what it wrote is copied back.
+The kernel runs in a forked process, whose memory is a copy; what it wrote is copied back when it has ended.
 """
 
 from __future__ import annotations
@@ -104,55 +104,56 @@ class Outcome(NamedTuple):
 
 
 def run_checked(
-    make: Callable[[Sequence[Any]], tuple[LaunchStruct, Any]],
+    launch: LaunchStruct,
     library: Library,
     program: Program,
-    args: Sequence[Any],
-    outputs: Sequence[Any] = (),
+    buffers: Sequence[Buffer],
     *,
     timeout: float = 60.0,
     memory: int = 8 << 30,
 ) -> Outcome:
-    """Run a launch in a child, on copies; arrays that may be written get what it wrote.
+    """Run a launch of a checked library in a child, and take over what it wrote to the buffers.
 
-    make      from the arguments, copies in place of arrays, the launch and what must live as long as it
-    outputs   arrays among `args` that are not read before they are written: their copies are poisoned
     timeout   seconds, and
     memory    bytes of address space, that the child may take
     """
     began = time.perf_counter()
-    runtime()
-    copies = [_shared_copy(x, any(x is out for out in outputs)) if isinstance(x, np.ndarray) else x for x in args]
-    buffers = [
-        Buffer(c.ctypes.data, c.nbytes, bool(x.flags.writeable), not any(x is out for out in outputs))
-        for x, c in zip(args, copies)
-        if isinstance(x, np.ndarray) and x.nbytes
-    ]
-    launch, kept = make(copies)
-    texts = _in_child(lambda: launch_checked(launch, library, program, buffers), timeout, memory)
-    del kept
-    for x, c in zip(args, copies):
-        if isinstance(x, np.ndarray) and x.flags.writeable:
-            x[...] = c
-    return Outcome(tuple(texts), time.perf_counter() - began)
+    runtime()  # loaded before the child begins
+    written = [(buffer, mmap.mmap(-1, buffer.nbytes)) for buffer in buffers if buffer.writable and buffer.nbytes]
+
+    def work() -> list[Finding]:
+        found = launch_checked(launch, library, program, buffers)
+        for buffer, shared in written:
+            shared[:] = ctypes.string_at(buffer.address, buffer.nbytes)
+        return found
+
+    found, ended = _in_child(work, timeout, memory)
+    if ended:
+        for buffer, shared in written:
+            ctypes.memmove(buffer.address, shared[:], buffer.nbytes)
+    return Outcome(tuple(found), time.perf_counter() - began)
 
 
-def _shared_copy(x: Any, poisoned: bool) -> Any:
-    """A copy of an array, of the same shape and strides, in memory that a forked child shares."""
-    if not x.flags.c_contiguous:
-        raise ValueError("checked launches take C-contiguous arrays")
-    memory = np.frombuffer(mmap.mmap(-1, max(1, x.nbytes) + 512), np.uint8)
-    start = (x.ctypes.data - memory.ctypes.data) % 256
-    copy = memory[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
-    if poisoned:
-        copy.view(np.uint8)[...] = 0xFF
-    else:
-        copy[...] = x
-    return copy
+def buffers_of(arrays: Sequence[Any], fresh: Sequence[Any] = ()) -> list[Buffer]:
+    """The memory of arrays, those that share some together; arrays in `fresh` hold nothing that may be read."""
+    spans = []
+    for array in arrays:
+        low, high = np.lib.array_utils.byte_bounds(array)
+        if array.size:
+            spans.append(Buffer(low, high - low, bool(array.flags.writeable), not any(array is x for x in fresh)))
+    merged: list[Buffer] = []
+    for span in sorted(spans):
+        if merged and span.address < merged[-1].address + merged[-1].nbytes:
+            last = merged.pop()
+            end = max(last.address + last.nbytes, span.address + span.nbytes)
+            writable, initialised = last.writable or span.writable, last.initialised or span.initialised
+            span = Buffer(last.address, end - last.address, writable, initialised)
+        merged.append(span)
+    return merged
 
 
-def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) -> list[Finding]:
-    """What `work` returns, in a forked process; how that ended, where it did not return."""
+def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) -> tuple[list[Finding], bool]:
+    """What `work` returns, in a forked process, and whether it did; else how that process ended."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:  # nothing of Python's ending may run here
@@ -189,7 +190,7 @@ def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) ->
         found.append(Finding("crash", 0, f"the kernel's process died of {signal.Signals(-status).name}"))
     elif status:
         found.append(Finding("crash", 0, "the kernel's process failed"))
-    return found
+    return found, status == 0
 
 
 def _address_space() -> int:

@@ -12,6 +12,8 @@ import numpy as np
 from kgen.cpu.ptx import SIZES
 from kgen.cpu.translate import Program
 
+ORDERS = ("forward", "reverse", "random")
+"""Orders in which blocks and warps can run."""
 PATIENCE = 20.0
 """Seconds without progress after which a launch counts as hung."""
 _MESSAGE = 1 << 16

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from kgen import registry
+from kgen.errors import KgenError
+from kgen.recipe import recipe
 
 if TYPE_CHECKING:
     from kgen.cpu.library import Library
@@ -66,4 +71,19 @@ def place(site: int, library: Library, program: Program) -> str:
     lines = library.text.splitlines()
     if not 0 < number <= len(lines):
         return f"`{instruction}`"
-    return f"{library.title}.cu:{number}: {lines[number - 1].strip()}   [{instruction}]"
+    shown = lines[number - 1].strip()
+    return f"{library.title}.cu:{number}{_template(library.title, shown)}: {shown}   [{instruction}]"
+
+
+@functools.lru_cache(maxsize=256)
+def _template(title: str, shown: str) -> str:
+    """Where a line stands in the kernel's templates, if it was not put together there."""
+    try:
+        parts = recipe(registry.parse(title)).parts
+    except KgenError:
+        return ""
+    for name, text in parts:
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip() == shown:
+                return f" ({name}:{number})"
+    return ""

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from kgen.arch import Arch
-from kgen.cpu.check import Outcome, run_checked
-from kgen.cpu.frame import PATIENCE, LaunchStruct, message_buffer, pack
+from kgen.cpu import watch
+from kgen.cpu.check import Outcome, buffers_of, run_checked
+from kgen.cpu.frame import ORDERS, PATIENCE, LaunchStruct, message_buffer, pack
 from kgen.cpu.library import ARCH, Library, library_of, library_of_text, runtime
 from kgen.cpu.report import explain
 from kgen.cpu.translate import Program
 from kgen.errors import ExecutionError
 from kgen.spec import Spec
-
-ORDERS = ("forward", "reverse", "random")
-"""Orders in which blocks and warps can run."""
 
 
 class StepLike(Protocol):
@@ -89,8 +88,11 @@ class Kernel:
         if not self.library.checked:
             raise ValueError("this kernel was not compiled for checks: compile it with check=True")
         program = self.program(name)
-        make = functools.partial(self.prepare, program, grid=grid, block=block, **options)
-        return run_checked(make, self.library, program, args, outputs, timeout=timeout)
+        for out in outputs:
+            out.view(np.uint8)[...] = 0xFF
+        launch, _frame = self.prepare(program, args, grid, block, **options)
+        buffers = buffers_of([x for x in args if isinstance(x, np.ndarray)], outputs)
+        return run_checked(launch, self.library, program, buffers, timeout=timeout)
 
     def prepare(
         self,
@@ -151,30 +153,32 @@ def bind(step: StepLike) -> Callable[[Sequence[int], int], None]:
 
     It is what kgen.launch.bind gives for a GPU, for the device HOST; the stream is ignored.
     """
-    library = library_of(step.spec)
-    program = library.programs[step.spec.symbol]
+    library_of(step.spec, check=watch.current() is not None)  # compiled now rather than at the first call
     pointers = struct.Struct(f"={step.pointers}Q")
     _, tail = step.packed()
     runtime()
 
     def launch(given: Sequence[int], stream: int) -> None:
+        watched = watch.current()
+        library = library_of(step.spec, check=watched is not None)
+        program = library.programs[step.spec.symbol]
         frame = ctypes.create_string_buffer(pointers.pack(*given) + tail)
-        start(
-            LaunchStruct(
-                kernel=library.functions[program.name],
-                args=ctypes.addressof(frame),
-                grid=(step.blocks, 1, 1),
-                block=(step.spec.threads, 1, 1),
-                cluster=program.cluster,
-                shared_end=program.shared,
-                dynamic_shared=step.spec.dynamic_smem,
-                stack=program.stack,
-                threads=cores(),
-                patience=PATIENCE,
-            ),
-            library,
-            program,
+        made = LaunchStruct(
+            kernel=library.functions[program.name],
+            args=ctypes.addressof(frame),
+            grid=(step.blocks, 1, 1),
+            block=(step.spec.threads, 1, 1),
+            cluster=program.cluster,
+            shared_end=program.shared,
+            dynamic_shared=step.spec.dynamic_smem,
+            stack=program.stack,
+            threads=cores(),
+            patience=PATIENCE,
         )
+        if watched:
+            watched.run(made, library, program)
+        else:
+            start(made, library, program)
 
     return launch
 

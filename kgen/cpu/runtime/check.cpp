@@ -117,6 +117,8 @@ struct Access {
     uint32_t what;
     uint64_t address;
     bool global;
+    const uint8_t* data;
+    uint32_t width;  // of the cell
 };
 
 static void race(const Access& a, const char* now, uint32_t other, int other_site, const char* then)
@@ -169,7 +171,16 @@ static void touch(const Access& a, Cell& cell)
     if (cell.flags & IN_FLIGHT)
         say(c, once(2, a.site, (int)cell.write_site), "race %d %u %u a cp.async to shared memory at %llu has not been waited for: @%d", a.site,
             a.block, a.w->id % c->per_block / 32, (unsigned long long)a.address, (int)cell.write_site);
-    if (cell.written && !(strong && cell.flags & STRONG) && !knows(c, a.w, lane, cell.writer, cell.written))
+    const uint32_t value = a.width == 4 ? load<uint32_t>(a.data) : *a.data;
+    if (cell.flags & SAME && cell.reader != value)
+        say(c, once(8, (int)cell.write_site, 0), "race %d %u %u lanes of a warp write different values to the same place, %s %llu",
+            (int)cell.write_site, a.block, cell.writer % c->per_block / 32, a.global ? "global address" : "shared memory at",
+            (unsigned long long)a.address);
+    cell.flags &= (uint16_t)~SAME;
+    // One instruction of one warp may write the same value to a place from several lanes: that is looked at afterwards.
+    const bool together = a.what & WRITE && cell.written == a.w->now && cell.write_site == (uint32_t)a.site
+                       && cell.writer / 32 == a.w->id / 32 && cell.writer != a.w->id + lane && !cell.read && !(cell.more && c->more[cell.more].count);
+    if (cell.written && !together && !(strong && cell.flags & STRONG) && !knows(c, a.w, lane, cell.writer, cell.written))
         race(a, a.what & WRITE ? "writes" : "reads", cell.writer, (int)cell.write_site, "wrote");
     if (a.what & READ && !cell.written && !cell.initialised)
         say(c, once(3, a.site, 0), "uninitialised %d %u %u thread %u reads %s %llu, which nobody wrote", a.site, a.block,
@@ -194,6 +205,7 @@ static void touch(const Access& a, Cell& cell)
     cell.writer = a.w->id + lane, cell.written = a.w->now, cell.write_site = (uint32_t)a.site;
     cell.flags = strong ? STRONG : 0;
     drop_readers(c, cell);
+    if (together && !strong) cell.flags |= SAME, cell.reader = value;
 }
 
 static void split_word(Checker* c, Shadow* s, uint64_t word)
@@ -201,6 +213,7 @@ static void split_word(Checker* c, Shadow* s, uint64_t word)
     for (int i = 0; i < 4; ++i) {
         Cell& cell = s->bytes[4 * word + i];
         cell = s->words[word];
+        if (cell.flags & SAME) cell.reader = cell.reader >> (8 * i) & 255;
         if (cell.more) {
             const Readers from = c->more[cell.more];
             cell.more = append(c->more, c->more_count, c->more_room, Readers{nullptr, 0, 0});
@@ -220,16 +233,19 @@ static void touch_range(Access a, Shadow* s, uint64_t at, uint32_t size)
         const uint64_t word = at / 4;
         const bool whole = at % 4 == 0 && end - at >= 4;
         if (whole && !s->split[word]) {
+            a.width = 4;
             touch(a, s->words[word]);
-            at += 4, a.address += 4;
+            at += 4, a.address += 4, a.data += 4;
             continue;
         }
         if (!s->split[word]) split_word(a.c, s, word);
         const uint64_t stop = 4 * (word + 1) < end ? 4 * (word + 1) : end;
-        for (; at < stop; ++at, ++a.address) touch(a, s->bytes[at]);
+        a.width = 1;
+        for (; at < stop; ++at, ++a.address, ++a.data) touch(a, s->bytes[at]);
         if (whole && a.what & WRITE) {  // the four bytes are alike again
             s->words[word] = s->bytes[4 * word];
             s->words[word].more = 0;
+            s->words[word].flags &= (uint16_t)~SAME;
             s->split[word] = 0;
         }
     }
@@ -298,7 +314,7 @@ uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint64_
 {
     uint32_t space = what & 0xf00;
     const uint32_t thread = k->id % c->per_block + (uint32_t)lane;
-    Access a{c, k, block, lane, site, what & 0xff, address, true};
+    Access a{c, k, block, lane, site, what & 0xff, address, true, (const uint8_t*)address, 4};
     if (space == GENERIC) {
         if (address - (uint64_t)w->shared < w->total_shared) space = SHARED, address -= (uint64_t)w->shared;
         else if (address - (uint64_t)w->local < 32ull * w->local_size) space = LOCAL;
@@ -324,7 +340,7 @@ uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint64_
                 thread, verb, size, (unsigned long long)address);
             return c->sink;
         }
-        a.address = address, a.global = false;
+        a.address = address, a.global = false, a.data = w->shared + address;
         if (a.what & (ATOMIC | RELAXED | ACQUIRE | RELEASE)) strong_access(a, (uint64_t)w->shared + address);
         touch_range(a, k->shared, address, size);
         return w->shared + address;
@@ -415,7 +431,7 @@ void check_group(Checker* c, Warp* w, CheckWarp* k, uint32_t block, int lane, in
         memcpy(one.to, one.data, one.size);
         const uint64_t at = (uint64_t)(one.to - w->shared);
         mark_flight(k->shared, at, one.size, false);
-        touch_range(Access{c, k, block, lane, (int)one.site, WRITE, at, false}, k->shared, at, one.size);
+        touch_range(Access{c, k, block, lane, (int)one.site, WRITE, at, false, one.to, 4}, k->shared, at, one.size);
     }
     f.count = kept;
 }

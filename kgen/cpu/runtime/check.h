@@ -32,7 +32,7 @@ struct Cell {
     uint16_t flags;  // of the write
     uint16_t initialised;
 };
-enum { STRONG = 1, IN_FLIGHT = 2, READ_STRONG = 4 };
+enum { STRONG = 1, IN_FLIGHT = 2, SAME = 4 };  // SAME: lanes of a warp wrote it at once; `reader` holds the value
 
 struct Shadow {  // of a stretch of memory: a cell for each 4 bytes, or, once somebody accessed less, for each byte
     uint64_t base, size;

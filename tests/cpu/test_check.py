@@ -1,0 +1,222 @@
+"""What checks find: one kernel with one bug for each kind of report, and its cure, which is to be silent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kgen
+from kgen import cpu, reference
+from kgen.cpu.check import Outcome
+
+from .test_schedule import MBARRIER
+
+
+def check(
+    body: str, *, threads: int = 64, blocks: int = 1, shared: int = 0, head: str = "", **options: object
+) -> Outcome:
+    """Run `body` under watch, over `int* out` (unwritten) and `const int* in`, 256 of each."""
+    text = f"""{head}
+extern "C" __global__ void k(int* out, const int* in, int* zeros)
+{{
+    extern __shared__ int dynamic[];
+    const int t = threadIdx.x;
+{body}
+}}"""
+    given = np.arange(256, dtype=np.int32)
+    given.flags.writeable = False
+    out, zeros = np.zeros(256, np.int32), np.zeros(256, np.int32)
+    kernel = cpu.compile_cuda(text, check=True)
+    return kernel.check(grid=blocks, block=threads, shared=shared, args=[out, given, zeros], outputs=[out], **options)
+
+
+def kinds(body: str, **options: object) -> set[str]:
+    return {finding.kind for finding in check(body, **options).findings}  # type: ignore[arg-type]
+
+
+BUGS = {
+    # what the report must say: the bug, the cure
+    "a missing barrier before a read": (
+        "race",
+        "__shared__ int s[64]; s[t] = in[t]; BARRIER out[t] = s[63 - t];",
+    ),
+    "a missing barrier before the next write": (
+        "race",
+        "__shared__ int s[64]; for (int i = 0; i < 3; ++i) { s[t] = i; __syncthreads(); out[t] = s[63 - t]; BARRIER }",
+    ),
+    "a missing __syncwarp": (
+        "race",
+        "__shared__ int s[64]; s[t] = in[t]; WARP_BARRIER out[t] = s[t ^ 1];",
+    ),
+    "a shuffle is no __syncwarp": (
+        "race",
+        "__shared__ int s[64]; s[t] = in[t]; int x = __shfl_sync(~0u, t, 0); WARP_BARRIER out[t] = s[t ^ 1] + x;",
+    ),
+    "halves of a warp that sync apart": (
+        "race",
+        """__shared__ int s[64]; s[t] = in[t];
+        __syncwarp(t & 16 ? 0xffff0000u : 0xffffu); WARP_BARRIER out[t] = s[t ^ 16];""",
+    ),
+    "a race over halves of a word": (
+        "race",
+        "__shared__ short s[128]; s[t] = in[t]; BARRIER out[t] = s[t ^ 33];",
+    ),
+    "a bar.arrive that comes too early": (
+        "race",
+        """__shared__ int s[32];
+        if (t < 32) { EARLY s[t] = in[t]; LATE }
+        else { asm volatile("bar.sync 1, 64;" ::: "memory"); out[t - 32] = s[63 - t]; }""",
+    ),
+    "an arrival at an mbarrier that comes too early": (
+        "race",
+        """__shared__ unsigned long long full; __shared__ int s[32];
+        if (t == 0) init(&full, 32);
+        __syncthreads();
+        if (t < 32) { EARLY_ARRIVE s[t] = in[t]; LATE_ARRIVE }
+        else { wait(&full, 0); out[t - 32] = s[63 - t]; }""",
+    ),
+    "one lane that arrives for its warp without __syncwarp": (
+        "race",
+        """__shared__ unsigned long long full; __shared__ int s[32];
+        if (t == 0) init(&full, 1);
+        __syncthreads();
+        if (t < 32) { s[t] = in[t]; WARP_BARRIER if (t == 0) arrive(&full); }
+        else { wait(&full, 0); out[t - 32] = s[63 - t]; }""",
+    ),
+    "a cp.async that nobody waits for": (
+        "race",
+        """__shared__ int s[64];
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4; cp.async.commit_group;"
+            :: "r"((unsigned)__cvta_generic_to_shared(&s[t])), "l"(in + t) : "memory");
+        COPY_WAIT
+        __syncthreads();
+        out[t] = s[63 - t];""",
+    ),
+    "a cp.async that is waited for after the barrier": (
+        "race",
+        """__shared__ int s[64];
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4; cp.async.commit_group;"
+            :: "r"((unsigned)__cvta_generic_to_shared(&s[t])), "l"(in + t) : "memory");
+        COPY_WAIT
+        __syncthreads();
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        out[t] = s[63 - t];""",
+    ),
+    "a fence that is missing before a flag": (
+        "race",
+        """if (blockIdx.x == 0) { if (t == 0) { zeros[5] = 7; FENCE atomicExch(&zeros[0], 1); } }
+        else if (t == 0) { while (atomicAdd(&zeros[0], 0) == 0) { } __threadfence(); out[0] = zeros[5]; }""",
+    ),
+    "a fence that is missing after a flag": (
+        "race",
+        """if (blockIdx.x == 0) { if (t == 0) { zeros[5] = 7; __threadfence(); atomicExch(&zeros[0], 1); } }
+        else if (t == 0) { while (atomicAdd(&zeros[0], 0) == 0) { } FENCE out[0] = zeros[5]; }""",
+    ),
+}
+
+SILENT = {
+    "BARRIER": "__syncthreads();",
+    "WARP_BARRIER": "__syncwarp();",
+    "FENCE": "__threadfence();",
+    "EARLY_ARRIVE": "",
+    "LATE_ARRIVE": "arrive(&full);",
+    "EARLY": "",
+    "LATE": 'asm volatile("bar.arrive 1, 64;" ::: "memory");',
+    "COPY_WAIT": 'asm volatile("cp.async.wait_group 0;" ::: "memory");',
+}
+BUGGY = dict.fromkeys(SILENT, "") | {
+    "EARLY_ARRIVE": "arrive(&full);",
+    "EARLY": 'asm volatile("bar.arrive 1, 64;" ::: "memory");',
+}
+
+
+def variant(body: str, words: dict[str, str]) -> str:
+    for word in sorted(words, key=len, reverse=True):
+        body = body.replace(word, words[word])
+    return body
+
+
+@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+def test_a_race_is_reported_and_its_cure_is_not(name: str, order: str) -> None:
+    kind, body = BUGS[name]
+    blocks = 2 if "flag" in name else 1
+    outcome = check(variant(body, SILENT), head=MBARRIER, blocks=blocks, order=order)
+    assert not outcome.findings, str(outcome)
+    assert kind in kinds(variant(body, BUGGY), head=MBARRIER, blocks=blocks, order=order)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("uninitialised", "__shared__ int s[64]; if (t < 60) s[t] = t; __syncthreads(); out[t] = s[t];"),
+        ("uninitialised", "dynamic[t] = t; __syncthreads(); out[t] = dynamic[t + 64];"),
+        ("uninitialised", "out[t] += t;"),
+        ("bounds", "__shared__ int s[64]; s[t + 1] = t; __syncthreads(); out[t] = s[1];"),
+        ("bounds", "__shared__ int a[64], b[64]; a[t] = b[t] = t; __syncthreads(); out[t] = a[t + (t == 63) + in[0]];"),
+        ("bounds", "dynamic[t + 128] = t;"),
+        ("bounds", "out[t + 193] = t;"),
+        ("bounds", "out[t] = in[t - 1];"),
+        ("bounds", "int x[4] = {1, 2, 3, 4}; for (int i = 0; i < 4; ++i) x[i ^ (t & 3)] += t; out[t] = x[t & 7];"),
+        ("misaligned", "*(long long*)(out + 1 + 2 * t) = 0;"),
+        ("misaligned", "*(int4*)(dynamic + t) = int4{};"),
+        ("input", "((int*)in)[t] = 1;"),
+        ("race", "out[blockIdx.x + t] = in[t];"),
+        ("race", "__shared__ int s; s = t; __syncthreads(); out[t] = s;"),
+        ("race", "zeros[0] += t;"),
+        ("divergence", "out[t] = __shfl_sync(t < 16 ? 0xffffu : 0xffffffffu, t, 0);"),
+        (
+            "divergence",
+            'if (t % 2) asm volatile("bar.sync 1;" ::: "memory"); else asm volatile("bar.sync 2;" ::: "memory");',
+        ),
+        ("deadlock", 'if (t < 32) asm volatile("bar.sync 1, 64;" ::: "memory");'),
+        ("trap", "if (t == 7) __trap();"),
+        ("hang", 'while (in[t] >= 0) { asm volatile(""); }'),
+    ],
+)
+def test_each_kind_of_bug_is_reported_as_what_it_is(kind: str, body: str) -> None:
+    assert kind in kinds(body, shared=512, blocks=2 if "blockIdx" in body else 1, timeout=3.0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "out[t] = in[255 - t];",
+        "__shared__ int s; s = 5; __syncthreads(); out[t] = s;",
+        "atomicAdd(&zeros[0], t); out[t] = 1;",
+        "__shared__ char s[64]; s[t] = t; __syncthreads(); out[t] = *(int*)&s[t & ~3];",
+        "for (int i = t; i < 192; i += 64) if (i % 3 == (int)blockIdx.x) out[t] = i;",
+    ],
+)
+def test_kernels_without_a_bug_are_silent(body: str) -> None:
+    outcome = check(f"out += 64 * blockIdx.x; {body}", blocks=3)
+    assert not outcome.findings, str(outcome)
+
+
+def test_a_report_names_both_lines() -> None:
+    body = "__shared__ int s[64];\n s[t] = in[t];\n out[t] = s[63 - t];"
+    race = next(found for found in check(body).findings if found.kind == "race")
+    assert "s[t] = in[t];" in race.text
+    assert "out[t] = s[63 - t];" in race.text
+    assert race.line in (7, 8)
+
+
+def test_a_crash_costs_the_child_and_not_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
+        import os
+        import signal
+
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    monkeypatch.setattr("kgen.cpu.check.launch_checked", crash)
+    assert kinds("out[t] = 1;") == {"crash"}
+
+
+def test_an_operator_under_watch_says_what_its_kernels_do() -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, 2, 40, 32), np.float32) for _ in range(3))
+    with cpu.watching() as watch:
+        o = kgen.causal_dot_product(q, k, v, algorithm="lmha_e64_t1_f32")
+    assert watch.launches == 1
+    assert not watch.findings, str(watch)
+    np.testing.assert_allclose(o, reference.causal_dot_product(q, k, v), rtol=1e-4, atol=1e-4)
