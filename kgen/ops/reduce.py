@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
+
+import numpy as np
 
 from kgen.dtypes import BOOL, F64, I64, INTEGERS, U64, UNSIGNED, DType, dtype_of, listed
 from kgen.errors import SpecError
@@ -133,13 +136,21 @@ def _type_of_result(op: str, x: Operand, dtype: object) -> DType:
             return x.dtype
         return F64 if op == "mean" else U64 if x.dtype in UNSIGNED else I64
     try:
-        found = _PYTHON_TYPES.get(dtype) or dtype_of(dtype)
+        found = _PYTHON_TYPES.get(dtype) or dtype_of(_named(dtype))
     except SpecError:
         raise TypeError(f"{op}: dtype is {dtype!r}; it takes one of {listed(ELEMENTS)}") from None
     if found not in FLOATING and (found not in INTEGERS or x.dtype in FLOATING or op == "mean"):
         taken = FLOATING if x.dtype in FLOATING or op == "mean" else (*FLOATING, *INTEGERS)
         raise TypeError(f"{op}: dtype is {found.numpy_name}; a result of {x.dtype.numpy_name} is {listed(taken)}")
     return found
+
+
+def _named(dtype: object) -> object:
+    """A string as NumPy reads it, to which "i8" is a long integer, where NumPy can."""
+    if isinstance(dtype, str):
+        with suppress(TypeError):
+            return np.dtype(dtype)
+    return dtype
 
 
 def _shape(x: Operand, axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:

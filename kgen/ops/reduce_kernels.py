@@ -22,7 +22,9 @@ LOAD_BYTES = 16
 STATIC_LIMIT = 48 * 1024
 COLUMN_THREADS = 256
 RESIDENT = 1024
-"""Threads of row kernels among which the registers of a multiprocessor are to be divided."""
+"""Threads of row kernels among which the registers of a multiprocessor are to be divided,"""
+RESIDENT_NARROW = 1280
+"""and where a block has many rows, of types that do with fewer registers."""
 
 
 def summed(op: str) -> bool:
@@ -93,8 +95,9 @@ def _illegal_columns(spec: Spec) -> str | None:
 def _rows(spec: Spec) -> dict[str, int]:
     group = spec["GROUP"]
     threads = group if group > 32 else 256
+    resident = RESIDENT_NARROW if group <= 32 and spec.dtype in (F64, F32, F16) else RESIDENT
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
-    return {"THREADS": threads, "BLOCKS": RESIDENT // threads, "STATIC_SMEM": shared}
+    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
 
 
 def _columns(spec: Spec) -> dict[str, int]:
@@ -165,7 +168,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         axes=(
             Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "threads side by side in a row"),
             Axis("VEC", "v", (1, 2, 4, 8, 16), "columns of a thread, read at once"),
-            Axis("ITEMS", "i", (4, 8), "rows of a thread that are in flight together"),
+            Axis("ITEMS", "i", (4, 8, 16), "rows of a thread that are in flight together"),
             *bits,
         ),
         flags=flags,

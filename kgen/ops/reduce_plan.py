@@ -252,10 +252,14 @@ def _columns(one: _Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, i
     lanes = next((lanes for lanes in LANES if lanes * vec >= columns.size), max(LANES))
     if one.op.startswith("arg"):
         lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
-    items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
+    items = min(4 * ITEMS, 4 * LOAD_BYTES // (vec * one.dtype.itemsize))
     tiles = -(-columns.size // (lanes * vec))
     depth = COLUMN_THREADS // lanes
-    parts = _parts(outer * tiles, -(-length // (depth * items)), one.sms * 1024 // COLUMN_THREADS)
+    parts = _parts(
+        outer * tiles,
+        -(-length // (depth * items)),
+        one.sms * (RESIDENT if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS,
+    )
     split = parts > 1
     spec = _spec(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split)
     sizes, x_strides, out_strides = _levels(inside)
