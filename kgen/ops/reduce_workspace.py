@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.backend import HOST
+from kgen.backend import HOST, notice
 from kgen.scratch import allocating_in_a_capture, scratch
 from kgen.streams import gpu
 
@@ -32,7 +32,7 @@ def workspace(nbytes: int, groups: int, device: int, stream: int) -> tuple[int, 
     Both are for the work that follows on `stream`.
     """
     if device == HOST:
-        memory = np.zeros(4 * groups + nbytes + 512, np.uint8)
+        memory = notice(np.zeros(4 * groups + nbytes + 512, np.uint8))
         base = -(-memory.ctypes.data // 256) * 256
         return base, base + -(-nbytes // 256) * 256, memory
     if gpu().cuda.runtime.streamIsCapturing(stream):
