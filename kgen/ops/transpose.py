@@ -14,7 +14,7 @@ from kgen.dtypes import DTYPES, U8, U16, U32, U64
 from kgen.launch import Step, bind
 from kgen.operand import Operand, contiguous_strides
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.transpose_kernels import MOST_AXES, PACK, ROWS, THREADS, TRANSPOSE
+from kgen.ops.transpose_kernels import MOST_AXES, PACK, RAGGED, ROWS, THREADS, TRANSPOSE
 
 _INT_MAX = 2**31 - 1
 _OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
@@ -22,6 +22,7 @@ _TILE = {1: 128, 2: 64, 4: 64, 8: 32}
 """Elements along each side of a tile, by their size."""
 _SCALAR_TILE = {1: 64, 2: 64, 4: 64, 8: 32}
 """The same where they move one by one."""
+_RAGGED_ROWS = {1: 128, 2: 128, 4: 64, 8: 32}
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, stream: Any = None) -> Any:
@@ -187,6 +188,17 @@ def _turn_tiles(
     load = math.gcd(widest, read.size, last.source, x.ptr // itemsize, *(axis.source for axis in others))
     load = load if read.source == 1 else 1
     store = math.gcd(widest, last.size, read.target, out.ptr // itemsize, *(axis.target for axis in others))
+    sizes = tuple(axis.size for axis in outer)
+    outer_strides = tuple(stride for axis in outer for stride in (axis.source, axis.target))
+    if read.source == 1 and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
+        tall = _RAGGED_ROWS[itemsize]
+        ragged = RAGGED.spec(ROWS=tall, PACKS=16, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
+        own_rows, own_columns = tall - 2 * widest, 15 * widest
+        # Windows of rows end up to a sector early, so that the last rows may need a tile more.
+        tiles = (-(-(last.size + 2 * widest - 1) // own_rows), -(-read.size // own_columns))
+        blocks = math.prod((*tiles, *sizes))
+        strides = (last.source, *outer_strides, read.target)
+        return Step(ragged, blocks, 2, (last.size, read.size, *tiles, *sizes), strides)
     side = _TILE[itemsize] if store == widest else _SCALAR_TILE[itemsize]
     rows = columns = side
     if last.size <= side // 2:
@@ -200,14 +212,12 @@ def _turn_tiles(
     while rows * columns % (THREADS * store) or rows % store:
         store //= 2
     spec = TRANSPOSE.spec(
-        ROWS=rows, COLUMNS=columns, LOAD=load, STORE=store, BATCH=len(outer), dtype=_OF_SIZE[itemsize]
+        ROWS=rows, COLUMNS=columns, LOAD=load, STORE=store, BATCH=len(outer), down=True, dtype=_OF_SIZE[itemsize]
     )
     row_tiles, column_tiles = -(-last.size // rows), -(-read.size // columns)
-    blocks = row_tiles * column_tiles * math.prod(axis.size for axis in outer)
-    sizes = (last.size, read.size, row_tiles, column_tiles, *(axis.size for axis in outer))
-    strides = (last.source, *([read.source] if load == 1 else []))
-    strides += tuple(stride for axis in outer for stride in (axis.source, axis.target))
-    return Step(spec, blocks, 2, sizes, (*strides, read.target))
+    blocks = row_tiles * column_tiles * math.prod(sizes)
+    strides = (last.source, *([read.source] if load == 1 else []), *outer_strides)
+    return Step(spec, blocks, 2, (last.size, read.size, row_tiles, column_tiles, *sizes), (*strides, read.target))
 
 
 def _power(n: int) -> int:

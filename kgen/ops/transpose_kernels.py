@@ -38,10 +38,11 @@ def _geometry(spec: Spec) -> dict[str, int]:
 
 def _problem(spec: Spec) -> str | None:
     elements = spec["ROWS"] * spec["COLUMNS"]
+    word = max(1, 4 // spec.dtype.itemsize) if _swizzled(spec) else 1
     for side, at_once in ((spec["COLUMNS"], spec["LOAD"]), (spec["ROWS"], spec["STORE"])):
         if at_once * spec.dtype.itemsize > PACK:
             return f"{at_once} elements are more than the {PACK} bytes that a thread can move at once"
-        if side % at_once or elements % (THREADS * at_once):
+        if side % at_once or elements % (THREADS * at_once * word):
             return f"{THREADS} threads cannot share a tile of {elements} elements in packs of {at_once}"
     if elements * spec.dtype.itemsize > 44 * 1024:
         return "the tile would not fit in 48 KiB of shared memory"
@@ -67,6 +68,42 @@ TRANSPOSE = register(
         grid="(ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores",
         defaults=("transpose_r64_c64_i4_o4_u32", "transpose_r64_c64_i8_o8_b2_u16", "transpose_r64_c64_i1_o1_u32"),
+    )
+)
+
+
+def _ragged_geometry(spec: Spec) -> dict[str, int]:
+    itemsize = spec.dtype.itemsize
+    columns = (spec["PACKS"] - 1) * (PACK // itemsize)
+    word = max(4, itemsize)
+    pitch = -(-columns * itemsize // word)
+    pitch += (3 - pitch) % 4  # in words
+    pitch = pitch * word // itemsize
+    return {"THREADS": THREADS, "PITCH": pitch, "STATIC_SMEM": spec["ROWS"] * pitch * itemsize}
+
+
+RAGGED = register(
+    Kernel(
+        name="transpose_ragged",
+        summary="A permutation of axes that moves the last one, for rows that start anywhere and are of any length.",
+        formula="out[..., c, ..., r] = x[..., r, ..., c]",
+        axes=(
+            Axis("ROWS", "r", (32, 64, 128), "rows of the input in a tile"),
+            Axis("PACKS", "c", (8, 16), "packs of 16 bytes that are loaded of a row"),
+            _BATCH._replace(default=0),
+        ),
+        dtypes=(U8, U16, U32, U64),
+        derive=_ragged_geometry,
+        check=lambda spec: (
+            "the tile would not fit in 48 KiB of shared memory"
+            if spec.static_smem > 44 * 1024
+            else "no row would be left to the block"
+            if spec["ROWS"] * spec.dtype.itemsize < 64
+            else None
+        ),
+        grid="(ceil(rows / own rows) * ceil(columns / own columns) * further axes): one block per tile",
+        origin="the tiled transpose, with tiles whose edges follow the memory's",
+        defaults=("transpose_ragged_r64_c16_u32",),
     )
 )
 
