@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from kgen.dtypes import BF16, F16, F64, INTEGERS, SIGNED, DType
 from kgen.ops.expression import Function, Program, Type, Weak, safe, write
+from kgen.ops.functions import NEEDS
 from kgen.ops.promotion import arithmetic
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -30,6 +32,7 @@ class Signature:
     dtype: DType | None = None
 
 
+@functools.lru_cache(maxsize=4096)
 def program(function: Function, signature: Signature) -> Program:
     """The C++ of a function as it is called."""
     return write(function, signature.types, signature.dtype)
@@ -80,7 +83,7 @@ def _kernel(
             return "strides over axes serve an indexed operand"
         if spec["unaligned"] and (vec == 1 or indexed == 2 ** (arrays + 1) - 1):
             return "single elements are always aligned, and indexed operands ask for nothing"
-        if not plain and (spec["THREADS"] != 256 or spec["ITEMS"] not in (1, 2)):
+        if not plain and (spec["THREADS"] != 128 or spec["ITEMS"] not in (1, 2)):
             return "only plain kernels are cut in other ways"
         return None
 
@@ -91,7 +94,7 @@ def _kernel(
         axes=(
             Axis("VEC", "v", (1, 2, 4, 8, 16), "neighbours that a thread takes at once"),
             Axis("ITEMS", "i", (1, 2, 4, 8), "such vectors of a thread", default=2),
-            Axis("THREADS", "t", (128, 256, 512), "per block", default=256),
+            Axis("THREADS", "t", (128, 256, 512), "per block", default=128),
             Axis("RANK", "r", tuple(range(1, MAX_RANK + 1)), "axes of the arrays with strides", default=1),
             Axis("INDEXED", "x", tuple(range(2 ** (arrays + 1))), "which arrays have strides, as bits", default=0),
         ),
@@ -172,7 +175,7 @@ def _text(function: Function, signature: Signature, spec: Spec) -> dict[str, Any
         "result": result,
         "parameters": _parameters(inputs, result, spec),
         "functions": list(made.functions),
-        "primitives": sorted(made.primitives),
+        "primitives": sorted(_needed(made.primitives)),
         "fast": made.fast,
         "narrow": made.result.c,
         "reals": reals,
@@ -180,6 +183,14 @@ def _text(function: Function, signature: Signature, spec: Spec) -> dict[str, Any
         "signed": [t.c for t in SIGNED],
         "headers": sorted(header for header in halves if header),
     }
+
+
+def _needed(primitives: frozenset[str]) -> set[str]:
+    """The hand-written functions with those that they call."""
+    found = set(primitives)
+    while more := {NEEDS[name] for name in found if name in NEEDS} - found:
+        found |= more
+    return found
 
 
 def _parameters(inputs: Sequence[dict[str, Any]], result: dict[str, Any], spec: Spec) -> list[str]:

@@ -79,14 +79,14 @@ def _step(call: Call, part: Layout, low: int, sizes: Sequence[int]) -> Step:
         chosen = _chosen(call)
         vec, items, block = chosen["VEC"], chosen["ITEMS"], chosen["THREADS"]
     else:
-        block = 256
+        block = 128
         while vec > 1 and n < threads * vec // 4:
             vec //= 2
-        if indexed or n < threads * vec * items:
+        if _unaligned(vec, low, straight, sizes) or indexed or n < threads * vec * items:
             items = 1
-    unaligned = vec > 1 and any(straight) and any(low % min(WORD, vec * size) for size in sizes)
+    unaligned = _unaligned(vec, low, straight, sizes)
     if unaligned or indexed:
-        block = 256
+        block = 128
     rank = len(part.sizes) if indexed else 1
     wide = bool(indexed) and n >= _INT - 32 * 8 * RESIDENT
     spec = call.kernel.spec(
@@ -110,6 +110,11 @@ def _step(call: Call, part: Layout, low: int, sizes: Sequence[int]) -> Step:
         tuple(_single(v) for v in numbers["float"]),
         tuple(numbers["double"]),
     )
+
+
+def _unaligned(vec: int, low: int, straight: Sequence[bool], sizes: Sequence[int]) -> bool:
+    """Whether some array may begin where no word of a vector does; `low` has the bits of all pointers."""
+    return vec > 1 and any(straight) and any(low % min(WORD, vec * size) for size in sizes)
 
 
 def _chosen(call: Call) -> Spec:

@@ -38,11 +38,15 @@ def _real(*names: str, arity: int = 1) -> dict[str, Primitive]:
     return {name: Primitive(arity, "float", name) for name in names}
 
 
+NEEDS = {"sigmoid": "quotient", "tanh": "quotient", "quotient": "reciprocal", "normal_tail": "reciprocal"}
+"""What hand-written functions call."""
+
 PRIMITIVES: dict[str, Primitive] = {
-    **_real("exp2", "exp10", "expm1", "log", "log2", "log10", "sqrt", "rsqrt", "cbrt", "erf", "erfc", "lgamma"),
+    **_real("exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "cbrt", "erf", "erfc", "lgamma"),
     **_real("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh"),
     **_real("hypot", "atan2", "fmod", "copysign", "fdim", arity=2),
     "exp": Primitive(1, "float", "exp", fast=True),
+    "expm1": Primitive(1, "float", "expm1", fast=True),
     "log1p": Primitive(1, "float", "log1p", fast=True),
     "tanh": Primitive(1, "float", "tanh", fast=True),
     "power": Primitive(2, "float", "pow"),
@@ -55,7 +59,10 @@ PRIMITIVES: dict[str, Primitive] = {
     "isfinite": Primitive(1, "test", "isfinite"),
     "where": Primitive(3, "choice", None),
     "sigmoid": Primitive(1, "float", None),
-    "normal_cdf": Primitive(1, "float", None),
+    "normal_tail": Primitive(1, "float", None),
+    "fmin": Primitive(2, "float", "fmin"),
+    "fmax": Primitive(2, "float", "fmax"),
+    "quotient": Primitive(2, "float", None),
     "maximum": Primitive(2, "same", None),
     "minimum": Primitive(2, "same", None),
     "abs": Primitive(1, "same", "fabs"),
@@ -95,22 +102,31 @@ ACTIVATIONS: dict[str, Row] = {
     "safe_sigmoid": _row("x", "sigmoid(x)", "1 / (1 + e^-x) without overflow: `sigmoid`, which is safe as it stands."),
     "logsigmoid": _row("x", "minimum(x, 0) - log1p(exp(-abs(x)))", "log(1 / (1 + e^-x))"),
     "tanh": _row("x", "tanh(x)", "The hyperbolic tangent."),
-    "gelu": _row("x", "x * normal_cdf(x)", "x Phi(x): x (1 + erf(x / sqrt(2))) / 2, with all of its digits."),
+    "gelu": _row(
+        "x",
+        "a = fmin(abs(x), 1e30); relu(x) - a * normal_tail(a)",
+        "x Phi(x): x (1 + erf(x / sqrt(2))) / 2, without that sum, which cancels where x is negative.",
+    ),
     "gelu_tanh": _row(
         "x",
-        "x * sigmoid(1.5957691216057308 * (x + 0.044715 * x ** 3))",
-        "x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2",
+        "a = fmin(abs(x), 1e10); relu(x) - a * half_sigmoid(1.5957691216057308 * (a + 0.044715 * a ** 3))",
+        "x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, without that sum, which cancels where x is negative.",
     ),
-    "silu": _row("x", "x * sigmoid(x)", "x / (1 + e^-x), also called swish."),
+    "silu": _row(
+        "x", "a = fmin(abs(x), 1e30); relu(x) - a * half_sigmoid(a)", "x / (1 + e^-x), also called swish: rounded once."
+    ),
     "mish": _row(
         "x",
-        "e = exp(-abs(x)); n = 1 + 2 * e if x >= 0 else e * (e + 2); x * (n / (n + (2 * e * e if x >= 0 else 2)))",
-        "x tanh(log(1 + e^x)), as a quotient in e^-|x|, which cannot overflow",
+        "a = fmin(abs(x), 1e30); e = exp(-a); n = 2 * e * e if x >= 0 else e * (e + 2); "
+        "relu(x) - a * quotient(n, n + (1 + 2 * e if x >= 0 else 2))",
+        "x tanh(log(1 + e^x)), by a quotient in e^-|x|, which neither overflows nor cancels.",
     ),
-    "softplus": _row("x beta", "(maximum(beta * x, 0) + log1p(exp(-abs(beta * x)))) / beta", "log(1 + e^x)", beta=1.0),
+    "softplus": _row(
+        "x beta", "(maximum(beta * x, 0) + log1p(exp(-abs(beta * x)))) * (1 / beta)", "log(1 + e^x)", beta=1.0
+    ),
     "softsign": _row("x", "x / (1 + abs(x))"),
-    "hardsigmoid": _row("x", "clip(x + 3, 0, 6) / 6"),
-    "hardswish": _row("x", "x * clip(x + 3, 0, 6) / 6"),
+    "hardsigmoid": _row("x", "clip(x + 3, 0, 6) * (1 / 6)"),
+    "hardswish": _row("x", "x * (clip(x + 3, 0, 6) * (1 / 6))"),
     "hardtanh": _row("x low high", "clip(x, low, high)", low=-1.0, high=1.0),
     "hardshrink": _row("x lambd", "0 if -lambd <= x <= lambd else x", lambd=0.5),
     "softshrink": _row("x lambd", "0 if -lambd <= x <= lambd else x - copysign(lambd, x)", lambd=0.5),
@@ -127,17 +143,28 @@ GRADIENTS: dict[str, Row] = {
     "elu_backward": _row("dy x alpha", "dy if x > 0 else alpha * exp(x) * dy", alpha=1.0),
     "sigmoid_backward": _row("dy y", "dy * y * (1 - y)", "The gradient from y = sigmoid(x)."),
     "tanh_backward": _row("dy y", "dy * (1 - y * y)", "The gradient from y = tanh(x)."),
-    "silu_backward": _row("dy x", "s = sigmoid(x); dy * s * (1 + x * (1 - s))"),
+    "silu_backward": _row(
+        "dy x",
+        "e = exp(-abs(x)); q = quotient(1, 1 + e); s = e * q; "
+        "dy * ((q if x >= 0 else s) * (1 + x * (s if x >= 0 else q)))",
+    ),
     "gelu_backward": _row("dy x", "dy * (normal_cdf(x) + x * 0.3989422804014327 * exp(-0.5 * x * x))"),
     "gelu_tanh_backward": _row(
         "dy x",
-        "s = sigmoid(1.5957691216057308 * (x + 0.044715 * x ** 3)); "
-        "dy * s * (1 + x * (1 - s) * 1.5957691216057308 * (1 + 0.134145 * x ** 2))",
+        "u = 1.5957691216057308 * (x + 0.044715 * x ** 3); e = exp(-abs(u)); q = quotient(1, 1 + e); s = e * q; "
+        "slope = 1.5957691216057308 * (1 + 0.134145 * x ** 2); "
+        "dy * ((q if x >= 0 else s) * (1 + x * (s if x >= 0 else q) * slope))",
     ),
     "softplus_backward": _row("dy x beta", "dy * sigmoid(beta * x)", beta=1.0),
-    "hardsigmoid_backward": _row("dy x", "dy / 6 if -3 < x < 3 else 0"),
-    "hardswish_backward": _row("dy x", "0 if x <= -3 else dy if x >= 3 else dy * (x / 3 + 0.5)"),
+    "hardsigmoid_backward": _row("dy x", "dy * (1 / 6) if -3 < x < 3 else 0"),
+    "hardswish_backward": _row("dy x", "0 if x <= -3 else dy if x >= 3 else dy * (x * (1 / 3) + 0.5)"),
 }
 """From the gradient of the result, dy, that of x."""
 
-FUNCTIONS: dict[str, Row] = {**ARITHMETIC, **ACTIVATIONS, **GRADIENTS}
+PIECES: dict[str, Row] = {
+    "normal_cdf": _row("x", "tail = normal_tail(abs(x)); 1 - tail if x > 0 else tail", "Phi(x)"),
+    "half_sigmoid": _row("a", "e = exp(-a); quotient(e, 1 + e)", "1 / (1 + e^a) for a >= 0"),
+}
+"""What the others are made of."""
+
+FUNCTIONS: dict[str, Row] = {**ARITHMETIC, **ACTIVATIONS, **GRADIENTS, **PIECES}
