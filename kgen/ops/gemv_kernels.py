@@ -18,6 +18,7 @@ WEIGHTS = (*VALUES, *QUANTIZED)
 _SUM_COLUMNS, _SUM_THREADS = 32, 512
 
 _FLAGS = (
+    Flag("ragged", "rows that start anywhere and are of any length"),
     Flag("half", "x, y and the result are float16; without it they are float32, where the matrix is quantized"),
     Flag("brain", "x, y and the result are bfloat16"),
     Flag("blocks", "a scale for every block of a row, instead of one for the row"),
@@ -25,7 +26,7 @@ _FLAGS = (
     Flag("partial", "writes sums of a piece of the matrix, in the type in which it adds"),
 )
 _VEC = Axis("VEC", "v", (1, 2, 4, 8, 16), "consecutive elements that are loaded at once")
-_THREADS = Axis("THREADS", "t", (64, 128, 256, 512), "threads of a block", default=256)
+_THREADS = Axis("THREADS", "t", (64, 128, 256, 512, 1024), "threads of a block", default=256)
 
 
 def _problem(spec: Spec) -> str | None:
@@ -50,6 +51,16 @@ def _rows_problem(spec: Spec) -> str | None:
     return _problem(spec)
 
 
+def _columns_problem(spec: Spec) -> str | None:
+    if spec["ragged"] and (spec["VEC"] == 1 or spec["THREADS"] // spec["LANES"] % spec["VEC"] or spec["LANES"] < 2):
+        return "the rows of a group must all start alike: VEC > 1 must divide THREADS / LANES"
+    if spec["ragged"] and spec["blocks"]:
+        return "scales of blocks are for packs that are aligned"
+    if spec["THREADS"] * spec["VEC"] * _real(spec) > 44 * 1024:
+        return "the groups' sums would not fit in 48 KiB of shared memory"
+    return _problem(spec)
+
+
 def _real(spec: Spec) -> int:
     return 8 if spec.dtype is F64 else 4
 
@@ -61,12 +72,13 @@ def _rows_geometry(spec: Spec) -> dict[str, int]:
 
 def _columns_geometry(spec: Spec) -> dict[str, int]:
     shared = spec["THREADS"] * spec["VEC"] * _real(spec)
+    shared += 4 * spec["THREADS"] // spec["LANES"] if spec["ragged"] else 0
     return {"THREADS": spec["THREADS"], "BLOCKS": _resident(spec), "STATIC_SMEM": shared}
 
 
 def _resident(spec: Spec) -> int:
     """Blocks among which the registers of an SM are divided; sixteen numbers of x in registers take more."""
-    wide = spec["VEC"] == 16 or "ragged" in spec.flags
+    wide = spec["VEC"] == 16 or spec["ragged"]
     return max(1, (768 if wide else 1024) // spec["THREADS"])
 
 
@@ -82,7 +94,7 @@ GEMV = register(
             Axis("UNROLL", "u", (1, 2, 4, 8), "packs of each row that a thread has in flight"),
             _THREADS,
         ),
-        flags=(Flag("ragged", "rows that start anywhere and are of any length, x of any stride"), *_FLAGS),
+        flags=_FLAGS,
         dtypes=WEIGHTS,
         derive=_rows_geometry,
         check=_rows_problem,
@@ -112,7 +124,7 @@ COLUMNS = register(
         flags=_FLAGS,
         dtypes=WEIGHTS,
         derive=_columns_geometry,
-        check=_problem,
+        check=_columns_problem,
         grid="(ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest",
         origin="the transposed sgemv of every BLAS",
         defaults=("gemv_columns_v4_l32_u8_f32", "gemv_columns_v8_l32_u8_partial_bf16"),

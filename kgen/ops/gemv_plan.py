@@ -139,7 +139,7 @@ def _step(product: Product, spec: Spec, splits: int, chunk: int) -> Step:
         tiles = _tiles(product, spec)
         longs = [over_results, over_batches, over_products]
     else:
-        tiles = -(-product.rows // (spec["LANES"] * spec["VEC"]))
+        tiles = -(-product.rows // _own_columns(spec))
         longs = [over_products, over_batches, over_results]
     ints = [product.rows, product.depth, tiles, splits, chunk]
     if spec["VEC"] > 1:
@@ -196,10 +196,17 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
 def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec, int]:
     """The specialization of `gemv_columns`, the given one or the one that suits, and the number of parts."""
     if spec is None:
-        vec = _column_vec(product)
-        lanes = min(WARP, _power(-(-product.rows // vec)))
-        spec = COLUMNS.spec(VEC=vec, LANES=lanes, UNROLL=8, **_flags(product), dtype=product.a.dtype)
-    tiles = -(-product.rows // (spec["LANES"] * spec["VEC"])) * product.batches
+        vec, ragged = _column_vec(product)
+        lanes = min(WARP if vec < 16 else WARP // 2, _power(-(-product.rows // vec)))
+        spec = COLUMNS.spec(
+            VEC=vec,
+            LANES=lanes,
+            UNROLL=8 if vec < 16 else 4,
+            ragged=ragged,
+            **_flags(product),
+            dtype=product.a.dtype,
+        )
+    tiles = -(-product.rows // _own_columns(spec)) * product.batches
     deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
     room = COLUMN_WAVES * sms * FULL // spec["THREADS"]
     return spec, max(1, min(room // tiles, product.depth // deep))
@@ -234,15 +241,23 @@ def _row_vec(product: Product) -> tuple[int, bool]:
     return vec, False
 
 
-def _column_vec(product: Product) -> int:
+def _column_vec(product: Product) -> tuple[int, bool]:
+    """The same for `gemv_columns`."""
     a, (over_results, over_products, over_batches) = product.a, product.a_strides
     if over_results != 1 and product.rows > 1:
-        return 1
+        return 1, False
+    widest = PACK // a.dtype.itemsize
     over_products = over_products if product.depth > 1 else 0
     pitch = math.gcd(product.rows, over_products, over_batches, product.a_outer, a.ptr // a.dtype.itemsize)
-    if product.scale and product.scale.block:
-        pitch = math.gcd(pitch, product.scale.block)
-    return math.gcd(pitch, PACK // a.dtype.itemsize)
+    blocks = product.scale and product.scale.block
+    vec = math.gcd(pitch, widest, product.scale.block if product.scale else 0)
+    if vec < widest and product.rows >= 8 * widest and not blocks:
+        return widest, True
+    return vec, False
+
+
+def _own_columns(spec: Spec) -> int:
+    return (spec["LANES"] - spec["ragged"]) * spec["VEC"]
 
 
 def _flags(product: Product) -> dict[str, bool]:
@@ -265,7 +280,7 @@ def _asked(product: Product, algorithm: str, op: str) -> Spec:
     wanted = _flags(product)
     if any(bool(spec[name]) != wanted[name] for name in ("blocks", "inner")) or spec["partial"]:
         raise SpecError(f"{op}: {spec.name} takes other scales than these, or computes parts only")
-    vec, ragged = _row_vec(product) if product.along_rows else (_column_vec(product), False)
+    vec, ragged = _row_vec(product) if product.along_rows else _column_vec(product)
     if spec["VEC"] > vec or (ragged and spec["VEC"] > 1 and not spec["ragged"]):
         raise SpecError(f"{op}: {spec.name} loads {spec['VEC']} elements at once, and this layout allows {vec}")
     return spec
