@@ -14,7 +14,7 @@ from kgen.cpu.conformance.tiles import Words
 
 
 def run(forms: Sequence[Form]) -> Iterator[tuple[Form, list[Words]]]:
-    """What each form writes; all are compiled together. Raises what compiling raises, naming the unknown instruction."""
+    """What each form writes; all are compiled together. Raises what compiling raises: an instruction not known."""
     kernel = cpu.compile_cuda(source(forms))
     for form in forms:
         given = np.concatenate(inputs_of(form))

@@ -5,9 +5,9 @@ Forms are written as tables of text, one line each, and braces multiply:
     cvt.{rn,rz}.f16.f32 | f16 | f32
     shfl.sync.idx.b32 $0|$1, $2, $3, $4, $5 | b32 pred | b32 lane segments mask | warp
 
-The columns are the instruction, the outputs, the inputs, and what else there is to say: a style (`lane`, `warp`, `atomic`,
-`matrix`) and `ulp=N`, where the hardware interpolates in tables and nobody promises its bits. Without `$`, the operands
-are the outputs and then the inputs.
+The columns are the instruction, the outputs, the inputs, and what else there is to say: a style (`lane`, `warp`,
+`atomic`, `matrix`) and, where the hardware interpolates in tables that nobody publishes, how near results must come:
+`ulp=N`, or `within=K` for 2^K. Without `$`, the operands are the outputs and then the inputs.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ class Form(NamedTuple):
     ins     of what it reads: domains that `inputs` knows
     style   how the kernel around it looks, see `kernels`
     ulp     how far results may be from the hardware's, in units of the last place; 0: not at all
+    within  or else by how much at the most
     """
 
     name: str
     outs: tuple[str, ...]
     ins: tuple[str, ...]
     style: str = "lane"
-    ulp: float = 0
+    ulp: int = 0
+    within: float = 0.0
 
     @property
     def cases(self) -> int:
@@ -75,11 +77,18 @@ def parse(table: str) -> Iterator[Form]:
             continue
         name, outs, ins, *more = re.split(r"\s+\|\s+", line.strip())
         words = more[0].split() if more else []
-        ulp = next((float(word[4:]) for word in words if word.startswith("ulp=")), 0)
-        style = next((word for word in words if not word.startswith("ulp=")), "lane")
+        bounds = dict(word.split("=") for word in words if "=" in word)
+        within = 2.0 ** int(bounds["within"]) if "within" in bounds else 0.0
+        style = next((word for word in words if "=" not in word), "lane")
         for choice in _multiplied(" | ".join((name, outs, ins))):
             text, out, given = choice.split(" | ")
-            yield Form(text, tuple(out.split()), tuple(given.split()), style, ulp)
+            yield Form(text, _types(out), _types(given), style, int(bounds.get("ulp", 0)), within)
+
+
+def _types(column: str) -> tuple[str, ...]:
+    """A column's types; `f32*4` is four of them."""
+    words = [word.partition("*") for word in column.split()]
+    return tuple(kind for kind, _, count in words for _ in range(int(count or 1)))
 
 
 def _multiplied(text: str) -> Iterator[str]:

@@ -1,7 +1,10 @@
-"""What a GPU gave for every form, small enough to be kept with the tests: a few lanes as they are, the rest as checksums.
+"""What a GPU gave for every form, small enough to be kept with the tests: some lanes in full, of the rest checksums.
 
-One file of NumPy's: `about` (JSON: device, driver, compiler, and for each form how many bytes it has in `samples`),
-`samples`, and for each form `BLOCKS` checksums of equal parts of its lanes and one of its inputs.
+One file of NumPy's: `about` (JSON: device, driver, compiler, and for each form how many bytes it has in
+`samples`), `samples`, and for each form `BLOCKS` checksums of equal parts of its lanes and one of its inputs.
+
+What counts as equal: all bits, but for a NaN of type f32 or f64 any NaN, since CPUs keep payloads and GPUs do not; NaN
+of narrower types bit for bit. Where a form has a bound, the sampled lanes are compared within it.
 """
 
 from __future__ import annotations
@@ -38,9 +41,20 @@ def sampled(form: Form) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.arange(count) * (form.cases // count) + np.arange(count) % (form.cases // count)
 
 
+def canonical(kind: str, words: Words) -> Words:
+    """Words of a type, in its width, with every NaN of an f32 or f64 the same."""
+    words = words & np.uint64(2 ** (8 * width(kind)) - 1)
+    if kind == "f32":
+        return np.where(words & np.uint64(0x7FFFFFFF) > np.uint64(0x7F800000), np.uint64(0x7FFFFFFF), words)
+    if kind == "f64":
+        infinity = np.uint64(0x7FF0000000000000)
+        return np.where(words & np.uint64(2**63 - 1) > infinity, np.uint64(2**63 - 1), words)
+    return words
+
+
 def digests(form: Form, outs: Sequence[Words]) -> np.ndarray[Any, np.dtype[np.uint32]]:
     """Checksums of equal parts of the lanes, over all outputs."""
-    parts = [np.array_split(_narrow(kind, out), BLOCKS) for kind, out in zip(form.outs, outs)]
+    parts = [np.array_split(_narrow(kind, canonical(kind, out)), BLOCKS) for kind, out in zip(form.outs, outs)]
     return np.array([zlib.crc32(b"".join(p[b].tobytes() for p in parts)) for b in range(BLOCKS)], np.uint32)
 
 

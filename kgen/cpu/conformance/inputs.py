@@ -7,6 +7,7 @@ Only the raw words of a generator are used, which NumPy promises to keep.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,13 +18,16 @@ from kgen.cpu.conformance.form import Form
 from kgen.cpu.conformance.tiles import WARP, Words, tile
 
 SPECIALS = {
-    "f32": """00000000 80000000 7f800000 ff800000 7fffffff 7fc12345 7f812345 ff8abcde 00000001 80000001 007fffff 00800000
+    "f32": """00000000 80000000 7f800000 ff800000 7fffffff 7fc12345 7f812345 ff8abcde 00000001 80000001 007fffff
+        00800000
         7f7fffff ff7fffff 3f800000 bf800000 3f800001 3f7fffff 40000000 3f000000 bf000000 3fc00000 40200000 477fe000
         477fefff 477ff000 33800000 33000000 33000001 387fc000 387fe000 3f801000 3f803000 3f808000 3f818000 7f7f8000
         4f000000 cf000000 4effffff 4f800000 5f000000 df000000 5f800000 42ff0000 43000000 437f8000 c3008000 43e00000
-        43e80000 43e7ffff 47600000 47700000 3b000000 3a800000 37800000 c2fc0000 c3150000 c3160000 42fe0000 43000001""",
-    "f16": """0000 8000 7c00 fc00 7fff 7e01 7c01 fd23 0001 8001 03ff 0400 7bff fbff 3c00 bc00 3c01 3bff 4000 3800 b800 3e00
-        4100 5bff 6400 6401 e400 5700 5f00 7b00 1400 2c00 0010 0200 4900 c900 4d00 5640""",
+        43e80000 43e7ffff 47600000 47700000 3b000000 3a800000 37800000 c2fc0000 c3150000 c3160000 42fe0000 43000001
+        00800001 3f7ffffe""",
+    "f16": """0000 8000 7c00 fc00 7fff 7e01 7c01 fd23 0001 8001 03ff 0400 7bff fbff 3c00 bc00 3c01 3bff 4000 3800
+        b800 3e00
+        4100 5bff 6400 6401 e400 5700 5f00 7b00 1400 2c00 0010 0200 4900 c900 4d00 5640 3bfe 0401""",
     "bf16": """0000 8000 7f80 ff80 7fff 7fc1 7f81 ff91 0001 8001 007f 0080 7f7f ff7f 3f80 bf80 3f81 3f7f 4000 3f00 bf00
         3fc0 4020 4300 4380 43e0 43e8 4760 3380 3300 4f00 cf00 0100 2000 6000 c2fc""",
     "f64": """0000000000000000 8000000000000000 7ff0000000000000 fff0000000000000 7fffffffffffffff 7ff8123456789abc
@@ -46,7 +50,7 @@ class Stream(NamedTuple):
     """Where a domain draws from: random words at will, and what operands of one form share."""
 
     words: Callable[[], Words]
-    count: int
+    lanes: int
     operand: int
     operands: int
     shared: dict[str, Words]
@@ -58,17 +62,21 @@ def inputs_of(form: Form) -> list[Words]:
     shared: dict[str, Words] = {}
     columns = []
     for operand, domain in enumerate(form.ins):
-        bits = np.random.PCG64([seed, operand])
-        stream = Stream(lambda bits=bits: bits.random_raw(form.cases), form.cases, operand, len(form.ins), shared)
+        words = functools.partial(_raw_words, np.random.PCG64([seed, operand]), form.cases)
+        stream = Stream(words, form.cases, operand, len(form.ins), shared)
         columns.append(_drawn(domain, stream))
     return columns
 
 
+def _raw_words(bits: np.random.PCG64, count: int) -> Words:
+    return np.asarray(bits.random_raw(count), np.uint64)
+
+
 def _drawn(domain: str, stream: Stream) -> Words:
-    """`slot:f32` is what memory holds before an atomic, `same:f32` equals it in every other lane, `mma:f32` is a tile."""
+    """`slot:f32` is what memory holds before an atomic, `same:f32` equals it in every other lane, `mma:` is a tile."""
     purpose, _, kind = domain.rpartition(":")
     if purpose == "mma":
-        return tile(kind, stream.words, stream.count)
+        return tile(kind, stream.words, stream.lanes)
     found = DOMAINS[kind](stream)
     if purpose == "slot":
         stream.shared["slot"] = found
@@ -86,7 +94,7 @@ def _with_specials(name: str, values: Callable[[Stream], Words]) -> Callable[[St
 
     def domain(stream: Stream) -> Words:
         found = values(stream)
-        half = stream.count // 2
+        half = stream.lanes // 2
         index = np.arange(half) // len(special) ** stream.operand if stream.operands <= 2 else stream.words()[:half]
         found[:half] = special[(index % len(special)).astype(np.int64)]
         return found
@@ -146,7 +154,7 @@ def _pair(name: str) -> Callable[[Stream], Words]:
 
 def _uniform(stream: Stream) -> Words:
     """A random word for each warp."""
-    return np.repeat(stream.words()[: stream.count // WARP], WARP)
+    return np.repeat(stream.words()[: stream.lanes // WARP], WARP)
 
 
 def _mask(stream: Stream) -> Words:
@@ -161,11 +169,24 @@ def _mask(stream: Stream) -> Words:
     return mask
 
 
+def _segment_width(stream: Stream) -> Words:
+    if "width" not in stream.shared:
+        stream.shared["width"] = np.uint64(1) << _uniform(stream) % np.uint64(6)
+    width: Words = stream.shared["width"]
+    return width
+
+
+def _flip(stream: Stream) -> Words:
+    """What shfl.bfly exchanges lanes by, within their segment."""
+    width = _segment_width(stream)
+    return stream.words() % width
+
+
 def _segments(bound: int) -> Callable[[Stream], Words]:
     """Operand c of shfl for segments of 1 to 32 lanes; the mask takes whole segments, so none reads an absent lane."""
 
     def domain(stream: Stream) -> Words:
-        width = np.uint64(1) << _uniform(stream) % np.uint64(6)
+        width = _segment_width(stream)
         bits = _uniform(stream)
         mask = np.zeros_like(bits)
         for lane in range(WARP):
@@ -184,7 +205,8 @@ def _often_equal(bits: int) -> Callable[[Stream], Words]:
     def domain(stream: Stream) -> Words:
         value = _uniform(stream) & np.uint64(2**bits - 1)
         odd = _uniform(stream) % np.uint64(4 * WARP)
-        return value ^ (odd == np.arange(stream.count, dtype=np.uint64) % np.uint64(WARP)).astype(np.uint64)
+        lanes = np.arange(stream.lanes, dtype=np.uint64) % np.uint64(WARP)
+        return np.where(odd == lanes, value ^ np.uint64(1), value)
 
     return domain
 
@@ -192,7 +214,8 @@ def _often_equal(bits: int) -> Callable[[Stream], Words]:
 def _rows(stream: Stream) -> Words:
     """A permutation of 0..31 for each warp."""
     keys = stream.words().reshape(-1, WARP)
-    return np.argsort(keys, axis=1, kind="stable").astype(np.uint64).reshape(-1)
+    order: Words = np.argsort(keys, axis=1, kind="stable").astype(np.uint64)
+    return order.reshape(-1)
 
 
 def _below(bound: int) -> Callable[[Stream], Words]:
@@ -224,6 +247,7 @@ DOMAINS: dict[str, Callable[[Stream], Words]] = {
     "segments0": _segments(0),
     "rows": _rows,
     "lane": _below(40),
+    "flip": _flip,
     "few": _below(3),
     "same": _often_equal(32),
     "same64": _often_equal(64),

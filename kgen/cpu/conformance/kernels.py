@@ -120,7 +120,7 @@ def _warp(form: Form) -> str:
 
 
 def _atomic(form: Form) -> str:
-    """`ins` are the slots' first contents (several for a vector) and the operands; the last `outs` are the slots after."""
+    """`ins` are the slots' first contents (several for a vector) and the operands; `outs` end with the slots after."""
     slots = sum(kind.startswith("slot:") for kind in form.ins)
     kind = form.ins[0].removeprefix("slot:")
     letter = register(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 from kgen.cpu.conformance.form import Form, parse
 
@@ -80,11 +81,14 @@ FLOATS = """
     selp.{f32,f64} | <0> | <0> <0> pred
     slct.{f32,f64}.s32 | <0> | <0> <0> s32
     slct.{,ftz.}{u32,f32}.f32 | <1> | <1> <1> f32
-    div.{full,approx}.{,ftz.}f32 | f32 | f32 f32 | ulp=2
-    {rcp,sqrt,rsqrt,ex2,lg2}.approx.{,ftz.}f32 | f32 | f32 | ulp=2
-    {sin,cos}.approx.{,ftz.}f32 | f32 | f32 | ulp=2
-    tanh.approx.f32 | f32 | f32 | ulp=2
-    {rcp,rsqrt}.approx.ftz.f64 | f64 | f64 | ulp=2
+    div.{full,approx}.{,ftz.}f32 | f32 | f32 f32 | ulp=3
+    {rcp,sqrt}.approx.{,ftz.}f32 | f32 | f32 | ulp=1
+    {rsqrt,ex2}.approx.{,ftz.}f32 | f32 | f32 | ulp=2
+    lg2.approx.{,ftz.}f32 | f32 | f32 | ulp=3 within=-22
+    {sin,cos}.approx.{,ftz.}f32 | f32 | f32 | ulp=1 within=-21
+    tanh.approx.f32 | f32 | f32 | ulp=140
+    # One in the last place of the upper word; the lower one is zero.
+    {rcp,rsqrt}.approx.ftz.f64 | f64 | f64 | ulp=4294967296
 """
 
 HALVES = """
@@ -95,7 +99,6 @@ HALVES = """
     fma.rn.{,sat.,ftz.,ftz.sat.,relu.,ftz.relu.}f16 | f16 | f16 f16 f16
     fma.rn.{,sat.,ftz.,relu.}f16x2 | f16x2 | f16x2 f16x2 f16x2
     fma.rn.{,relu.}{bf16,bf16x2} | <1> | <1> <1> <1>
-    fma.rn.oob.{,relu.}{f16,f16x2,bf16,bf16x2} | <1> | <1> <1> <1>
     {neg,abs}.{,ftz.}{f16,f16x2} | <2> | <2>
     {neg,abs}.{bf16,bf16x2} | <1> | <1>
     {min,max}.{,ftz.}{,NaN.}{,xorsign.abs.}{f16,f16x2} | <4> | <4> <4>
@@ -108,9 +111,9 @@ HALVES = """
     set.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.{f16x2,u32}.f16x2 | b32 | f16x2 f16x2
     set.{eq,lt,geu,nan}.{bf16,u16,u32}.bf16 | <1> | bf16 bf16
     set.{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}.{bf16x2,u32}.bf16x2 | b32 | bf16x2 bf16x2
-    {ex2,tanh}.approx.{f16,f16x2} | <1> | <1>
+    ex2.approx.{f16,f16x2} | <0> | <0>
     ex2.approx.ftz.{bf16,bf16x2} | <0> | <0>
-    tanh.approx.{bf16,bf16x2} | <0> | <0>
+    tanh.approx.{f16,f16x2,bf16,bf16x2} | <0> | <0> | ulp=1
 """
 
 INTEGERS = """
@@ -132,7 +135,7 @@ INTEGERS = """
     add.cc.u64 $0, $2, $3; addc.u64 $1, $4, $5 | b64 b64 | b64 b64 b64 b64
     sub.cc.u64 $0, $2, $3; subc.u64 $1, $4, $5 | b64 b64 | b64 b64 b64 b64
     mad.{lo,hi}.cc.{u32,s32} $0, $2, $3, $4; madc.hi.u32 $1, $2, $3, $5 | b32 b32 | b32 b32 b32 b32
-    mad.lo.cc.u32 $0, $3, $4, $5; madc.hi.cc.u32 $1, $3, $4, $6; addc.u32 $2, $7, $8 | b32 b32 b32 | b32 b32 b32 b32 b32 b32
+    mad.lo.cc.u32 $0, $3, $4, $5; madc.hi.cc.u32 $1, $3, $4, $6; addc.u32 $2, $7, $8 | b32*3 | b32*6
     mad.lo.cc.u64 $0, $2, $3, $4; madc.hi.u64 $1, $2, $3, $5 | b64 b64 | b64 b64 b64 b64
     div.{u16,s16,u32,s32,u64,s64} | <0> | <0> <0>
     rem.{u16,s16,u32,s32,u64,s64} | <0> | <0> <0>
@@ -184,9 +187,11 @@ INTEGERS = """
 
 WARPS = """
     shfl.sync.up.b32 $0|$1, $2, $3, $4, $5 | b32 pred | b32 lane segments0 mask | warp
-    shfl.sync.{down,bfly,idx}.b32 $0|$1, $2, $3, $4, $5 | b32 pred | b32 lane segments mask | warp
+    shfl.sync.{down,idx}.b32 $0|$1, $2, $3, $4, $5 | b32 pred | b32 lane segments mask | warp
+    shfl.sync.bfly.b32 $0|$1, $2, $3, $4, $5 | b32 pred | b32 flip segments mask | warp
     shfl.sync.up.b32 $0, $1, $2, $3, $4 | b32 | b32 lane segments0 mask | warp
-    shfl.sync.{down,bfly,idx}.b32 $0, $1, $2, $3, $4 | b32 | b32 lane segments mask | warp
+    shfl.sync.{down,idx}.b32 $0, $1, $2, $3, $4 | b32 | b32 lane segments mask | warp
+    shfl.sync.bfly.b32 $0, $1, $2, $3, $4 | b32 | b32 flip segments mask | warp
     vote.sync.{all,any,uni}.pred | pred | pred mask | warp
     vote.sync.ballot.b32 | b32 | pred mask | warp
     vote.sync.{all,any,uni}.pred $0, !$1, $2 | pred | pred mask | warp
@@ -215,20 +220,20 @@ ATOMICS = """
     red.{global,shared}.{and,or,xor}.{b32,b64} [$0], $1 | <2> | slot:<2> <2> | atomic
     red.{global,shared}.{inc,dec}.u32 [$0], $1 | u32 | slot:u32 u32 | atomic
     atom.global.v2.f32.add {$0, $1}, [$2], {$3, $4} | f32 f32 f32 f32 | slot:f32 slot:f32 f32 f32 | atomic
-    atom.global.v4.f32.add {$0, $1, $2, $3}, [$4], {$5, $6, $7, $8} | f32 f32 f32 f32 f32 f32 f32 f32 | slot:f32 slot:f32 slot:f32 slot:f32 f32 f32 f32 f32 | atomic
+    atom.global.v4.f32.add {$0, $1, $2, $3}, [$4], {$5, $6, $7, $8} | f32*8 | slot:f32*4 f32*4 | atomic
     red.global.v2.f32.add [$0], {$1, $2} | f32 f32 | slot:f32 slot:f32 f32 f32 | atomic
-    red.global.v4.f32.add [$0], {$1, $2, $3, $4} | f32 f32 f32 f32 | slot:f32 slot:f32 slot:f32 slot:f32 f32 f32 f32 f32 | atomic
+    red.global.v4.f32.add [$0], {$1, $2, $3, $4} | f32*4 | slot:f32*4 f32*4 | atomic
     red.global.v2.{f16x2,bf16x2}.{add,min,max}.noftz [$0], {$1, $2} | <0> <0> | slot:<0> slot:<0> <0> <0> | atomic
-    red.global.v4.{f16x2,bf16x2}.{add,min,max}.noftz [$0], {$1, $2, $3, $4} | <0> <0> <0> <0> | slot:<0> slot:<0> slot:<0> slot:<0> <0> <0> <0> <0> | atomic
+    red.global.v4.{f16x2,bf16x2}.{add,min,max}.noftz [$0], {$1, $2, $3, $4} | <0>*4 | slot:<0>*4 <0>*4 | atomic
 """
 
 MATRICES = """
     ldmatrix.sync.aligned.m8n8.x1.{,trans.}shared.b16 {$0}, [$1] | b32 | word word word word rows | matrix
-    ldmatrix.sync.aligned.m8n8.x2.{,trans.}shared.b16 {$0, $1}, [$2] | b32 b32 | word word word word rows | matrix
-    ldmatrix.sync.aligned.m8n8.x4.{,trans.}shared.b16 {$0, $1, $2, $3}, [$4] | b32 b32 b32 b32 | word word word word rows | matrix
-    stmatrix.sync.aligned.m8n8.x1.{,trans.}shared.b16 [$0], {$1} | b32 b32 b32 b32 | word word word word rows word | matrix
-    stmatrix.sync.aligned.m8n8.x2.{,trans.}shared.b16 [$0], {$1, $2} | b32 b32 b32 b32 | word word word word rows word word | matrix
-    stmatrix.sync.aligned.m8n8.x4.{,trans.}shared.b16 [$0], {$1, $2, $3, $4} | b32 b32 b32 b32 | word word word word rows word word word word | matrix
+    ldmatrix.sync.aligned.m8n8.x2.{,trans.}shared.b16 {$0, $1}, [$2] | b32 b32 | word*4 rows | matrix
+    ldmatrix.sync.aligned.m8n8.x4.{,trans.}shared.b16 {$0, $1, $2, $3}, [$4] | b32*4 | word*4 rows | matrix
+    stmatrix.sync.aligned.m8n8.x1.{,trans.}shared.b16 [$0], {$1} | b32*4 | word*4 rows word | matrix
+    stmatrix.sync.aligned.m8n8.x2.{,trans.}shared.b16 [$0], {$1, $2} | b32*4 | word*4 rows word word | matrix
+    stmatrix.sync.aligned.m8n8.x4.{,trans.}shared.b16 [$0], {$1, $2, $3, $4} | b32*4 | word*4 rows word*4 | matrix
     movmatrix.sync.aligned.m8n8.trans.b16 | b32 | word | warp
 """
 
@@ -252,38 +257,24 @@ def _mma(shape: str, types: str, out: str, a: tuple[str, int], b: tuple[str, int
 def _products() -> str:
     lines = []
     for half in ("f16", "bf16"):
-        pairs = f"{half}x2"
-        for k, registers in ((8, 2), (16, 4)):
-            operands = (pairs, registers), (pairs, registers // 2)
-            lines.append(_mma(f"m16n8k{k}", f"f32.{half}.{half}.f32", "f32", *operands, 4))
+        for k, n in ((8, 2), (16, 4)):
+            a, b = (f"{half}x2", n), (f"{half}x2", n // 2)
+            lines.append(_mma(f"m16n8k{k}", f"f32.{half}.{half}.f32", "f32", a, b, 4))
             if half == "f16":
-                lines.append(_mma(f"m16n8k{k}", "f16.f16.f16.f16", "f16x2", *operands, 2))
-    for k, registers in ((4, 2), (8, 4)):
-        lines.append(_mma(f"m16n8k{k}", "f32.tf32.tf32.f32", "f32", ("tf32", registers), ("tf32", registers // 2), 4))
-    for left in ("s8", "u8"):
-        for right in ("s8", "u8"):
-            for more in ("", "satfinite."):
-                for shape, registers, sums in (
-                    ("m8n8k16", (1, 1), 2),
-                    ("m16n8k16", (2, 1), 4),
-                    ("m16n8k32", (4, 2), 4),
-                ):
-                    a, b = (("s8x4", count) for count in registers)
-                    lines.append(_mma(shape, f"s32.{left}.{right}.s32", "s32", a, b, sums, more))
-    for shape, registers, sums in (
-        ("m8n8k4", (1, 1), 2),
-        ("m16n8k4", (2, 1), 4),
-        ("m16n8k8", (4, 2), 4),
-        ("m16n8k16", (8, 4), 4),
-    ):
-        a, b = (("f64", count) for count in registers)
-        lines.append(_mma(shape, "f64.f64.f64.f64", "f64", a, b, sums))
-    for left in ("e4m3", "e5m2"):
-        for right in ("e4m3", "e5m2"):
-            for k, registers in ((16, 2), (32, 4)):
-                operands = (f"{left}x4", registers), (f"{right}x4", registers // 2)
-                lines.append(_mma(f"m16n8k{k}", f"f32.{left}.{right}.f32", "f32", *operands, 4))
-                lines.append(_mma(f"m16n8k{k}", f"f16.{left}.{right}.f16", "f16x2", *operands, 2))
+                lines.append(_mma(f"m16n8k{k}", "f16.f16.f16.f16", "f16x2", a, b, 2))
+    for k, n in ((4, 2), (8, 4)):
+        lines.append(_mma(f"m16n8k{k}", "f32.tf32.tf32.f32", "f32", ("tf32", n), ("tf32", n // 2), 4))
+    for left, right, more in itertools.product(("s8", "u8"), ("s8", "u8"), ("", "satfinite.")):
+        for shape, of_a, of_b, of_c in (("m8n8k16", 1, 1, 2), ("m16n8k16", 2, 1, 4), ("m16n8k32", 4, 2, 4)):
+            lines.append(_mma(shape, f"s32.{left}.{right}.s32", "s32", ("s8x4", of_a), ("s8x4", of_b), of_c, more))
+    doubles = (("m8n8k4", 1, 1, 2), ("m16n8k4", 2, 1, 4), ("m16n8k8", 4, 2, 4), ("m16n8k16", 8, 4, 4))
+    for shape, of_a, of_b, of_c in doubles:
+        lines.append(_mma(shape, "f64.f64.f64.f64", "f64", ("f64", of_a), ("f64", of_b), of_c))
+    for left, right in itertools.product(("e4m3", "e5m2"), repeat=2):
+        for k, n in ((16, 2), (32, 4)):
+            a, b = (f"{left}x4", n), (f"{right}x4", n // 2)
+            lines.append(_mma(f"m16n8k{k}", f"f32.{left}.{right}.f32", "f32", a, b, 4))
+            lines.append(_mma(f"m16n8k{k}", f"f16.{left}.{right}.f16", "f16x2", a, b, 2))
     return "\n".join(lines)
 
 

@@ -9,7 +9,7 @@ def _lines() -> str:
     for name, count in _OPERATIONS.items():
         operands = ", ".join("abc"[:count])
         f32, f64 = " ".join(["f32"] * count), " ".join(["f64"] * count)
-        directed = "{rz,rm,rp}"
+        directed, saturated = "{rz,rm,rp}", f"kg::saturated(kg::exact_{name}"
         lines += [
             f"{name}.{directed}.f32 | f32 | {f32} | kg::exact_{name}<kg::$1>({operands})",
             f"{name}.{directed}.f64 | f64 | {f64} | kg::exact_{name}<kg::$1>({operands})",
@@ -17,8 +17,8 @@ def _lines() -> str:
         ]
         if name in ("add", "sub", "mul", "fma"):
             lines += [
-                f"{name}.{directed}.sat.f32 | f32 | {f32} | kg::saturated(kg::exact_{name}<kg::$1>({operands}))",
-                f"{name}.{directed}.ftz.sat.f32 | f32 | {f32} | kg::saturated(kg::exact_{name}<kg::$1, true>({operands}))",
+                f"{name}.{directed}.sat.f32 | f32 | {f32} | {saturated}<kg::$1>({operands}))",
+                f"{name}.{directed}.ftz.sat.f32 | f32 | {f32} | {saturated}<kg::$1, true>({operands}))",
             ]
         if name in ("mul", "fma"):
             start = f"{name}{{,.rn}}" if name == "mul" else f"{name}.rn"

@@ -49,7 +49,7 @@ def _extremes() -> str:
 
 def _comparisons() -> str:
     """A comparison is that of the floats which the halves are; where it holds, set gives 1.0 or all bits."""
-    names = "eq ne lt le gt ge equ neu ltu leu gtu geu num nan".split()
+    names = ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"]
     lines = []
     for name in names:
         for kind, wide, one in (("f16", "kg::float_of_half", "0x3c00"), ("bf16", "kg::float_of_bfloat", "0x3f80")):

@@ -147,11 +147,11 @@ static inline uint32_t to_tf32(float a)
     return narrowed<F32, TF32, R, false, uint32_t>(bits) << 13;
 }
 static inline uint32_t cvt_rna_tf32_f32(float a) { return to_tf32<rna>(a); }
-// Infinity becomes the largest number; a NaN loses another bit.
+// One step back from infinity is the largest number; the compiler takes it from NaN too.
 static inline uint32_t cvt_rna_satfinite_tf32_f32(float a)
 {
-    const uint32_t code = to_tf32<rna>(a), magnitude = code & 0x7fffffff;
-    return magnitude > 0x7f800000 ? code & ~0x3fffu : magnitude == 0x7f800000 ? (code & 0x80000000) | 0x7f7fe000 : code;
+    const uint32_t code = to_tf32<rna>(a);
+    return (code & 0x7fffffff) >= 0x7f800000 ? code - 0x2000 : code;
 }
 static inline uint32_t cvt_rn_tf32_f32(float a) { return to_tf32<rn>(a); }
 static inline uint32_t cvt_rz_tf32_f32(float a) { return to_tf32<rz>(a); }

@@ -1,7 +1,7 @@
 // f32 and f64 arithmetic in every direction of rounding, from exact intermediate results in 128-bit integers.
 //
 // For what a CPU does only after its mode was changed, which compilers do not follow: .rz, .rm and .rp; and for .ftz, which
-// flushes what is subnormal before it is rounded. Slow beside plain arithmetic, and rare.
+// flushes what is below the normal numbers when rounded as if exponents had no end. Slow beside plain arithmetic, and rare.
 #pragma once
 
 #include "convert.h"
@@ -53,9 +53,8 @@ static inline uint64_t packed(Exact x)
     const uint64_t sign = uint64_t(x.negative) << F::sign;
     if (!x.significand) return sign;
     const int highest = top_bit(x.significand) + x.exponent;
-    if (FTZ && highest < 1 - F::bias) return sign;
     const int least = 1 - F::bias - F::mantissa;  // the exponent of a subnormal's last bit
-    const int last = highest - F::mantissa > least ? highest - F::mantissa : least;
+    const int last = highest - F::mantissa > least || FTZ ? highest - F::mantissa : least;
     const int drop = last - x.exponent;
     uint64_t kept;
     if (drop <= 0) {
@@ -64,6 +63,10 @@ static inline uint64_t packed(Exact x)
         // Four bits are enough of what lies wholly below the last bit.
         const int first = drop > 4 ? drop - 4 : 0;
         kept = uint64_t(shifted<R, Wide>(sticky_shift(x.significand, first), drop - first, x.negative));
+    }
+    if (FTZ && highest < 1 - F::bias) {
+        const bool carried = highest == -F::bias && kept >> (F::mantissa + 1);
+        return sign | (carried ? uint64_t(1) << F::mantissa : 0);
     }
     const uint64_t code = kept + (uint64_t(last - least) << F::mantissa);
     return sign | (code > F::largest ? overflowed<F, R>(x.negative) : code);

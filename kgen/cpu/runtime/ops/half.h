@@ -91,20 +91,21 @@ template <Binary F> static inline uint16_t xorsign_abs(uint16_t a, uint16_t b)
     return found == 0x7fff ? found : uint16_t(found | ((a ^ b) & 0x8000));
 }
 
-// Arithmetic with .ftz: a result counts as subnormal if it is so before it is rounded. Sums of halves are never rounded
-// there.
+// Arithmetic with .ftz: a result is flushed if it is below the normal numbers when rounded to 11 bits wherever they lie,
+// which is from the last tie on up. Sums of halves are never rounded there.
+constexpr double LEAST_KEPT = 0x1.ffep-15;
 static inline uint16_t add_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<add_f16>(a, b)); }
 static inline uint16_t sub_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<sub_f16>(a, b)); }
 static inline uint16_t mul_ftz_f16(uint16_t a, uint16_t b)
 {
     const float product = float_of_half(flushed_half(a)) * float_of_half(flushed_half(b));
-    return __builtin_fabsf(product) < 0x1p-14f ? (a ^ b) & 0x8000 : half_of(product);
+    return __builtin_fabsf(product) < float(LEAST_KEPT) ? (a ^ b) & 0x8000 : half_of(product);
 }
 static inline uint16_t fma_rn_ftz_f16(uint16_t a, uint16_t b, uint16_t c)
 {
     a = flushed_half(a), b = flushed_half(b), c = flushed_half(c);
     const double sum = double(float_of_half(a)) * float_of_half(b) + float_of_half(c);
-    return __builtin_fabs(sum) < 0x1p-14 ? bits_of(sum) >> 48 & 0x8000 : fma_rn_f16(a, b, c);
+    return __builtin_fabs(sum) < LEAST_KEPT ? bits_of(sum) >> 48 & 0x8000 : fma_rn_f16(a, b, c);
 }
 
 // The same on both halves of a register.

@@ -58,33 +58,37 @@ KG_MMA_SHAPES(uint8_t, uint8_t, u8, u8)
 #undef KG_MMA
 
 // One k after another, each product fused with the sum: element k lies in lane t = k % 4, register k / 4 (of A with as
-// many rows of 8 as there are).
+// many rows of 8 as there are). Every register is of 32 doubles, whatever the pointers' type.
+static inline double number(const uint32_t* x, int lane)
+{
+    double number;
+    memcpy(&number, x + 2 * lane, 8);
+    return number;
+}
 template <int M, int K>
 static inline void mma_of_doubles(
-    uint64_t* const* d, const uint64_t* const* a, const uint64_t* const* b, const uint64_t* const* c)
+    uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)
 {
     constexpr int halves = M / 8;
     double sums[32][2 * halves];
     for (int lane = 0; lane < 32; ++lane) {
         for (int r = 0; r < 2 * halves; ++r) {
             const int row = lane / 4, half = r / 2, column = lane % 4 * 2 + r % 2;
-            double sum, left, right;
-            memcpy(&sum, &c[r][lane], 8);
+            double sum = number(c[r], lane);
             for (int k = 0; k < K; ++k) {
-                memcpy(&left, &a[k / 4 * halves + half][row * 4 + k % 4], 8);
-                memcpy(&right, &b[k / 4][column * 4 + k % 4], 8);
-                sum = __builtin_fma(left, right, sum);
+                const double left = number(a[k / 4 * halves + half], row * 4 + k % 4);
+                sum = __builtin_fma(left, number(b[k / 4], column * 4 + k % 4), sum);
             }
             sums[lane][r] = sum;
         }
     }
     for (int lane = 0; lane < 32; ++lane)
-        for (int r = 0; r < 2 * halves; ++r) memcpy(&d[r][lane], &sums[lane][r], 8);
+        for (int r = 0; r < 2 * halves; ++r) memcpy(d[r] + 2 * lane, &sums[lane][r], 8);
 }
 
 #define KG_MMA(M, K)                                                                                                  \
     static inline void mma_sync_aligned_m##M##n8k##K##_row_col_f64_f64_f64_f64(                                       \
-        uint64_t* const* d, const uint64_t* const* a, const uint64_t* const* b, const uint64_t* const* c)             \
+        uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)             \
     {                                                                                                                 \
         mma_of_doubles<M, K>(d, a, b, c);                                                                             \
     }
