@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kgen.arrays import adopt
-from kgen.dtypes import BF16, BOOL, F64, I64, dtype_of
+from kgen.dtypes import BF16, BOOL, F64, I64, DType, dtype_of
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops import reduce
@@ -48,7 +48,7 @@ def bincount(
     out        where to write the `length` results, which it needs; apart from x
 
     Raises ValueError for negative elements (where `length` is None), weights of another shape, and arrays of other than
-    one dimension; TypeError for elements that are no integers, and for uint64, which NumPy does not take either.
+    one dimension; TypeError for elements that are no integers.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):
@@ -66,7 +66,7 @@ def bincount(
     counts, greatest = _bincount_and_greatest((x,), (None, None), (guess,), stream)
     top = int(greatest) if size else -1
     if top < 0 and size:
-        raise ValueError("bincount: x has negative elements; it takes indices of bins")
+        raise ValueError("bincount: x has elements that are negative, or beyond int64; it takes indices of bins")
     bins = max(top + 1, minlength)
     if len(_bins_of) >= _REMEMBERED:
         _bins_of.clear()
@@ -142,7 +142,8 @@ def _edges(x: Any, operand: Operand, bins: Any, bounds: Any, stream: Any) -> tup
         raise TypeError(
             f"histogram: bins is {bins!r}; it takes their number or their edges, and chooses neither itself"
         )
-    dtype = operand.dtype.numpy if operand.dtype is not BF16 else np.dtype(np.float32)
+    numpys: dict[DType, Any] = {BF16: np.dtype(np.float32), BOOL: np.dtype(np.uint8)}
+    dtype = numpys.get(operand.dtype, operand.dtype.numpy)
     try:
         if np.ndim(bins) or not hasattr(bins, "__index__"):
             on_host = bins.get() if hasattr(bins, "get") else bins.cpu() if hasattr(bins, "cpu") else bins
@@ -152,8 +153,8 @@ def _edges(x: Any, operand: Operand, bins: Any, bounds: Any, stream: Any) -> tup
             bounds = _extremes(x, operand, stream)
         low, high = bounds
         return _uniform(operator.index(bins), low, high, dtype)
-    except ValueError as error:
-        raise ValueError(f"histogram: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"histogram: {error}") from None
 
 
 def _extremes(x: Any, operand: Operand, stream: Any) -> tuple[Any, Any]:

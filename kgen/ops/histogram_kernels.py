@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kgen.dtypes import BOOL, F64, FLOATS, INTEGERS, U64, DType
+from kgen.dtypes import BOOL, F64, FLOATS, INTEGERS, DType
 from kgen.launch import multiprocessors, shared_memory
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 ELEMENTS = (F64, *FLOATS, BOOL, *INTEGERS)
-INDICES = tuple(dtype for dtype in (BOOL, *INTEGERS) if dtype is not U64)
+INDICES = (BOOL, *INTEGERS)
 LOAD_BYTES = 16
 ITEMS = 4
 BATCH = 1 << 14
 """Elements between two barriers, in blocks whose counters have 16 bits."""
-PASSES = 16
+PASSES = 8
 """Times that elements are read, at most, before counting in global memory takes over."""
 
 MAPS = (

@@ -1,0 +1,196 @@
+"""Counts and edges are NumPy's, exactly; sums of weights are those of exact arithmetic, and the same at every run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import kgen
+from kgen.ops.histogram import bincount, histogram
+
+ToNumpy = Callable[[Any], np.ndarray]
+RANDOM = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from(("i1", "u1", "i2", "i4", "u4", "i8", "u8", "?")),
+    size=st.sampled_from((0, 1, 3, 17, 1000, 20_011)),
+    bins=st.sampled_from((2, 10, 100, 900, 5000, 30_000, 65_536, 300_000)),
+    common=st.sampled_from((0.0, 0.5, 1.0)),
+    minlength=st.sampled_from((0, 5, 2000)),
+    step=st.sampled_from((1, 2, -1)),
+)
+@RANDOM
+def test_bincount_counts_as_numpy(
+    xp: ModuleType,
+    asnumpy: ToNumpy,
+    seed: int,
+    dtype: str,
+    size: int,
+    bins: int,
+    common: float,
+    minlength: int,
+    step: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    bins = 2 if dtype == "?" else min(bins, np.iinfo(dtype).max + 1)
+    x = rng.integers(0, bins, size)
+    x[rng.random(size) < common] = bins // 2
+    x = x.astype(dtype)
+    want = np.bincount(x[1:][::step], minlength=minlength)
+    got = bincount(xp.asarray(x)[1:][::step], minlength=minlength)
+    assert asnumpy(got).dtype == np.int64
+    np.testing.assert_array_equal(asnumpy(got), want)
+    np.testing.assert_array_equal(asnumpy(bincount(xp.asarray(x)[1:][::step], length=len(want))), want)
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    dtype=st.sampled_from(("f4", "f8", "i4", "u1", "?")),
+    shape=st.sampled_from(((0,), (1,), (1001,), (33, 57), (20_011,))),
+    bins=st.sampled_from((1, 3, 10, 100, 3000, 40_000, "edges")),
+    bounds=st.sampled_from((None, (-1.0, 2.0), (0, 7))),
+    rounded=st.booleans(),
+    density=st.booleans(),
+)
+@RANDOM
+def test_histogram_counts_and_edges_are_numpys(
+    xp: ModuleType,
+    asnumpy: ToNumpy,
+    seed: int,
+    dtype: str,
+    shape: tuple[int, ...],
+    bins: Any,
+    bounds: Any,
+    rounded: bool,
+    density: bool,
+) -> None:
+    rng = np.random.default_rng(seed)
+    x = np.asarray(rng.standard_normal(shape) if dtype[0] == "f" else rng.integers(0, 200, shape)).astype(dtype)
+    if rounded:
+        x = np.asarray(np.round(x.astype("f8") * 4) / 4).astype(dtype)  # onto edges
+    if dtype[0] == "f" and bounds:
+        x[rng.random(shape) < 0.05] = np.nan
+    if bins == "edges":
+        bins = np.sort(np.concatenate([rng.standard_normal(20) * 3, [0, 1, 1]]))
+    host, device = (a[:, ::2] if len(shape) > 1 else a[::-1] for a in (x, xp.asarray(x)))
+    with np.errstate(all="ignore"):
+        want, want_edges = np.histogram(host, bins, bounds, density)
+    got, edges = map(asnumpy, histogram(device, bins, bounds, density=density))
+    assert (got.dtype, edges.dtype) == (want.dtype, want_edges.dtype)
+    np.testing.assert_array_equal(edges, want_edges)
+    if density:
+        np.testing.assert_allclose(got, want, rtol=1e-14)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+def test_float16_falls_into_the_bin_that_its_value_is_in(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    x = (np.round(np.random.default_rng(0).standard_normal(3000) * 4) / 4).astype("f2")
+    edges = np.array([-2, -0.3, 0, 0.25, 1, 3])
+    got, _ = histogram(xp.asarray(x), edges)
+    np.testing.assert_array_equal(asnumpy(got), np.histogram(x.astype("f8"), edges)[0])
+
+
+def test_a_counter_of_16_bits_does_not_run_over(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    """65536 bins are counted in half words; a few of them get everything."""
+    x = np.repeat(np.array([0, 1, 40_001, 65_535], "i4"), [70_000, 33_000, 66_000, 131_073])
+    np.random.default_rng(0).shuffle(x)
+    np.testing.assert_array_equal(asnumpy(bincount(xp.asarray(x), length=65_536)), np.bincount(x))
+    assert "_packed_" in kgen.explain(bincount, xp.asarray(x), length=65_536)
+
+
+def test_what_is_out_of_bounds_is_not_counted_with_a_length(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    x = xp.asarray(np.array([-1, 0, 5, 6, -(2**31), 2**31 - 1, 5], "i4"))
+    assert asnumpy(bincount(x, length=6)).tolist() == [1, 0, 0, 0, 0, 2]
+
+
+def test_bincount_writes_into_out(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    out = xp.full((4, 2), -7, "i8")
+    assert bincount(xp.asarray(np.array([3, 0, 3])), length=4, out=out[:, 1]) is not None
+    assert asnumpy(out).tolist() == [[-7, 1], [-7, 0], [-7, 0], [-7, 2]]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("bins", [3, 700])
+def test_sums_of_weights_are_those_of_exact_arithmetic(xp: ModuleType, asnumpy: ToNumpy, dtype: str, bins: int) -> None:
+    rng = np.random.default_rng(bins)
+    x = rng.integers(0, bins, 3001)
+    w = (rng.standard_normal(3001) * 10.0 ** rng.integers(-8, 8, 3001)).astype(dtype)
+    got = asnumpy(bincount(xp.asarray(x), xp.asarray(w)))
+    exact = np.array([math.fsum(w[x == b].astype("f8")) for b in range(bins)])
+    assert got.dtype == np.float64
+    np.testing.assert_allclose(got, exact, rtol=4e-16, atol=1e-26 * np.abs(w).max())
+    again = [asnumpy(bincount(xp.asarray(x), xp.asarray(w))).tobytes() for _ in range(3)]
+    assert again == [got.tobytes()] * 3
+    order = rng.permutation(3001)
+    assert asnumpy(bincount(xp.asarray(x[order]), xp.asarray(w[order]))).tobytes() == got.tobytes()
+
+
+def test_weights_that_are_not_finite_stay_in_their_bins(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    x = np.array([0, 1, 2, 2, 3, 4, 4])
+    w = np.array([np.inf, -np.inf, np.inf, -np.inf, np.nan, 1.5, 5e-324])
+    np.testing.assert_array_equal(asnumpy(bincount(xp.asarray(x), xp.asarray(w))), np.bincount(x, w))
+    tiny = np.full(5, 5e-324)
+    assert asnumpy(bincount(xp.asarray(x[:5]), xp.asarray(tiny))).tolist() == np.bincount(x[:5], tiny).tolist()
+
+
+def test_histogram_takes_weights_and_densities_of_them(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((40, 50)).astype("f4"), rng.random((40, 50))
+    for density in (False, True):
+        got, _ = histogram(xp.asarray(x).T, 20, (-2, 2), xp.asarray(w).T, density)
+        np.testing.assert_allclose(asnumpy(got), np.histogram(x.T, 20, (-2, 2), density, w.T)[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("call", "numpys", "error"),
+    [
+        (lambda xp: bincount(xp.asarray([0, -1])), lambda: np.bincount([0, -1]), ValueError),
+        (lambda xp: bincount(xp.asarray([0.5])), lambda: np.bincount(np.array([0.5])), TypeError),
+        (lambda xp: bincount(xp.ones((2, 2), int)), lambda: np.bincount(np.ones((2, 2), int)), ValueError),
+        (lambda xp: bincount(xp.asarray([1]), minlength=-1), lambda: np.bincount([1], minlength=-1), ValueError),
+        (lambda xp: bincount(xp.asarray([1]), minlength="x"), lambda: np.bincount([1], minlength="x"), TypeError),
+        (lambda xp: bincount(xp.asarray([1]), xp.ones(2)), lambda: np.bincount([1], np.ones(2)), ValueError),
+        (lambda xp: histogram(xp.ones(3), 0), lambda: np.histogram(np.ones(3), 0), ValueError),
+        (lambda xp: histogram(xp.ones(3), [1, 0]), lambda: np.histogram(np.ones(3), [1, 0]), ValueError),
+        (lambda xp: histogram(xp.ones(3), 2.5), lambda: np.histogram(np.ones(3), 2.5), TypeError),
+        (lambda xp: histogram(xp.ones(3), 3, (1, 0)), lambda: np.histogram(np.ones(3), 3, (1, 0)), ValueError),
+        (lambda xp: histogram(xp.asarray([np.nan])), lambda: np.histogram([np.nan]), ValueError),
+        (
+            lambda xp: histogram(xp.ones(3), 3, weights=xp.ones(2)),
+            lambda: np.histogram(np.ones(3), 3, weights=np.ones(2)),
+            ValueError,
+        ),
+    ],
+)
+def test_bad_input_raises_what_numpy_raises(xp: ModuleType, call: Any, numpys: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        numpys()
+    with pytest.raises(error, match=r"^(bincount|histogram): "):
+        call(xp)
+
+
+@pytest.mark.gpu
+def test_a_graph_of_counts_replays() -> None:
+    cupy = pytest.importorskip("cupy")
+    x = cupy.random.default_rng(0).integers(0, 256, 1 << 20, dtype="i4")
+    counts, stream = cupy.zeros(256, "i8"), cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        bincount(x, length=256, out=counts)
+        stream.begin_capture()
+        bincount(x, length=256, out=counts)
+        graph = stream.end_capture()
+    counts[...] = -1
+    cupy.cuda.Device().synchronize()
+    graph.launch(stream)
+    stream.synchronize()
+    assert (counts == cupy.bincount(x)).all()
