@@ -82,7 +82,7 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
         text = text_of()
         ptx = text if is_ptx(text) else nvrtc.compile_ptx(text, title, arch)
         made = translate(parse(ptx))
-        binary = compiler.build(made.text, defines=("KG_CHECKED",) if check else ())
+        binary = compiler.build(made.units, defines=("KG_CHECKED",) if check else ())
         facts = {"programs": [asdict(program) for program in made.programs]}
         entry = store().publish(title, host, key, text, binary, facts)
     programs = {fields["name"]: _program(fields) for fields in entry.meta["programs"]}
@@ -100,7 +100,7 @@ def runtime() -> ctypes.CDLL:
     key = content_key(runtime=compiler.identity())
     entry = store().load("kgen_runtime", compiler.host(), key)
     if entry is None:
-        binary = compiler.build(text, extra=("-O2",))
+        binary = compiler.build([text], extra=("-O2",))
         entry = store().publish("kgen_runtime", compiler.host(), key, text, binary, {})
     return _load(entry)
 

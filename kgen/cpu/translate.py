@@ -20,6 +20,8 @@ from kgen.errors import KgenError
 
 SHARED_START = 1024
 """Where a block's shared memory starts: what is below belongs to the system, as on Hopper."""
+UNIT = 100_000
+"""Characters of C++ from which on a translation is cut into several units."""
 RED_ZONE = 64
 """Bytes between shared variables that nobody may touch."""
 
@@ -41,29 +43,44 @@ class Program:
 
 @dataclass(frozen=True)
 class Translation:
-    """The C++ of a module, and its kernels."""
+    """The C++ of a module, in parts that are compiled side by side, and its kernels."""
 
-    text: str
+    units: tuple[str, ...]
     programs: tuple[Program, ...]
 
 
 def translate(module: Module) -> Translation:
     """The C++ of all kernels of a module; raises UnknownInstructionError for what the tables lack."""
-    kernels, includes, used = [], set(), set()
+    heads, steps, ends, includes, used = [], [], [], set(), set()
     programs = []
     for entry in module.entries.values():
         try:
             kernel = _Kernel(entry, module)
-            kernels.append(kernel.text())
+            steps += kernel.steps()
         except KgenError as error:
             error.args = (f"{entry.name}: {error.args[0]}", *error.args[1:])
             raise
+        heads.append(kernel.head())
+        ends.append(kernel.loop())
         programs.append(kernel.program())
         includes |= kernel.emit.includes
         used |= kernel.names.used_globals
-    head = ['#include "kernel.h"', *(f'#include "{name}"' for name in sorted(includes))]
-    data = [_initialised(variable) for name, variable in module.variables.items() if name in used]
-    return Translation("\n".join([*head, *data, *kernels, ""]), tuple(programs))
+    data = [variable for name, variable in module.variables.items() if name in used]
+    common = [
+        '#include "kernel.h"',
+        *(f'#include "{name}"' for name in sorted(includes)),
+        *map(_declared, data),
+        *heads,
+    ]
+    count = 1 + sum(map(len, steps)) // UNIT
+    share = -(-len(steps) // count)
+    units = ["\n".join([*common, *steps[at : at + share], ""]) for at in range(0, len(steps), share)]
+    units[0] += "\n".join([*map(_initialised, data), *ends, ""])
+    return Translation(tuple(units), tuple(programs))
+
+
+def _declared(variable: Variable) -> str:
+    return f'extern "C" {C_TYPES[variable.type]} {c_name(variable.name)}_g[];'
 
 
 def _initialised(variable: Variable) -> str:
@@ -85,6 +102,7 @@ def _initialised(variable: Variable) -> str:
 class _Kernel:
     def __init__(self, entry: Entry, module: Module) -> None:
         self.entry = entry
+        self.frame = f"Frame_{c_name(entry.name)}"
         self.flow: Flow = analyse(entry)
         shared: dict[str, int] = {}
         local: dict[str, int] = {}
@@ -124,15 +142,8 @@ class _Kernel:
         areas = tuple(self.areas)
         return Program(self.entry.name, params, self.end, areas, self.dynamic, stack, cluster, held_globals, sites)
 
-    def text(self) -> str:
-        """A frame of what lives from place to place, one function for each place, and the loop that calls them."""
-        frame = f"Frame_{c_name(self.entry.name)}"
-        place = f"static int {c_name(self.entry.name)}_{{}}(kg::Warp* w, {frame}* f, uint32_t& go)"
-        steps = [
-            "\n".join([place.format(number), "{", *self._place(block), "}"]) for block, number in self.places.items()
-        ]
-        sites = ", ".join(str(self.waits.get(block, -1)) for block in self.places)
-        count = len(self.places)
+    def head(self) -> str:
+        """A frame of what lives from place to place, and the functions that there will be."""
         fields = [
             f"    {register_type(self.entry.registers[name])} {c_name(name)}_[32];"
             for name in self.entry.registers
@@ -140,23 +151,34 @@ class _Kernel:
         ]
         if self.local:
             fields.append(f"    enum {{ LOCAL = {self.local} }}; alignas(16) uint8_t local_[32 * LOCAL];")
-        names = ", ".join(f"{c_name(self.entry.name)}_{number}" for number in range(count))
-        return "\n".join(
-            [
-                f"struct {frame} : kg::Places<{count}> {{",
-                *fields,
-                "};",
-                *steps,
-                f'extern "C" void {self.entry.name}(kg::Warp* w)',
-                "{",
-                f"    static int (*const steps[])(kg::Warp*, {frame}*, uint32_t&) = {{{names}}};",
-                f"    static const int sites[] = {{{sites}}};",
-                f"    {frame} f;",
-                *(["    w->local = f.local_, w->local_size = f.LOCAL;"] if self.local else []),
-                "    kg::run(w, &f, steps, sites);",
-                "}",
-            ]
-        )
+        declared = [self._signature(number) + ";" for number in self.places.values()]
+        return "\n".join([f"struct {self.frame} : kg::Places<{len(self.places)}> {{", *fields, "};", *declared])
+
+    def steps(self) -> list[str]:
+        """One function for each place."""
+        return [
+            "\n".join([self._signature(number), "{", *self._place(block), "}"]) for block, number in self.places.items()
+        ]
+
+    def loop(self) -> str:
+        """The function that runs a warp."""
+        names = ", ".join(f"{self.frame}_{number}" for number in self.places.values())
+        sites = ", ".join(str(self.waits.get(block, -1)) for block in self.places)
+        lines = [
+            f'extern "C" void {self.entry.name}(kg::Warp* w)',
+            "{",
+            f"    static int (*const steps[])(kg::Warp*, {self.frame}*, uint32_t&) = {{{names}}};",
+            f"    static const int sites[] = {{{sites}}};",
+            f"    {self.frame} f;",
+            *(["    w->local = f.local_, w->local_size = f.LOCAL;"] if self.local else []),
+            "    kg::run(w, &f, steps, sites);",
+            "}",
+        ]
+        return "\n".join(lines)
+
+    def _signature(self, number: int) -> str:
+        hidden = '__attribute__((visibility("hidden")))'
+        return f"{hidden} int {self.frame}_{number}(kg::Warp* w, {self.frame}* f, uint32_t& go)"
 
     def _place(self, block: int) -> list[str]:
         return self._cut(block) if block in self.flow.cuts else self._region(self.flow.regions[block])
