@@ -80,9 +80,9 @@ def _step(call: Call, part: Layout, low: int, sizes: Sequence[int]) -> Step:
         vec, items, block = chosen["VEC"], chosen["ITEMS"], chosen["THREADS"]
     else:
         block = 128
-        while vec > 1 and n < threads * vec // 4:
+        while vec > 1 and n < threads * vec // 32:
             vec //= 2
-        if _unaligned(vec, low, straight, sizes) or indexed or n < threads * vec * items:
+        if _unaligned(vec, low, straight, sizes) or indexed or n < 8 * threads * vec * items:
             items = 1
     unaligned = _unaligned(vec, low, straight, sizes)
     if unaligned or indexed:
