@@ -67,7 +67,7 @@ def notice(array: Any, *, fresh: bool = False) -> Any:
     if noticed is not None:
         noticed.arrays.append(array)
         if fresh and array.size:
-            array.view("u1")[...] = 0xFF
+            array.reshape(-1).view("u1")[...] = 0xFF  # an array of no axes has no other type
             noticed.fresh.append(array)
     return array
 
