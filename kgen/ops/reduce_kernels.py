@@ -16,6 +16,14 @@ FORMULAS = {
     "argmax": "out[k] = the first n at which x[k, n] is the greatest, or NaN",
     "argmin": "out[k] = the first n at which x[k, n] is the least, or NaN",
 }
+WORDS = {
+    "sum": "sum",
+    "prod": "product",
+    "max": "maximum",
+    "min": "minimum",
+    "argmax": "place of the maximum",
+    "argmin": "place of the minimum",
+}
 FLOATING = (F64, *FLOATS)
 ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
 LOAD_BYTES = 16
@@ -143,7 +151,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
     of_result = "_o32" if summed(op) else ""
     rows = Kernel(
         name=f"{op}_rows",
-        summary=f"The {op} of every row, which is contiguous or, with VEC 1, of any stride.",
+        summary=f"The {WORDS[op]} of every row, which is contiguous or, with VEC 1, of any stride.",
         formula=FORMULAS[op],
         axes=(
             Axis("GROUP", "g", (1, 2, 4, 8, 16, 32, 128, 256), "threads of a row"),
@@ -163,7 +171,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
     )
     columns = Kernel(
         name=f"{op}_columns",
-        summary=f"The {op} over an axis that is not the contiguous one: of every column.",
+        summary=f"The {WORDS[op]} over an axis that is not the contiguous one: of every column.",
         formula=FORMULAS[op],
         axes=(
             Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "threads side by side in a row"),
