@@ -182,7 +182,8 @@ def _step(
     over_rows = table.strides[axis]
     word = itemsize
     if over_columns == 1 or width == 1:
-        word = math.gcd(16, table.ptr, out.ptr, *(itemsize * n for n in (width, over_rows, over_slices)))
+        apart = (width, over_rows, over_slices if slices > 1 else 0)
+        word = math.gcd(16, table.ptr, out.ptr, *(itemsize * n for n in apart))
     per_word = word // itemsize
     width //= per_word
     rows = count * slices
