@@ -24,6 +24,8 @@ _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 HOST_MULTIPROCESSORS = 4
 HOST_SHARED_MEMORY = 227 * 1024  # bytes, as on Hopper, whose code the executor runs
 _STATIC_LIMIT = 48 * 1024  # bytes of shared memory that a launch gets without asking
+_LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+_CLUSTER_LIMIT = 8  # blocks of a cluster that a launch gets without asking
 
 
 class Launcher:
@@ -46,6 +48,8 @@ class Launcher:
         self.smem = spec.dynamic_smem
         if self.smem + spec.static_smem > _STATIC_LIMIT:
             driver.funcSetAttribute(self.function.ptr, _MAX_DYNAMIC_SMEM, self.smem)
+        if spec.derived.get("CLUSTER", 1) > _CLUSTER_LIMIT:
+            driver.funcSetAttribute(self.function.ptr, _LARGE_CLUSTERS, 1)
 
     def __call__(self, blocks: int, *args: Any, stream: Any = None) -> None:
         """Launch asynchronously on a CuPy stream; None: the current one."""

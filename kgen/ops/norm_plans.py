@@ -1,0 +1,228 @@
+"""The kernels that normalise rows, and how a problem picks one: rows in registers, or in parts that are read twice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kgen.dtypes import BF16, F16, F32
+from kgen.launch import Step, bind, multiprocessors
+from kgen.operand import Operand
+from kgen.ops import rows
+from kgen.ops.axes import Rows, as_rows, staged
+from kgen.ops.calls import Plan
+from kgen.registry import register
+from kgen.scratch import scratch
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+HELD = 40  # numbers of a row in a thread's registers
+MOMENTS = 8  # bytes of what is known of a part
+
+WEIGHT_TYPES = {F32: "wfloat", F16: "whalf", BF16: "wbf"}
+AFFINE = (
+    Flag("weight", "the result is multiplied by a vector"),
+    Flag("bias", "a vector is added to the result"),
+    Flag("offset", "a number is added to the weights first"),
+    Flag("channels", "weight and bias have one number for each channel of a group"),
+    Flag("stats", "mean (without rms) and 1 / deviation are results, too"),
+    Flag("wfloat", "weight and bias are float"),
+    Flag("whalf", "weight and bias are __half"),
+    Flag("wbf", "weight and bias are __nv_bfloat16"),
+)
+RMS = Flag("rms", "the mean is taken to be zero")
+
+
+def check_affine(spec: Spec) -> str | None:
+    """Why a combination of AFFINE is illegal, or None."""
+    own = [dtype for dtype, flag in WEIGHT_TYPES.items() if spec[flag]]
+    if len(own) > 1 or spec.dtype in own:
+        return "weights have one type, which is named where it is not that of x"
+    if (own or spec["offset"] or spec["channels"]) and not (spec["weight"] or spec["bias"]):
+        return "there are no weights"
+    if spec["offset"] and (spec["channels"] or not spec["weight"]):
+        return "an offset is one of weights along the row"
+    return None
+
+
+NORM = register(
+    Kernel(
+        name="norm",
+        summary="Normalises rows, which stay in registers.",
+        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        axes=rows.AXES,
+        flags=(
+            RMS,
+            Flag("residual", "what is normalised is the sum of two arrays, which is stored"),
+            *AFFINE,
+            *rows.FLAGS,
+        ),
+        derive=lambda spec: rows.derive(spec, 1 if spec["rms"] else 2),
+        check=lambda spec: check_affine(spec) or rows.check(spec, HELD),
+        grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
+        origin="Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467",
+        defaults=(
+            "norm_t128_n8_v4_weight_bias_f32",
+            "norm_t128_n4_v8_rms_weight_bf16",
+            "norm_t128_n4_v8_rms_residual_weight_bf16",
+        ),
+    )
+)
+
+
+def _check_split(spec: Spec) -> str | None:
+    if spec["partial"] and any(spec[flag.name] for flag in AFFINE):
+        return "a part's moments are what they are, whatever comes of them"
+    if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR:
+        return f"no load is wider than {rows.VECTOR} bytes"
+    return check_affine(spec)
+
+
+SPLIT = register(
+    Kernel(
+        name="norm_split",
+        summary="Normalises rows of any length in two launches, each of which reads them.",
+        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        axes=(
+            Axis("LANES", "t", (128, 256, 512), "threads of a block", default=512),
+            Axis("PACKS", "n", (1, 2, 4, 8, 16), "packs that a thread has in flight", default=4),
+            rows.VEC,
+        ),
+        flags=(RMS, Flag("partial", "only the moments of the parts; without it, what follows from them"), *AFFINE),
+        derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 12},
+        check=_check_split,
+        grid="a block for each part of a row",
+        origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
+        defaults=("norm_split_v8_partial_bf16", "norm_split_v8_weight_bias_channels_bf16"),
+    )
+)
+
+
+class Normal(NamedTuple):
+    """What is asked for, besides the arrays. `groups` and `spatial`: of a group norm, else 0."""
+
+    op: str
+    rms: bool
+    eps: float
+    offset: float
+    stats: bool
+    groups: int = 0
+    spatial: int = 0
+
+
+def plan(given: Sequence[Operand | None], results: Sequence[Operand], axes: tuple[int, ...], normal: Normal) -> Plan:
+    """The launches for x, residual, weight, bias and y, (x + residual), means, rstds, all with the axes of x."""
+    fits = tuple(operand is None or as_rows(operand, axes) is not None for operand in (*given, *results))
+    if normal.groups:
+        fits = tuple(fit or index in (2, 3) for index, fit in enumerate(fits))
+
+    def build(operands: Sequence[Operand | None], axes: tuple[int, ...]) -> Plan:
+        return _plan_rows(operands, axes, normal)
+
+    return staged((*given, *results), len(given), axes, fits, build)
+
+
+def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], normal: Normal) -> Plan:
+    x, residual, weight, bias, y = operands[:5]
+    assert x is not None and y is not None
+    total = operands[5] if residual else None
+    read, written = _rows(x, axes), _rows(y, axes)
+    long = [x, *((residual, total) if residual and total else ()), y]
+    pitched = [rows.Pitched(o, _rows(o, axes).pitch, o.dtype.itemsize) for o in long]
+    weights = [w for w in (weight, bias) if w]
+    taken = _packs(pitched, read.columns, weights, normal, ragged=True)
+    affine = _affine(x, weight, bias, normal)
+    present = [index for index, operand in enumerate(operands) if operand]
+    device = y.device
+    groups = (normal.groups, normal.spatial) if affine.get("channels") else ()
+    floats = (normal.eps, normal.offset) if affine.get("offset") else (normal.eps,)
+    cut = rows.cut(read.rows, read.columns, taken, HELD, multiprocessors(device), rows.largest(device))
+    if cut:
+        flags = {**affine, "rms": normal.rms, "residual": residual is not None, **taken.flags()}
+        spec = NORM.spec(**cut.values(), **flags, dtype=x.dtype)
+        order = [x, residual, y, total] if residual else [x, y]
+        pitches = tuple(_rows(operand, axes).pitch for operand in order if operand)
+        ints = (read.rows, read.columns, *groups)
+        step = Step(spec, cut.blocks(read.rows), len(present), ints, pitches, floats)
+        run = bind([step], device)[0]
+        why = f"{read.rows} rows of {read.columns} fit into the registers of {cut}"
+        if len(present) == len(operands):
+            return Plan(run, (str(step),), why)
+        return Plan(lambda pointers, stream: run([pointers[i] for i in present], stream), (str(step),), why)
+    plain = _packs(pitched, read.columns, weights, normal, ragged=False)
+    if residual:
+        raise ValueError(f"{normal.op}: rows of {read.columns} are too wide for a sum with a residual; add it first")
+    return _plan_split(operands, read, written, plain.vec, affine, groups, floats, normal)
+
+
+def _plan_split(
+    operands: Sequence[Operand | None],
+    read: Rows,
+    written: Rows,
+    vec: int,
+    affine: dict[str, bool],
+    groups: tuple[int, ...],
+    floats: tuple[float, ...],
+    normal: Normal,
+) -> Plan:
+    x, y = operands[0], operands[4]
+    assert x is not None and y is not None
+    values = {"VEC": vec, "PACKS": {1: 16, 2: 8}.get(vec, 4)}
+    partial = SPLIT.spec(**values, rms=normal.rms, partial=True, dtype=x.dtype)
+    apply = SPLIT.spec(**values, rms=normal.rms, **affine, dtype=x.dtype)
+    tile = apply["LANES"] * apply["PACKS"] * vec
+    parts = min(-(-4 * multiprocessors(y.device) // read.rows), -(-read.columns // tile))
+    width = -(-read.columns // (parts * tile)) * tile
+    parts = -(-read.columns // width)
+    blocks = read.rows * parts
+    ints = (read.columns, parts, width)
+    behind = [index for index, operand in enumerate(operands) if operand and index >= 4]
+    before = [index for index, operand in enumerate(operands) if operand and index < 4]
+    steps = (
+        Step(partial, blocks, 2, ints, (read.pitch,)),
+        Step(apply, blocks, len(before) + len(behind) + 1, (*ints, *groups), (read.pitch, written.pitch), floats),
+    )
+    find, finish = bind(steps, y.device)
+    device = y.device
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        memory = scratch(blocks * MOMENTS, device, stream)
+        find((pointers[0], memory.ptr), stream)
+        finish([*(pointers[i] for i in before), memory.ptr, *(pointers[i] for i in behind)], stream)
+
+    why = f"{read.rows} rows of {read.columns}, in {parts} parts each"
+    return Plan(launch, tuple(map(str, steps)), why)
+
+
+def _rows(operand: Operand, axes: tuple[int, ...]) -> Rows:
+    found = as_rows(operand, axes)
+    assert found is not None
+    return found
+
+
+def _packs(
+    long: Sequence[rows.Pitched], columns: int, weights: Sequence[Operand], normal: Normal, *, ragged: bool
+) -> rows.Packs:
+    """How rows, and the weights along them, are loaded and stored; what is written last."""
+    stored = long[-2:] if len(long) > 2 else long[-1:]
+    alike = len({o.offset(row) % rows.VECTOR - stored[-1].offset(row) % rows.VECTOR for o in stored for row in (0, 1)})
+    taken = rows.packs(long, columns, ragged=ragged and not normal.groups and alike == 1)
+    if taken.ragged:  # weights are then taken from anywhere, too
+        return taken
+    vec = math.gcd(taken.vec, normal.spatial) if normal.groups else taken.vec
+    while vec > 1 and not normal.groups and any(w.ptr % min(rows.VECTOR, vec * w.dtype.itemsize) for w in weights):
+        vec //= 2
+    return rows.Packs(vec)
+
+
+def _affine(x: Operand, weight: Operand | None, bias: Operand | None, normal: Normal) -> dict[str, bool]:
+    """The flags of AFFINE."""
+    flags = {"stats": normal.stats}
+    first = weight or bias
+    if first is not None:
+        flags |= {"weight": weight is not None, "bias": bias is not None, "channels": normal.groups > 0}
+        if first.dtype is not x.dtype:
+            flags[WEIGHT_TYPES[first.dtype]] = True
+    if weight is not None and normal.offset:
+        flags["offset"] = True
+    return flags

@@ -1,0 +1,235 @@
+"""Layer, RMS and group normalisation beside float64, over shapes, axes, strides and weights of their own dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kgen.dtypes import DTYPES
+from kgen.ops.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
+from kgen.ops.norm_backward import layer_norm_backward, rms_norm_backward
+from tests.ops.test_softmax import ULP, examples, view
+
+AsNumpy = Callable[[Any], np.ndarray]
+
+
+def reference(
+    x: np.ndarray,
+    axes: Any,
+    weight: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    *,
+    eps: float = 1e-5,
+    rms: bool = False,
+    offset: float = 0.0,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """y, mean, rstd in float64; weight and bias broadcast."""
+    x = x.astype(np.float64)
+    mean = np.zeros_like(x.mean(axis=axes, keepdims=True)) if rms else x.mean(axis=axes, keepdims=True)
+    rstd = 1 / np.sqrt(((x - mean) ** 2).mean(axis=axes, keepdims=True) + eps)
+    y = (x - mean) * rstd
+    if weight is not None:
+        y = y * (offset + weight.astype(np.float64))
+    if bias is not None:
+        y = y + bias.astype(np.float64)
+    return y, mean.squeeze(axes), rstd.squeeze(axes)
+
+
+def assert_close(result: np.ndarray, expected: np.ndarray, dtype: str, *, ulps: float = 8, terms: float = 1.0) -> None:
+    """Within a few units in the last place of each element, or of the terms that it is the sum of."""
+    assert result.shape == expected.shape
+    assert result.dtype == DTYPES[dtype].numpy
+    bound = (ulps * ULP["f32"] * (np.abs(expected) + terms)) + ULP[dtype] * np.abs(expected) + 2.0**-24
+    worst = np.abs(result.astype(np.float64) - expected) / bound
+    assert np.isfinite(result.astype(np.float64)).all()
+    assert worst.max(initial=0) <= 1, (
+        f"{worst.max()} times the bound at {np.unravel_index(worst.argmax(), worst.shape)}"
+    )
+
+
+SHAPES = st.lists(st.sampled_from([1, 2, 3, 5, 8, 17, 32, 33, 64, 100, 129]), min_size=1, max_size=3)
+
+
+@examples
+@given(data=st.data())
+def test_any_shape_axes_strides_and_weights_agree_with_float64(
+    data: st.DataObject, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    draw = data.draw
+    dtype, own = (draw(st.sampled_from(["f32", "f16", "bf16"])) for _ in range(2))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    x = (rng.standard_normal(draw(SHAPES)) + draw(st.sampled_from([0, 3]))).astype(DTYPES[dtype].numpy)
+    given_x, seen = view(draw, xp, x)
+    last = draw(st.integers(1, seen.ndim))
+    axis = draw(st.sampled_from([-1, tuple(range(seen.ndim - last, seen.ndim)), draw(st.integers(0, seen.ndim - 1))]))
+    axes = axis if isinstance(axis, tuple) else (axis % seen.ndim,)
+    shape = tuple(seen.shape[a] for a in axes)
+    spread = tuple(size if n in axes else 1 for n, size in enumerate(seen.shape))
+    weight, bias = (
+        rng.standard_normal(shape).astype(DTYPES[own].numpy) if draw(st.booleans()) else None for _ in range(2)
+    )
+    w, b = (None if v is None else v.reshape(spread) for v in (weight, bias))
+    given_w, given_b = (None if v is None else xp.asarray(v) for v in (weight, bias))
+    # What the statistics lose, a small variance beside a large mean magnifies.
+    terms = 4 + float(
+        np.abs(seen.astype(np.float64)).max() / np.sqrt(1e-2 + seen.astype(np.float64).var(axis=axes).min())
+    )
+    if draw(st.booleans()):
+        y, mean, rstd = layer_norm(given_x, given_w, given_b, axis=axis, eps=1e-2, return_stats=True)
+        expected, means, rstds = reference(seen, axes, w, b, eps=1e-2)
+        np.testing.assert_allclose(asnumpy(mean), means, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=1e-5)
+    else:
+        offset = draw(st.sampled_from([0.0, 1.0]))
+        y, rstd = rms_norm(given_x, given_w, axis=axis, eps=1e-2, weight_offset=offset, return_rstd=True)
+        expected, _, rstds = reference(seen, axes, w, None, eps=1e-2, rms=True, offset=offset)
+        np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=1e-5)
+    assert_close(asnumpy(y), expected, dtype, terms=terms)
+
+
+@pytest.mark.parametrize(
+    ("rms", "width", "dtype"), [(False, 1, "f32"), (True, 129, "bf16"), (False, 1000, "f16"), (False, 10001, "bf16")]
+)
+def test_rows_of_every_width_agree_with_float64(
+    rms: bool, width: int, dtype: str, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    rng = np.random.default_rng(width)
+    x = rng.standard_normal((3, width)).astype(DTYPES[dtype].numpy)
+    weight = rng.standard_normal(width).astype("f")
+    y = (
+        rms_norm(xp.asarray(x), xp.asarray(weight), eps=1e-3)
+        if rms
+        else layer_norm(xp.asarray(x), xp.asarray(weight), eps=1e-3)
+    )
+    assert_close(asnumpy(y), reference(x, (1,), weight, rms=rms, eps=1e-3)[0], dtype, terms=8)
+
+
+def test_a_small_variance_beside_a_large_mean_is_not_lost(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    x = (np.random.default_rng(0).standard_normal((5, 4096)) + 4096).astype("f")
+    y = asnumpy(layer_norm(xp.asarray(x)))
+    np.testing.assert_allclose(y, reference(x, (1,))[0], atol=2e-3)  # a difference of sums of squares is off by 1
+    y = asnumpy(group_norm(xp.asarray(x.reshape(1, 5, 4096)), 1))
+    np.testing.assert_allclose(y, reference(x.reshape(1, 1, -1), (2,))[0].reshape(1, 5, 4096), atol=2e-3)
+
+
+@pytest.mark.parametrize(("width", "dtype"), [(100, "f32"), (1023, "bf16"), (8192, "f16")])
+def test_a_residual_is_added_in_place_and_rounded_before_it_is_normalised(
+    width: int, dtype: str, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    rng = np.random.default_rng(width)
+    x, residual = (rng.standard_normal((2, 3, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
+    weight = rng.standard_normal(width).astype(DTYPES[dtype].numpy)
+    total = (x.astype("f") + residual.astype("f")).astype(x.dtype)
+    expected = reference(total, (2,), weight, rms=True, eps=1e-6, offset=1.0)[0]
+    place, kept = xp.asarray(residual.copy()), xp.asarray(x.copy())
+    y = fused_add_rms_norm(kept, place, xp.asarray(weight), weight_offset=1.0, out=kept)
+    assert y is kept
+    assert asnumpy(place).tobytes() == total.tobytes()
+    assert_close(asnumpy(y), expected, dtype, terms=8)
+    y, both = rms_norm(xp.asarray(x), xp.asarray(weight), residual=xp.asarray(residual), weight_offset=1.0)
+    assert asnumpy(both).tobytes() == total.tobytes()
+    assert_close(asnumpy(y), expected, dtype, terms=8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "dtype"),
+    [((2, 6), 2, "f32"), ((3, 4, 5), 1, "bf16"), ((2, 8, 4, 4), 2, "f16"), ((1, 2, 700, 500), 1, "f32")],
+)
+def test_groups_of_channels_are_normalised_each_by_itself(
+    shape: tuple[int, ...], groups: int, dtype: str, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal(shape).astype(DTYPES[dtype].numpy)
+    weight, bias = (rng.standard_normal(shape[1]).astype("f") for _ in range(2))
+    y, mean, rstd = group_norm(xp.asarray(x), groups, xp.asarray(weight), xp.asarray(bias), return_stats=True)
+    parts = x.reshape(shape[0], groups, -1)
+    normal, means, rstds = reference(parts, (2,))
+    spread = (shape[1], *(1 for _ in shape[2:]))
+    expected = normal.reshape(shape) * weight.reshape(spread) + bias.reshape(spread)
+    assert_close(asnumpy(y), expected, dtype, terms=8)
+    np.testing.assert_allclose(asnumpy(mean), means, atol=1e-6)
+    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=1e-5)
+
+
+def test_nan_and_infinity_stay_in_their_row(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    x = np.ones((4, 200), "f")
+    x[:, ::2] = 2
+    x[1, 7] = np.nan
+    x[2, 9] = np.inf
+    for y in (layer_norm(xp.asarray(x)), rms_norm(xp.asarray(x))):
+        bad = ~np.isfinite(asnumpy(y))
+        assert not bad[[0, 3]].any()
+        assert bad[1].all()
+        assert np.isnan(asnumpy(y)[2, 9])
+    assert np.isnan(asnumpy(layer_norm(xp.asarray(x)))[2]).all()
+
+
+def test_bad_arguments_are_refused_as_numpy_refuses_them(xp: ModuleType) -> None:
+    x, six = xp.ones((4, 6), "f"), xp.ones(6, "f")
+    for call, error, words in [
+        (lambda: layer_norm(x, axis=2), np.exceptions.AxisError, "out of bounds"),
+        (lambda: layer_norm(x, axis=None), TypeError, "axis is None"),
+        (lambda: layer_norm(x, xp.ones(5, "f")), ValueError, r"weight has shape \(5,\)"),
+        (lambda: layer_norm(x, six, six.astype("e")), TypeError, "must have one dtype"),
+        (lambda: layer_norm(x, eps="1"), TypeError, "eps is a str"),
+        (lambda: layer_norm(xp.ones((3, 0), "f")), ValueError, "nothing along axis -1"),
+        (lambda: rms_norm(x, residual=xp.ones((4, 5), "f")), ValueError, "residual"),
+        (lambda: rms_norm(x, residual=x.astype("e")), TypeError, "residual"),
+        (lambda: group_norm(x, 4), ValueError, "4 groups"),
+        (lambda: group_norm(six, 1), ValueError, "two axes"),
+        (lambda: layer_norm(x.astype("i")), TypeError, "x has dtype int32"),
+    ]:
+        with pytest.raises(error, match=words):
+            call()
+
+
+@examples
+@given(data=st.data())
+def test_the_gradients_are_those_of_float64(data: st.DataObject, xp: ModuleType, asnumpy: AsNumpy) -> None:
+    draw = data.draw
+    dtype, own = (draw(st.sampled_from(["f32", "f16", "bf16"])) for _ in range(2))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    shape = draw(SHAPES)
+    axis = draw(st.sampled_from([-1, 0, tuple(range(len(shape)))]))
+    axes = axis if isinstance(axis, tuple) else (axis % len(shape),)
+    rms = draw(st.booleans())
+    x, dy = (rng.standard_normal(shape).astype(DTYPES[dtype].numpy) for _ in range(2))
+    inner = tuple(shape[a] for a in axes)
+    spread = tuple(size if n in axes else 1 for n, size in enumerate(shape))
+    weight = rng.standard_normal(inner).astype(DTYPES[own].numpy) if draw(st.booleans()) else None
+    _, mean, rstd = reference(x, axes, rms=rms, eps=1e-2)
+    mean, rstd = np.asarray(mean, "f"), np.asarray(rstd, "f")
+    given_x, seen = view(draw, xp, x)
+    if seen.shape != shape or not np.array_equal(seen, x):
+        given_x = xp.asarray(x)
+    given_w = None if weight is None else xp.asarray(weight)
+    if rms:
+        results = rms_norm_backward(xp.asarray(dy), given_x, xp.asarray(rstd), given_w, axis=axis)
+    else:
+        results = layer_norm_backward(xp.asarray(dy), given_x, xp.asarray(mean), xp.asarray(rstd), given_w, axis=axis)
+    dx, *gradients = results if weight is not None else (results,)
+
+    wide = [np.asarray(v, np.float64) for v in (x, dy, mean, rstd)]
+    wide[2:] = [v.reshape([1 if n in axes else size for n, size in enumerate(shape)]) for v in wide[2:]]
+    value, upstream, centre, inverse = wide
+    normal = (value if rms else value - centre) * inverse
+    inner_upstream = upstream if weight is None else upstream * weight.astype(np.float64).reshape(spread)
+    product = (inner_upstream * normal).mean(axis=axes, keepdims=True)
+    shift = 0 if rms else inner_upstream.mean(axis=axes, keepdims=True)
+    expected = inverse * (inner_upstream - shift - normal * product)
+    terms = inverse * (np.abs(inner_upstream) + np.abs(shift) + np.abs(normal * product) + 1)
+    result = asnumpy(dx).astype(np.float64)
+    assert (np.abs(result - expected) <= ULP[dtype] * np.abs(expected) + 32 * ULP["f32"] * terms).all()
+    rest = tuple(n for n in range(len(shape)) if n not in axes)
+    sums = [(upstream * normal), upstream][: len(gradients)]
+    for gradient, addends in zip(gradients, sums, strict=True):
+        total = addends.sum(axis=rest).reshape(inner)
+        scale = np.abs(addends).sum(axis=rest).reshape(inner)
+        off = np.abs(asnumpy(gradient).astype(np.float64) - total)
+        assert (off <= ULP[own] * np.abs(total) + 32 * ULP["f32"] * scale + 2.0**-24).all()
