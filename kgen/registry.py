@@ -114,7 +114,9 @@ def _named(name: str, among: Sequence[Kernel]) -> list[Spec]:
         return list(_registry[name].specs())
     if not any(c in name for c in "*?["):
         return [parse(name)]
-    found = [spec for kernel in among for spec in kernel.specs() if fnmatch.fnmatchcase(spec.name, name)]
+    literal = re.split(r"[*?[]", name)[0]
+    near = [kernel for kernel in among if kernel.name.startswith(literal) or literal.startswith(kernel.name)]
+    found = [spec for kernel in near for spec in kernel.specs() if fnmatch.fnmatchcase(spec.name, name)]
     if not found:
         raise SpecError(f"no specialization matches {name!r}", hint="kgen list shows what there is")
     return found
