@@ -97,6 +97,8 @@ def _illegal_rows(spec: Spec) -> str | None:
 def _illegal_columns(spec: Spec) -> str | None:
     if spec.static_smem > STATIC_LIMIT:
         return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
+    if spec["apart"] and (spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES or spec["LANES"] != 32):
+        return "columns are apart in full blocks"
     return _illegal_load(spec) or _illegal_result(spec)
 
 
@@ -111,7 +113,8 @@ def _rows(spec: Spec) -> dict[str, int]:
 def _columns(spec: Spec) -> dict[str, int]:
     values = COLUMN_THREADS // 32 * spec["LANES"] * spec["VEC"]
     shared = _shared_bytes(spec, max(values, COLUMN_THREADS) if spec["split"] else values)
-    return {"THREADS": COLUMN_THREADS, "STATIC_SMEM": shared}
+    resident = RESIDENT if spec.dtype in FLOATING and summed(operation(spec)) else COLUMN_THREADS
+    return {"THREADS": COLUMN_THREADS, "BLOCKS": resident // COLUMN_THREADS, "STATIC_SMEM": shared}
 
 
 def _shared_bytes(spec: Spec, values: int) -> int:
@@ -143,6 +146,9 @@ def value_bytes(spec: Spec) -> int:
 
 _BITS = Axis("OUT", "o", (64, 32, 16, 8), "bits of an element of the result")
 _OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("brain", "16 bits that are bfloat16"))
+_APART = Flag(
+    "apart", "a thread's columns are LANES apart, since rows begin at addresses that are no multiple of a load"
+)
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
@@ -176,10 +182,10 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         axes=(
             Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "threads side by side in a row"),
             Axis("VEC", "v", (1, 2, 4, 8, 16), "columns of a thread, read at once"),
-            Axis("ITEMS", "i", (4, 8, 16), "rows of a thread that are in flight together"),
+            Axis("ITEMS", "i", (4, 8), "rows of a thread that are in flight together"),
             *bits,
         ),
-        flags=flags,
+        flags=(*flags, _APART),
         dtypes=ELEMENTS,
         derive=_columns,
         check=_illegal_columns,

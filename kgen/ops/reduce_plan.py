@@ -244,15 +244,19 @@ def _columns(one: _Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, i
     outer = math.prod(axis.size for axis in inside)
     length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 0)
     together = (columns.size, stride, *(axis.stride for axis in inside))
-    vec = LOAD_BYTES // one.dtype.itemsize if columns.stride == 1 else 1
+    wide = LOAD_BYTES // one.dtype.itemsize
+    vec = wide if columns.stride == 1 else 1
     while any(number % vec for number in together) or one.low % (vec * one.dtype.itemsize):
         vec //= 2
     if one.algorithm == "naive":
         vec = 1
+    apart = vec == 1 and columns.stride == 1 and columns.size >= 32 * wide and one.algorithm is None
+    apart = apart and not (one.op.startswith("arg") and one.dtype.itemsize == 1)  # too much to exchange
+    vec = wide if apart else vec
     lanes = next((lanes for lanes in LANES if lanes * vec >= columns.size), max(LANES))
-    if one.op.startswith("arg"):
+    if one.op.startswith("arg") and not apart:
         lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
-    items = min(4 * ITEMS, 4 * LOAD_BYTES // (vec * one.dtype.itemsize))
+    items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
     tiles = -(-columns.size // (lanes * vec))
     depth = COLUMN_THREADS // lanes
     parts = _parts(
@@ -261,7 +265,7 @@ def _columns(one: _Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, i
         one.sms * (RESIDENT if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS,
     )
     split = parts > 1
-    spec = _spec(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split)
+    spec = _spec(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split, apart=apart)
     sizes, x_strides, out_strides = _levels(inside)
     step = Step(
         spec,
