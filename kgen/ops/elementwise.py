@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.dtypes import INTEGERS, DType, dtype_of
+from kgen.dtypes import FP8, INTEGERS, DType, dtype_of, listed
 from kgen.errors import SpecError
 from kgen.operand import Operand
 from kgen.ops.broadcast import common_shape
@@ -71,8 +71,11 @@ class Elementwise:
         defaults: Mapping[str, float] | None = None,
         kernel: Kernel | None = None,
         summary: str = "",
+        *,
+        storage: bool = False,
     ) -> None:
         self.function = function
+        self.storage = storage  # takes 8-bit floats too, and only the result becomes `dtype`, as by astype
         self.__name__ = self.__qualname__ = function.name
         self.__doc__ = (
             f"{summary or 'A function of each element.'}\n\n    {function.expression}\n\nSee kgen.elementwise."
@@ -89,7 +92,7 @@ class Elementwise:
             ("dtype", "algorithm", "numbers"),
             self._results,
             self._prepare,
-            takes=ANY,
+            takes=(*ANY, *FP8) if storage else ANY,
             optional=names[: self._arrays],
             mixed=True,
             rows=False,
@@ -188,15 +191,17 @@ class Elementwise:
 
     def _signature(self, given: list[Operand | None], dtype: Any, numbers: tuple[Number | None, ...]) -> Signature:
         op = self.function.name
-        chosen = None if dtype is None else _taken(op, dtype)
+        chosen = None if dtype is None else element_dtype(op, dtype, (*ANY, *FP8) if self.storage else ANY)
         operands = [*given, *[None] * len(self.defaults)]
         types = tuple(x.dtype if x else _type(number) for x, number in zip(operands, numbers))
         for x in given:
-            if x and chosen and not castable(x.dtype, chosen):
+            if x and chosen and not self.storage and not castable(x.dtype, chosen):
                 raise TypeError(
                     f"{op}: {x.argument} is {x.dtype.numpy_name}, which does not become dtype={chosen.numpy_name} "
                     "(NumPy's casting 'same_kind'); convert it first"
                 )
+        if self.storage:
+            return Signature(types, tuple(x is not None for x in operands), cast=chosen)
         common = chosen or functools.reduce(join, types)
         for number in numbers:
             if number is not None and number[0] == "int" and isinstance(common, DType) and common in INTEGERS:
@@ -295,7 +300,8 @@ def _value(number: Number) -> int | float:
     return int(number[1]) if "0x" not in number[1] and number[1].lstrip("-").isdigit() else float.fromhex(number[1])
 
 
-def _taken(op: str, dtype: Any) -> DType:
+def element_dtype(op: str, dtype: Any, takes: tuple[DType, ...]) -> DType:
+    """The type that a caller's `dtype` stands for."""
     try:
         found = dtype_of(dtype)
     except SpecError:
@@ -303,6 +309,6 @@ def _taken(op: str, dtype: Any) -> DType:
             found = dtype_of(np.dtype(dtype))
         except (TypeError, SpecError):
             raise TypeError(f"{op}: dtype is {dtype!r}, which is no type of elements") from None
-    if found not in ANY:
-        raise TypeError(f"{op}: dtype is {found.numpy_name}; use kgen.quantize for 8-bit floats")
+    if found not in takes:
+        raise TypeError(f"{op}: dtype is {found.numpy_name}; it takes {listed(takes)}")
     return found

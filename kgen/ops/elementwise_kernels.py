@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kgen.dtypes import BF16, F16, F64, INTEGERS, SIGNED, DType
+from kgen.dtypes import BF16, F16, F64, FP8, INTEGERS, SIGNED, DType
 from kgen.ops.expression import Function, Program, Type, Weak, safe, write
 from kgen.ops.functions import NEEDS
 from kgen.ops.promotion import arithmetic
@@ -18,6 +18,8 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 WORD = 16  # bytes of the widest load
 MAX_RANK = 4
 RESULT = "out"
+NARROW = (F16, BF16, *FP8)
+"""What is widened to float and back."""
 
 
 @dataclass(frozen=True)
@@ -25,17 +27,19 @@ class Signature:
     """How a function is called: the type of each parameter, whether it is an array or one number, and of the result.
 
     dtype   what the arrays become first, and the result in the end; None: what NumPy's rules give
+    cast    what the result becomes in the end, and nothing before
     """
 
     types: tuple[Type, ...]
     arrays: tuple[bool, ...]
     dtype: DType | None = None
+    cast: DType | None = None
 
 
 @functools.lru_cache(maxsize=4096)
 def program(function: Function, signature: Signature) -> Program:
     """The C++ of a function as it is called."""
-    return write(function, signature.types, signature.dtype)
+    return write(function, signature.types, signature.dtype, signature.cast)
 
 
 def uniform(function: Function, defaults: Mapping[str, float], dtype: DType) -> Signature:
@@ -153,7 +157,7 @@ def _array(name: str, dtype: DType, indexed: bool, spec: Spec) -> dict[str, Any]
     return {
         "name": name,
         "pointer": True,
-        "half": dtype in (F16, BF16),
+        "half": dtype in NARROW,
         "size": dtype.itemsize,
         "c": dtype.c,
         "indexed": indexed,
@@ -166,7 +170,7 @@ def _text(function: Function, signature: Signature, spec: Spec) -> dict[str, Any
     made = program(function, signature)
     *inputs, result = _operands(function, signature, spec, "")
     types = [t for t, array in zip(signature.types, signature.arrays) if array]
-    halves = {t.header for t in (*types, made.result) if t in (F16, BF16)}
+    halves = {t.header for t in (*types, made.result) if t in NARROW}
     computed = {t for t in (*signature.types, signature.dtype, made.result) if isinstance(t, DType)}
     reals = [("float", "f")] + ([("double", "")] if computed & {F64, *INTEGERS} else [])
     wholes = sorted({arithmetic(t) for t in computed if t in INTEGERS})

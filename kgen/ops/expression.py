@@ -114,8 +114,10 @@ def operands(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def write(function: Function, types: tuple[Type, ...], dtype: DType | None = None) -> Program:
-    """The C++ of a function; with `dtype` its operands become that first, and its result in the end.
+def write(
+    function: Function, types: tuple[Type, ...], dtype: DType | None = None, cast: DType | None = None
+) -> Program:
+    """The C++ of a function; with `dtype` its operands become that first, and its result in the end, or `cast`.
 
     Raises TypeError where NumPy has no such operation, OverflowError for an integer that its type cannot hold.
     """
@@ -125,12 +127,16 @@ def write(function: Function, types: tuple[Type, ...], dtype: DType | None = Non
     _, result = writer.function(function, given, "apply")
     if isinstance(result, Weak):
         raise TypeError(f"{function.name}: no operand is an array")
-    fast = (dtype or result) in (F16, BF16)
+    fast = (cast or dtype or result) in (F16, BF16)
     if fast:
         writer = _Writer(double=double, fast=True)
         writer.function(function, given, "apply")
     return Program(
-        tuple(writer.texts), dtype or result, tuple(writer.spelled(t) for t in given), frozenset(writer.used), fast
+        tuple(writer.texts),
+        cast or dtype or result,
+        tuple(writer.spelled(t) for t in given),
+        frozenset(writer.used),
+        fast,
     )
 
 

@@ -9,13 +9,13 @@ import functools
 
 import numpy as np
 
-from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, INTEGERS, DType, dtype_of
+from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, FP8, INTEGERS, DType, dtype_of
 
 FLOATING = (*FLOATS, F64)
 ANY = (*FLOATS, F64, *INTEGERS, BOOL)
 """The types that elementwise operators take."""
 
-_ORDER = {**dict.fromkeys(FLOATING, 3), **{t: 2 if t.name.startswith("i") else 1 for t in INTEGERS}, BOOL: 0}
+_ORDER = {**dict.fromkeys((*FLOATING, *FP8), 3), **{t: 2 if t.name.startswith("i") else 1 for t in INTEGERS}, BOOL: 0}
 
 
 @functools.cache
@@ -27,6 +27,9 @@ def promote(a: DType, b: DType) -> DType:
     """
     if a is b:
         return a
+    if a in FP8 or b in FP8:  # 8 bits are for storage: arithmetic begins at float32
+        wider = [t for t in (a, b) if t not in FP8]
+        return wider[0] if wider and wider[0] in FLOATING else F32
     if BF16 in (a, b):
         other = b if a is BF16 else a
         return F32 if other is F16 else other if other in FLOATING else BF16
@@ -50,5 +53,5 @@ def castable(source: DType, target: DType) -> bool:
 
 
 def arithmetic(dtype: DType) -> str:
-    """The C++ type in which numbers of a type are computed: halves are widened to float."""
-    return F32.c if dtype in FLOATS else dtype.c
+    """The C++ type in which numbers of a type are computed: narrower floats are widened to float."""
+    return F32.c if dtype in (*FLOATS, *FP8) else dtype.c

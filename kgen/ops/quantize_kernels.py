@@ -1,0 +1,58 @@
+"""The kernels of `quantize`: groups with a scale each, and the scale of a whole array."""
+
+from __future__ import annotations
+
+from kgen.dtypes import E4M3, E5M2, I8, DType
+from kgen.registry import register
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+THREADS = 256
+LARGEST = {E4M3: 448.0, E5M2: 57344.0, I8: 127.0}
+"""The largest number that a code stands for."""
+
+_VEC = Axis("VEC", "v", (1, 2, 4, 8), "neighbours that a thread takes at once")
+
+
+def _too_wide(spec: Spec) -> str | None:
+    return f"a load has at most 16 bytes, not {wide}" if (wide := spec["VEC"] * spec.dtype.itemsize) > 16 else None
+
+
+def _kernel(target: DType) -> Kernel:
+    return Kernel(
+        name=f"quantize_{target}",
+        summary=f"Groups of neighbours as codes of {target.numpy_name}, with a scale for each group.",
+        formula="scale[g] = max over i in g of |x[i]| / LARGEST, or 1\nq[i] = round(x[i] / scale[g])",
+        axes=(_VEC, Axis("LANES", "l", (4, 8, 16, 32, 256), "threads of a group")),
+        derive=lambda spec: {
+            "THREADS": THREADS,
+            "LARGEST": int(LARGEST[target]),
+            "STATIC_SMEM": THREADS // 8 if spec["LANES"] > 32 else 0,
+        },
+        check=_too_wide,
+        grid="(ceil(groups * LANES / THREADS)): LANES threads for each group",
+        origin="the scaled formats of 8-bit training and inference",
+        stem="quantize",
+        text=lambda spec: {"target": target.c, "target_header": target.header},
+        defaults=("quantize_e4m3_v8_l16_bf16",) if target is E4M3 else (),
+    )
+
+
+_BY_TARGET = {target: register(_kernel(target)) for target in LARGEST}
+
+SCALE = register(
+    Kernel(
+        name="quantize_largest",
+        summary="The largest magnitude of an array's parts, or the scale that follows from it.",
+        formula="out[block] = max of |x[i]|",
+        axes=(_VEC,),
+        flags=(Flag("scale", "one block, whose result is divided by the largest code"),),
+        derive=lambda spec: {"THREADS": THREADS, "STATIC_SMEM": THREADS // 8},
+        check=_too_wide,
+        grid="any number of blocks, which share the array",
+    )
+)
+
+
+def groups_kernel(target: DType) -> Kernel:
+    """The kernel that makes codes of a type."""
+    return _BY_TARGET[target]

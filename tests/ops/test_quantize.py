@@ -1,0 +1,147 @@
+"""Casts and 8-bit codes against ml_dtypes, bit for bit."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kgen
+from kgen.ops.quantize import cast, dequantize, quantize
+
+E4M3, E5M2, BF16 = (np.dtype(getattr(ml_dtypes, n)) for n in ("float8_e4m3fn", "float8_e5m2", "bfloat16"))
+CODES = {"e4m3": (E4M3, 448.0), "e5m2": (E5M2, 57344.0), "int8": (np.dtype("i1"), 127.0)}
+
+
+def numbers(shape, kind="f", seed=0):
+    x = (np.random.default_rng(seed).standard_normal(shape) * 3).astype(kind)
+    x.reshape(-1)[:4] = 0
+    return x
+
+
+def scale_of(most, largest):
+    return np.where(most > 0, most / np.float32(largest), 1).astype("f")
+
+
+def codes(x, scale, name):
+    kind, largest = CODES[name]
+    y = np.clip(x.astype("f") / scale, -largest, largest)
+    return (np.rint(y) if name == "int8" else y).astype(kind)
+
+
+def same_bits(a, b):
+    np.testing.assert_array_equal(np.asarray(a).view("u1"), np.asarray(b).view("u1"))
+
+
+@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize("kind", ["f", BF16], ids=["f32", "bf16"])
+def test_one_scale_for_all(xp, asnumpy, name, kind):
+    x = numbers((7, 333), kind)
+    q, scale = quantize(xp.asarray(x), name)
+    expected = scale_of(abs(x.astype("f")).max(), CODES[name][1])
+    assert scale.shape == () and asnumpy(scale) == expected
+    same_bits(asnumpy(q), codes(x, expected, name))
+
+
+@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize("columns", [1, 7, 256, 1001, 4096])
+def test_a_scale_for_each_row(xp, asnumpy, name, columns):
+    x = numbers((2, 3, columns))
+    x[1, 1] = 0
+    q, scale = quantize(xp.asarray(x), name, axis=-1)
+    expected = scale_of(abs(x).max(-1, keepdims=True), CODES[name][1])
+    np.testing.assert_array_equal(asnumpy(scale), expected)
+    same_bits(asnumpy(q), codes(x, expected, name))
+
+
+@pytest.mark.parametrize(("columns", "block"), [(512, 128), (300, 128), (100, 7), (64, 1000), (33, 1)])
+def test_a_scale_for_each_block_of_a_row(xp, asnumpy, columns, block):
+    x = numbers((5, columns), "f2")
+    q, scale = quantize(xp.asarray(x), axis=-1, block=block)
+    starts = range(0, columns, block)
+    most = np.stack([abs(x[:, s : s + block]).max(-1) for s in starts], -1).astype("f")
+    expected = scale_of(most, 448)
+    np.testing.assert_array_equal(asnumpy(scale), expected)
+    same_bits(asnumpy(q), codes(x, np.repeat(expected, block, -1)[:, :columns], "e4m3"))
+
+
+@pytest.mark.parametrize("axis", [None, -1])
+def test_any_strides(xp, asnumpy, axis):
+    memory = numbers((60, 50, 3))
+    for cut in (np.s_[::2, ::-1, 1], np.s_[:, :, ::2], np.s_[1:, 3:40], np.s_[:]):
+        x = memory[cut].T
+        q, scale = quantize(xp.asarray(memory)[cut].T, axis=axis)
+        expected = scale_of(abs(x).max(axis, keepdims=axis is not None), 448)
+        np.testing.assert_array_equal(asnumpy(scale), expected)
+        same_bits(asnumpy(q), codes(x, expected, "e4m3"))
+
+
+def test_given_scales_saturate_and_broadcast(xp, asnumpy):
+    x = numbers((4, 100)) * 1000
+    scale = np.array([[0.5], [1], [2], [100]], "f")
+    q, returned = quantize(xp.asarray(x), "e4m3", xp.asarray(scale))
+    assert returned.shape == (4, 1)
+    same_bits(asnumpy(q), codes(x, scale, "e4m3"))
+    q, _ = quantize(xp.asarray(x), "int8", 0.25)
+    same_bits(asnumpy(q), codes(x, np.float32(0.25), "int8"))
+
+
+def test_an_infinity_makes_its_scale_infinite_and_a_nan_does_not_count(xp, asnumpy):
+    x = np.array([[1, 2, np.nan, 4], [1, np.inf, 3, 4]], "f")
+    q, scale = quantize(xp.asarray(x), axis=-1)
+    assert asnumpy(scale).tolist() == [[np.float32(4) / np.float32(448)], [np.inf]]
+    assert np.isnan(asnumpy(q).astype("f")).tolist() == [[False, False, True, False], [False, True, False, False]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_dequantizing_multiplies_in_float_and_rounds_once(xp, asnumpy, dtype):
+    x = numbers((6, 80))
+    for name in CODES:
+        q, scale = quantize(xp.asarray(x), name, axis=-1)
+        got = asnumpy(dequantize(q, scale, dtype=dtype))
+        kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+        assert got.dtype == kind
+        np.testing.assert_array_equal(got, (asnumpy(q).astype("f") * asnumpy(scale)).astype(kind))
+
+
+@pytest.mark.parametrize("source", ["f4", "f2", "f8", "i4", "u1", "?", BF16, E4M3, E5M2], ids=str)
+def test_casts_are_those_of_ml_dtypes(xp, asnumpy, source):
+    x = (np.arange(-40, 90) % 100).astype("f").astype(source)
+    for target in ("f4", "f2", "f8", "i4", "u1", "?", BF16, E4M3, E5M2):
+        target = np.dtype(target)
+        got = asnumpy(cast(xp.asarray(x), target))
+        assert got.dtype == target
+        np.testing.assert_array_equal(got.astype("f"), x.astype("f").astype(target).astype("f"))
+
+
+def test_floats_beyond_the_largest_code_saturate(xp, asnumpy):
+    x = np.array([1e9, -1e9, np.nan, 449, 0.001], "f")
+    np.testing.assert_array_equal(
+        asnumpy(cast(xp.asarray(x), "e4m3")).astype("f"), [448, -448, np.nan, 448, 0.001953125]
+    )
+
+
+def test_empty_arrays(xp):
+    q, scale = quantize(xp.zeros((0, 5), "f"), axis=-1)
+    assert q.shape == (0, 5) and scale.shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("named", "error", "match"),
+    [
+        ({"dtype": "float16"}, TypeError, "dtype is float16; it takes float8_e4m3fn"),
+        ({"axis": 0}, ValueError, "axis is 0"),
+        ({"block": 4}, ValueError, "with axis=-1"),
+        ({"axis": -1, "block": 0}, ValueError, "block is 0"),
+        ({"axis": -1, "block": "a"}, TypeError, "integer"),
+        ({"axis": -1, "block": 4, "scale": 1.0}, ValueError, "there is no block"),
+    ],
+)
+def test_what_quantize_does_not_take_is_refused(named, error, match):
+    with kgen.backend("cpu"), pytest.raises(error, match=match):
+        quantize(np.ones((4, 4), "f"), **named)
+
+
+def test_integers_are_not_quantized():
+    with kgen.backend("cpu"), pytest.raises(TypeError, match="x has dtype int32"):
+        quantize(np.ones((4, 4), "i4"), axis=-1)
