@@ -32,9 +32,8 @@ def workspace(nbytes: int, groups: int, device: int, stream: int) -> tuple[int, 
     Both are for the work that follows on `stream`.
     """
     if device == HOST:
-        memory = notice(np.zeros(4 * groups + nbytes + 512, np.uint8))
-        base = -(-memory.ctypes.data // 256) * 256
-        return base, base + -(-nbytes // 256) * 256, memory
+        partials, zeros = notice(np.empty(nbytes + 255, np.uint8), fresh=True), notice(np.zeros(groups, np.uint32))
+        return -(-partials.ctypes.data // 256) * 256, zeros.ctypes.data, (partials, zeros)
     if gpu().cuda.runtime.streamIsCapturing(stream):
         memory = scratch(nbytes, device, stream)
         return memory.ptr, _zeros(groups, device), memory
