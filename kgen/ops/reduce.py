@@ -130,6 +130,21 @@ def argmin(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
     return result
 
 
+def reduce(x: Any, op: str = "sum", width: int = 32, *, out: Any = None, stream: Any = None) -> Any:
+    """Each `width` neighbours of a vector combined by one operation: what a warp (32) or a block does, on its own.
+
+    op     "sum", "prod", "max", "min", "argmax" or "argmin", as the functions of these names
+    width  divides the length of `x`; any number, and not only powers of two
+
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     kgen.reduce(np.arange(6, dtype="f4"), "max", width=3)
+    array([2., 5.], dtype=float32)
+    """
+    (result,) = _reduce((x,), (out,), (op, width), stream)
+    return result
+
+
 def _type_of_result(op: str, x: Operand, dtype: object) -> DType:
     if dtype is None:
         if x.dtype in FLOATING:
@@ -217,6 +232,23 @@ def _prepare_extreme(
     return plan_reduction(op, x, out, normalize_axes(op, axis, len(x.shape)), 1.0, algorithm)
 
 
+def _results_of_groups(name: str, given: Sequence[Operand], op: str, width: int) -> Results:
+    (x,) = given
+    if op not in FORMULAS:
+        raise ValueError(f"{name}: op is {op!r}; it takes one of {', '.join(FORMULAS)}")
+    if len(x.shape) != 1 or width < 1 or x.shape[0] % width:
+        raise ValueError(f"{name}: x has shape {x.shape}; it takes a vector of a multiple of {width} elements")
+    kind = _type_of_result(op, x, None) if summed(op) else I64 if op.startswith("arg") else x.dtype
+    return [((x.shape[0] // width,), kind)]
+
+
+def _prepare_groups(name: str, given: Sequence[Operand], results: Sequence[Operand], op: str, width: int) -> Plan:
+    (x,), (out,) = given, results
+    shape, strides = (x.shape[0] // width, width), (width * x.strides[0], x.strides[0])
+    grouped = Operand(x.ptr, shape, strides, x.dtype, x.device, x.kind, x.argument, None, None)
+    return plan_reduction(op, grouped, out, (1,), 1.0)
+
+
 def _operator(op: str) -> Operator:
     if op == "mean" or summed(op):
         options: tuple[str, ...] = ("axis", "dtype", "keepdims", "algorithm")
@@ -226,3 +258,4 @@ def _operator(op: str) -> Operator:
 
 
 _sum, _prod, _mean, _max, _min, _argmax, _argmin = map(_operator, (*tuple(FORMULAS)[:2], "mean", *tuple(FORMULAS)[2:]))
+_reduce = Operator("reduce", ("x",), ("op", "width"), _results_of_groups, _prepare_groups, takes=ELEMENTS, rows=False)

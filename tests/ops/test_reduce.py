@@ -192,6 +192,25 @@ def test_more_kept_axes_than_a_kernel_walks(xp: ModuleType, asnumpy: ToNumpy) ->
     np.testing.assert_array_equal(asnumpy(reduce.argmin(device)), host.argmin())
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i1"])
+@pytest.mark.parametrize("op", ["max", "argmin"])
+def test_columns_of_rows_that_begin_at_odd_addresses(xp: ModuleType, asnumpy: ToNumpy, dtype: str, op: str) -> None:
+    for shape in ((301, 130), (40, 514), (3, 29, 1002)):
+        x = (np.random.default_rng(4).standard_normal(shape) * 9).astype(dtype)
+        got = getattr(reduce, op)(xp.asarray(x)[..., 1:], -2)
+        np.testing.assert_array_equal(asnumpy(got), getattr(np, op)(x[..., 1:], -2))
+
+
+@pytest.mark.parametrize("width", [1, 7, 32, 96, 1024])
+def test_reduce_combines_neighbours(xp: ModuleType, asnumpy: ToNumpy, width: int) -> None:
+    x = np.random.default_rng(width).integers(-9, 9, 5 * width).astype("i4")
+    for op in ("sum", "max", "argmin"):
+        got = asnumpy(reduce.reduce(xp.asarray(x), op, width))
+        np.testing.assert_array_equal(got, getattr(np, op)(x.reshape(-1, width), 1))
+    with pytest.raises(ValueError, match="multiple of 2 elements"):
+        reduce.reduce(xp.ones(5, "f4"), width=2)
+
+
 @pytest.mark.parametrize("algorithm", ["naive", "vec4", None])
 def test_every_step_of_the_ladder_agrees(xp: ModuleType, asnumpy: ToNumpy, algorithm: str | None) -> None:
     x = np.random.default_rng(2).standard_normal(30_011).astype("f4")
