@@ -47,7 +47,7 @@ def test_every_form_has_golden_data_of_the_inputs_that_are_made_here(capsys):
     exact = sum(not form.ulp for form in FORMS)
     with capsys.disabled():
         print(
-            f"\n{len(FORMS)} forms recorded on {GOLDEN.about['device']} (NVRTC {GOLDEN.about['nvrtc']}, driver "
+            f"\n{len(FORMS)} forms recorded on {GOLDEN.about['device']} (NVRTC {GOLDEN.about['nvrtc']}, driver API "
             f"{GOLDEN.about['driver']}), {exact} of them compared bit for bit"
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +23,7 @@ def run(forms: Sequence[Form], refused: list[Form]) -> Iterator[tuple[Form, list
     """What each form writes; those that this compiler does not take are appended to `refused`."""
     import cupy
 
-    units = [list(unit) for unit in itertools.batched(forms, UNIT)] if hasattr(itertools, "batched") else []
-    units = units or [list(forms[at : at + UNIT]) for at in range(0, len(forms), UNIT)]
+    units = [list(forms[at : at + UNIT]) for at in range(0, len(forms), UNIT)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for compiled in pool.map(_compile, units):
             for unit, cubin in compiled:

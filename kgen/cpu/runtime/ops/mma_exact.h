@@ -6,6 +6,8 @@
 
 namespace kg {
 
+typedef int32_t Columns __attribute__((vector_size(32)));  // one number for each of 8 columns
+
 // With g = lane / 4 and t = lane % 4, register r of A holds row g + 8 (r % (M / 8)), of B column g, each four elements
 // from 4 t of a block of sixteen. The sum wraps around, or is clamped at the end.
 template <int M, int K, typename A, typename B, bool CLAMPED>
@@ -13,22 +15,25 @@ static inline void mma_of_integers(
     uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)
 {
     constexpr int halves = M / 8;
-    int32_t left[M][K], right[8][K];
+    int32_t left[M][K], products[M][8];
+    Columns right[K];
     for (int lane = 0; lane < 32; ++lane) {
         for (int k = 0; k < K / 4; ++k) {
             const int block = k / 4, i = k % 4;
             const int column = block * 16 + lane % 4 * 4 + i;
             for (int half = 0; half < halves; ++half)
                 left[lane / 4 + 8 * half][column] = A(a[block * halves + half][lane] >> 8 * i);
-            right[lane / 4][column] = B(b[block][lane] >> 8 * i);
+            right[column][lane / 4] = B(b[block][lane] >> 8 * i);
         }
+    }
+    for (int row = 0; row < M; ++row) {
+        Columns sum = {};
+        for (int k = 0; k < K; ++k) sum += right[k] * left[row][k];
+        memcpy(products[row], &sum, sizeof sum);
     }
     for (int lane = 0; lane < 32; ++lane) {
         for (int r = 0; r < 2 * halves; ++r) {
-            const int row = lane / 4 + r / 2 * 8, column = lane % 4 * 2 + r % 2;
-            int32_t products = 0;
-            for (int k = 0; k < K; ++k) products += left[row][k] * right[column][k];
-            const int64_t sum = int64_t(int32_t(c[r][lane])) + products;
+            const int64_t sum = int64_t(int32_t(c[r][lane])) + products[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2];
             const int64_t clamped = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
             d[r][lane] = uint32_t(CLAMPED ? clamped : sum);
         }
