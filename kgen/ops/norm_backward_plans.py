@@ -24,13 +24,13 @@ def _check(spec: Spec) -> str | None:
     own = [dtype for dtype, word in WEIGHT_TYPES.items() if spec[word]]
     if len(own) > 1 or spec.dtype in own:
         return "weights have one type, which is named where it is not that of x"
-    if (own or spec["offset"]) and not spec["weight"]:
+    if own and not spec["weight"]:
         return "there are no weights"
     return rows.check_stream(spec) or rows.check(spec, HELD)
 
 
 BACKWARD = register(
-    Kernel(
+    rows.RowKernel(
         name="norm_backward",
         summary="The gradient of the input of a norm along rows that stay in registers.",
         formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
@@ -38,7 +38,6 @@ BACKWARD = register(
         flags=(
             RMS,
             Flag("weight", "the result was multiplied by a vector"),
-            Flag("offset", "a number was added to the weights first"),
             *OWN,
             *rows.FLAGS,
             rows.STREAM,
@@ -110,7 +109,7 @@ def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], offset
     taken = _weighed(rows.packs(pitched, read.columns, ragged=True), weight)
     plain = rows.packs(pitched[:2], read.columns).vec
     cut = rows.cut(read.rows, read.columns, taken, HELD, multiprocessors(device), rows.largest(device))
-    flags = {"rms": rms, "weight": weight is not None, "offset": bool(weight and offset), "stream": cut is None}
+    flags = {"rms": rms, "weight": weight is not None, "stream": cut is None}
     if cut is None:
         taken = _weighed(rows.packs(pitched, read.columns), weight)
         cut = rows.streaming(taken, HELD)
@@ -120,7 +119,7 @@ def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], offset
     spec = BACKWARD.spec(**cut.values(), **flags, dtype=x.dtype)
     inputs = [index for index in range(5) if operands[index]]
     pitches = tuple(r.pitch for _, r in long)
-    floats = (offset,) if flags["offset"] else ()
+    floats = (offset,) if rms and weight else ()
     first = Step(spec, cut.blocks(read.rows), len(inputs) + 1, (read.rows, read.columns), pitches, floats)
     why = f"{read.rows} rows of {read.columns} for {cut} each"
     if weight is None:

@@ -23,9 +23,7 @@ WEIGHT_TYPES = {F32: "wfloat", F16: "whalf", BF16: "wbf"}
 AFFINE = (
     Flag("weight", "the result is multiplied by a vector"),
     Flag("bias", "a vector is added to the result"),
-    Flag("offset", "a number is added to the weights first"),
     Flag("channels", "weight and bias have one number for each channel of a group"),
-    Flag("stats", "mean (without rms) and 1 / deviation are results, too"),
     Flag("wfloat", "weight and bias are float"),
     Flag("whalf", "weight and bias are __half"),
     Flag("wbf", "weight and bias are __nv_bfloat16"),
@@ -38,15 +36,23 @@ def check_affine(spec: Spec) -> str | None:
     own = [dtype for dtype, flag in WEIGHT_TYPES.items() if spec[flag]]
     if len(own) > 1 or spec.dtype in own:
         return "weights have one type, which is named where it is not that of x"
-    if (own or spec["offset"] or spec["channels"]) and not (spec["weight"] or spec["bias"]):
+    if (own or spec["channels"]) and not (spec["weight"] or spec["bias"]):
         return "there are no weights"
-    if spec["offset"] and (spec["channels"] or not spec["weight"]):
-        return "an offset is one of weights along the row"
+    if spec["rms"] and (spec["bias"] or spec["channels"]):
+        return "without a mean there is neither a bias nor a group"
     return None
 
 
+def _check_rows(spec: Spec) -> str | None:
+    if spec["residual"] and not spec["rms"]:
+        return "only an RMS norm takes a residual"
+    if spec["channels"] and spec["ragged"]:
+        return "the packs of a group lie within its channels"
+    return check_affine(spec) or rows.check(spec, HELD)
+
+
 NORM = register(
-    Kernel(
+    rows.RowKernel(
         name="norm",
         summary="Normalises rows, which stay in registers.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
@@ -58,7 +64,7 @@ NORM = register(
             *rows.FLAGS,
         ),
         derive=lambda spec: rows.derive(spec, 1 if spec["rms"] else 2),
-        check=lambda spec: check_affine(spec) or rows.check(spec, HELD),
+        check=_check_rows,
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
         origin="Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467",
         defaults=(
@@ -132,23 +138,27 @@ def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], normal
     weights = [w for w in (weight, bias) if w]
     taken = _packs(pitched, read.columns, weights, normal, ragged=True)
     affine = _affine(x, weight, bias, normal)
-    present = [index for index, operand in enumerate(operands) if operand]
+    order = [index for index, operand in enumerate(operands) if operand]
+    nobody = () if normal.stats else (0,) if normal.rms else (0, 0)
     device = y.device
     groups = (normal.groups, normal.spatial) if affine.get("channels") else ()
-    floats = (normal.eps, normal.offset) if affine.get("offset") else (normal.eps,)
-    cut = rows.cut(read.rows, read.columns, taken, HELD, multiprocessors(device), rows.largest(device))
+    floats = (normal.eps, normal.offset) if normal.rms and weight else (normal.eps,)
+    blocks = (rows.WIDEST,) if x.dtype is F32 else (256, rows.WIDEST)
+    cut = rows.cut(read.rows, read.columns, taken, HELD, multiprocessors(device), rows.largest(device), blocks)
     if cut:
         flags = {**affine, "rms": normal.rms, "residual": residual is not None, **taken.flags()}
         spec = NORM.spec(**cut.values(), **flags, dtype=x.dtype)
-        order = [x, residual, y, total] if residual else [x, y]
-        pitches = tuple(_rows(operand, axes).pitch for operand in order if operand)
+        long = [x, residual, y, total] if residual else [x, y]
+        pitches = tuple(_rows(operand, axes).pitch for operand in long if operand)
         ints = (read.rows, read.columns, *groups)
-        step = Step(spec, cut.blocks(read.rows), len(present), ints, pitches, floats)
+        step = Step(spec, cut.blocks(read.rows), len(order) + len(nobody), ints, pitches, floats)
         run = bind([step], device)[0]
         why = f"{read.rows} rows of {read.columns} fit into the registers of {cut}"
-        if len(present) == len(operands):
-            return Plan(run, (str(step),), why)
-        return Plan(lambda pointers, stream: run([pointers[i] for i in present], stream), (str(step),), why)
+
+        def launch(pointers: Sequence[int], stream: int) -> None:
+            run([*(pointers[i] for i in order), *nobody], stream)
+
+        return Plan(launch, (str(step),), why)
     plain = _packs(pitched, read.columns, weights, normal, ragged=False)
     if residual:
         raise ValueError(f"{normal.op}: rows of {read.columns} are too wide for a sum with a residual; add it first")
@@ -177,10 +187,18 @@ def _plan_split(
     blocks = read.rows * parts
     ints = (read.columns, parts, width)
     behind = [index for index, operand in enumerate(operands) if operand and index >= 4]
+    nobody = () if normal.stats else (0,) if normal.rms else (0, 0)
     before = [index for index, operand in enumerate(operands) if operand and index < 4]
     steps = (
         Step(partial, blocks, 2, ints, (read.pitch,)),
-        Step(apply, blocks, len(before) + len(behind) + 1, (*ints, *groups), (read.pitch, written.pitch), floats),
+        Step(
+            apply,
+            blocks,
+            len(before) + len(behind) + len(nobody) + 1,
+            (*ints, *groups),
+            (read.pitch, written.pitch),
+            floats,
+        ),
     )
     find, finish = bind(steps, y.device)
     device = y.device
@@ -188,7 +206,7 @@ def _plan_split(
     def launch(pointers: Sequence[int], stream: int) -> None:
         memory = scratch(blocks * MOMENTS, device, stream)
         find((pointers[0], memory.ptr), stream)
-        finish([*(pointers[i] for i in before), memory.ptr, *(pointers[i] for i in behind)], stream)
+        finish([*(pointers[i] for i in before), memory.ptr, *(pointers[i] for i in behind), *nobody], stream)
 
     why = f"{read.rows} rows of {read.columns}, in {parts} parts each"
     return Plan(launch, tuple(map(str, steps)), why)
@@ -217,12 +235,10 @@ def _packs(
 
 def _affine(x: Operand, weight: Operand | None, bias: Operand | None, normal: Normal) -> dict[str, bool]:
     """The flags of AFFINE."""
-    flags = {"stats": normal.stats}
+    flags: dict[str, bool] = {}
     first = weight or bias
     if first is not None:
         flags |= {"weight": weight is not None, "bias": bias is not None, "channels": normal.groups > 0}
         if first.dtype is not x.dtype:
             flags[WEIGHT_TYPES[first.dtype]] = True
-    if weight is not None and normal.offset:
-        flags["offset"] = True
     return flags

@@ -5,7 +5,8 @@ A row lies in the registers of neighbouring lanes, of a block, or of a cluster o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kgen.arch import Arch
@@ -13,7 +14,7 @@ from kgen.backend import HOST
 from kgen.errors import SpecError
 from kgen.launch import device_arch
 from kgen.operand import Operand
-from kgen.spec import Axis, Flag, Spec
+from kgen.spec import Axis, Flag, Kernel, Spec
 
 BLOCK = 128  # threads, where several rows share a block
 WIDEST = 512  # threads of a block, beyond which a cluster takes a row: two such blocks share a multiprocessor
@@ -63,13 +64,30 @@ class Cut(NamedTuple):
         return {"LANES": self.lanes, "PACKS": self.packs, "VEC": self.vec, "CLUSTER": self.cluster}
 
 
+class RowKernel(Kernel):
+    """A kernel on AXES. Of its many flags few go together, and few cuts are legal: these are sorted out first."""
+
+    def specs(self) -> Iterator[Spec]:
+        """Every legal specialization."""
+        words = [flag.name for flag in self.flags]
+        subsets = [frozenset(c) for n in range(len(words) + 1) for c in itertools.combinations(words, n)]
+        for dtype in self.dtypes:
+            points = itertools.product(*(axis.values for axis in self.axes))
+            cuts = [values for values in points if self.check(Spec(self, values, frozenset(), dtype)) is None]
+            for flags in subsets:
+                if self.check(Spec(self, (WIDEST, 1, 2, 1), flags, dtype)) is None:
+                    specs = (Spec(self, values, flags, dtype) for values in cuts)
+                    yield from (spec for spec in specs if self.check(spec) is None)
+
+
 def check(spec: Spec, held: int) -> str | None:
     """Why a combination of AXES is illegal, or None; `held`: numbers of each operand that a thread can hold."""
-    if spec["VEC"] * spec.dtype.itemsize > VECTOR:
+    lanes, packs, vec, cluster = spec.values
+    if vec * spec.dtype.itemsize > VECTOR:
         return f"no load is wider than {VECTOR} bytes"
-    if spec["PACKS"] * spec["VEC"] > held:
+    if packs * vec > held:
         return f"a thread has no registers for more than {held} numbers of a row"
-    if spec["CLUSTER"] > 1 and spec["LANES"] <= 32:
+    if cluster > 1 and lanes < 128:
         return "a warp's rows are small enough"
     if spec["ragged"] and spec["VEC"] == 1:
         return "an element is at a multiple of itself"
@@ -181,8 +199,11 @@ def packs(operands: Sequence[Pitched], columns: int, *, ragged: bool = False) ->
     return Packs(full, True, apart != {0})
 
 
-def cut(rows: int, columns: int, taken: Packs, held: int, sms: int, largest: int) -> Cut | None:
-    """The cut for rows so wide, or None where they fit into no cluster of `largest` blocks.
+def cut(
+    rows: int, columns: int, taken: Packs, held: int, sms: int, largest: int, blocks: Sequence[int] = (256, WIDEST)
+) -> Cut | None:
+    """The cut for rows so wide, or None where they fit into no cluster of `largest` blocks; these have the first of so
+    many threads that is enough.
 
     As few lanes as hold a row with several loads each in flight; more of them where there are few rows, since a
     multiprocessor without work costs more than a reduction over more threads.
@@ -194,7 +215,7 @@ def cut(rows: int, columns: int, taken: Packs, held: int, sms: int, largest: int
     lanes = next((n for n, few in MOST.items() if n * min(few * widening, most) >= total), WIDEST)
     cluster = 1
     if lanes * most < total:
-        sizes = [(n, c) for n in (256, WIDEST) for c in CLUSTER.values if c <= largest and n * c * most >= total]
+        sizes = [(n, c) for n in blocks for c in CLUSTER.values if c <= largest and n * c * most >= total]
         if not sizes:
             return None
         lanes, cluster = sizes[0]

@@ -12,12 +12,12 @@ from kgen.ops import rows
 from kgen.ops.axes import as_rows, normal_axes, staged
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.registry import register
-from kgen.spec import Flag, Kernel
+from kgen.spec import Flag
 
 HELD = 32  # numbers of each row in a thread's registers
 
 BACKWARD = register(
-    Kernel(
+    rows.RowKernel(
         name="softmax_backward",
         summary="The gradient of a softmax along rows that stay in registers.",
         formula="dx[i] = y[i] (dy[i] - sum over j of dy[j] y[j]);   log: dx[i] = dy[i] - exp(y[i]) sum over j of dy[j]",
