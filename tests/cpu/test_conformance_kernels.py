@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kgen.cpu.conformance import cases
+from tests.cpu import conformance_cases as cases
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "h200_kernels.npz")
 

@@ -1,7 +1,4 @@
-"""`python -m kgen.cpu.conformance --record FILE`: on a machine with a GPU, what it gives for every form.
-
-With --record-kernels FILE, what whole kernels give.
-"""
+"""`python -m kgen.cpu.conformance --record FILE`: on a machine with a GPU, what it gives for every form."""
 
 from __future__ import annotations
 
@@ -10,9 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from kgen.cpu.conformance import cases, device, golden
+from kgen.cpu.conformance import device, golden
 from kgen.cpu.conformance.form import Form
 from kgen.cpu.conformance.tables import forms
 
@@ -34,7 +29,6 @@ def about() -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m kgen.cpu.conformance", description=__doc__)
     parser.add_argument("--record", type=Path, metavar="FILE", help="run every form and write the golden data")
-    parser.add_argument("--record-kernels", type=Path, metavar="FILE", help="the same of whole kernels")
     arguments = parser.parse_args()
     if arguments.record:
         refused: list[Form] = []
@@ -43,10 +37,6 @@ def main() -> None:
         print(f"{len(results)} forms recorded in {arguments.record}, {len(refused)} refused by the compiler")
         for form in refused:
             print(f"  refused: {form.name}")
-    if arguments.record_kernels:
-        outs = {case.name: cases.run_on_gpu(case) for case in cases.cases()}
-        np.savez_compressed(arguments.record_kernels, **cases.packed(outs))
-        print(f"{len(outs)} kernels recorded in {arguments.record_kernels}")
 
 
 if __name__ == "__main__":

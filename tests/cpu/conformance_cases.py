@@ -1,11 +1,12 @@
 """Whole kernels on small odd problems: the same launch on a GPU and on the executor, from the same seed.
 
 A case is a `Step` and what its pointers point at. Inputs are drawn from raw words, so they are the same everywhere;
-every output begins poisoned.
+every output begins poisoned. On a machine with a GPU, `python -m tests.cpu.conformance_cases FILE` records them.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -157,3 +158,8 @@ def packed(results: Mapping[str, Sequence[Array]]) -> dict[str, Any]:
     return {
         f"{name}/{at}": out.view(f"u{out.itemsize}") for name, outs in results.items() for at, out in enumerate(outs)
     }
+
+
+if __name__ == "__main__":
+    np.savez_compressed(sys.argv[1], **packed({case.name: run_on_gpu(case) for case in cases()}))
+    print(f"{len(cases())} kernels recorded in {sys.argv[1]}")
