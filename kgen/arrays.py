@@ -15,8 +15,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from kgen.backend import HOST, device_for_numpy, notice
+from kgen.backend import HOST, device_for_numpy
 from kgen.dtypes import FLOATS, DType, dtype_of, listed
+from kgen.notice import notice
 from kgen.operand import Ints, Kind, Operand, contiguous_strides, elements, extent
 from kgen.streams import current_stream, gpu, on, stream_pointer
 

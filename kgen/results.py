@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from kgen.arrays import adopt, device_view, element_strides, element_type
-from kgen.backend import HOST, notice
+from kgen.backend import HOST
 from kgen.dtypes import DTYPES, DType
+from kgen.notice import notice
 from kgen.operand import Ints, Kind, Operand, contiguous_strides, one_to_one, overlaps, same_elements
 from kgen.streams import current_stream, gpu, on, stream_for
 

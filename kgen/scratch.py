@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from kgen.backend import HOST, notice
+from kgen.backend import HOST
+from kgen.notice import notice
 from kgen.streams import gpu, on
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED

@@ -9,6 +9,5 @@ from __future__ import annotations
 
 from kgen.cpu.forms import forms
 from kgen.cpu.run import Kernel, bind, compile_cuda, compile_ptx, compile_spec
-from kgen.cpu.watch import Watch, watching
 
-__all__ = ["Kernel", "Watch", "bind", "compile_cuda", "compile_ptx", "compile_spec", "forms", "watching"]
+__all__ = ["Kernel", "bind", "compile_cuda", "compile_ptx", "compile_spec", "forms"]

@@ -1,4 +1,4 @@
-"""Operators under watch: inside `watching()` every launch on the host is checked, and what is wrong is gathered."""
+"""Launches of operators under watch: each is checked, in a process of its own, and what is wrong is gathered."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from kgen.backend import Noticed, backend, noticing
 from kgen.cpu.check import buffers_of, run_checked
 from kgen.cpu.frame import ORDERS, LaunchStruct
 from kgen.cpu.library import Library
 from kgen.cpu.report import Finding
 from kgen.cpu.translate import Program
+from kgen.notice import Noticed
 
 _current: ContextVar[Watch | None] = ContextVar("kgen_watch", default=None)
 
@@ -19,19 +19,19 @@ _current: ContextVar[Watch | None] = ContextVar("kgen_watch", default=None)
 class Watch:
     """The findings of the launches so far; `order` and `seed` say in which order blocks and warps run."""
 
-    def __init__(self, noticed: Noticed, order: str, seed: int, timeout: float) -> None:
+    def __init__(self, noticed: Noticed, order: str = "forward", seed: int = 0, timeout: float = 60.0) -> None:
         self.findings: list[Finding] = []
-        self.launches = 0
+        self.kernels: list[str] = []  # the names of what was launched
         self._noticed = noticed
         self._order, self._seed, self._timeout = ORDERS.index(order), seed, timeout
 
     def run(self, launch: LaunchStruct, library: Library, program: Program) -> None:
         """Run one launch under watch."""
-        launch.order, launch.seed = self._order, self._seed + self.launches
+        launch.order, launch.seed = self._order, self._seed + len(self.kernels)
         buffers = buffers_of(self._noticed.arrays, self._noticed.fresh)
         outcome = run_checked(launch, library, program, buffers, timeout=self._timeout)
         self.findings += outcome.findings
-        self.launches += 1
+        self.kernels.append(library.title)
         self._noticed.fresh.clear()  # what this launch left unwritten shows as NaN; the next one may read the rest
 
     def __str__(self) -> str:
@@ -39,23 +39,13 @@ class Watch:
 
 
 @contextmanager
-def watching(*, order: str = "forward", seed: int = 0, timeout: float = 60.0) -> Iterator[Watch]:
-    """Compute NumPy arrays by the CPU executor and check every launch.
-
-    An input that is not writeable (`x.flags.writeable = False`) must not be written to. Memory that an operator
-    allocates holds NaNs.
-
-    >>> with watching() as watch:                                                           # doctest: +SKIP
-    ...     kgen.causal_dot_product(q, k, v)
-    >>> assert not watch.findings, watch                                                    # doctest: +SKIP
-    """
-    with backend("cpu"), noticing() as noticed:
-        watch = Watch(noticed, order, seed, timeout)
-        token = _current.set(watch)
-        try:
-            yield watch
-        finally:
-            _current.reset(token)
+def watched_by(watch: Watch) -> Iterator[Watch]:
+    """Inside the block launches on the host are checked ones, run by `watch`."""
+    token = _current.set(watch)
+    try:
+        yield watch
+    finally:
+        _current.reset(token)
 
 
 def current() -> Watch | None:

@@ -16,7 +16,7 @@ PACKAGE = Path(kgen.__file__).parent
 # From the bottom up. A module may import what stands above its own line here, and its neighbours on the line.
 LAYERS = (
     ("errors",),
-    ("config", "dtypes", "arch"),
+    ("config", "dtypes", "arch", "notice"),
     ("spec",),
     ("registry",),
     ("recipe",),
@@ -25,12 +25,13 @@ LAYERS = (
     ("store",),
     ("build",),
     ("cpu",),
-    ("cpu",),
     ("backend", "operand", "streams", "arrays", "results", "scratch", "fork", "launch"),
     ("ops",),
     ("catalog",),
     ("kgen",),  # the public face
-    ("reference", "occupancy", "timing", "benchmarks", "bench", "bench_table", "report", "generated", "doctor"),
+    ("reference", "gated_reference", "checking"),
+    ("samples",),
+    ("occupancy", "timing", "benchmarks", "bench", "bench_table", "report", "generated", "doctor"),
     ("commands", "cli", "__main__"),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
