@@ -23,10 +23,10 @@ from kgen.spec import Spec
 _INT_MAX = 2**31 - 1
 FULL = 2048
 """Threads that an SM holds."""
-ROWS_WAVES = 4
-"""Times that a grid of `gemv` that is cut along rows fills the device."""
-COLUMN_WAVES = 8
-"""The same for `gemv_columns`, whose blocks are few and long unless the sums are cut."""
+ALONE = 128 << 20
+"""Bytes of a matrix up to which one launch of tall tiles is faster than short ones and the sum of their results."""
+BLOCK_BYTES = 128 << 10
+"""What a block of `gemv_columns` reads, where the sums are cut into parts."""
 
 
 @dataclass(frozen=True)
@@ -171,14 +171,15 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
     if spec is None:
         vec, ragged = _row_vec(product)
         packs = max(1, product.depth // vec)
-        if packs <= WARP:
-            lanes = max(_power(packs) // 4, min(_power(packs), 2))
-        else:
-            lanes = min(max(WARP, _power(packs) // 4), 256)
         # Several rows share what it takes to widen x, where that is much beside the matrix's own bytes.
         dear = product.a.dtype in QUANTIZED or ragged
-        rows = (4 if product.a.dtype.itemsize < 4 else 2) if dear else 1
-        while rows > 1 and product.rows * product.batches * lanes < rows * sms * FULL:
+        if packs <= WARP:
+            lanes = max(_power(packs) // 4, min(_power(packs), 2))
+            rows = 4 // min(4, _power(-(-packs // lanes)))
+        else:
+            lanes = min(max(WARP, _power(packs) // (16 if vec == 16 else 4)), 256)
+            rows = (4 if product.a.dtype.itemsize < 4 else 2) if dear else 1
+        while rows > 1 and product.rows * product.batches * lanes < rows * sms * WARP:
             rows //= 2
         unroll = min(4 // rows * (2 if ragged else 1), 4, _power(-(-packs // lanes)))
         spec = GEMV.spec(
@@ -186,30 +187,41 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
         )
     packs = product.depth // spec["VEC"]
     blocks = _tiles(product, spec) * product.batches
-    room = ROWS_WAVES * sms * FULL // spec["THREADS"]
     splits = 1
-    if 2 * blocks * spec["THREADS"] < sms * FULL:
-        splits = max(1, min(room // blocks, packs // (spec["LANES"] * spec["UNROLL"])))
+    if blocks * spec["THREADS"] < sms * FULL // 2:
+        splits = max(1, min(4 * sms // blocks, packs // (spec["LANES"] * spec["UNROLL"])))
     return spec, splits
 
 
 def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec, int]:
     """The specialization of `gemv_columns`, the given one or the one that suits, and the number of parts."""
+    nbytes = product.rows * product.depth * product.batches * product.a.dtype.itemsize
     if spec is None:
         vec, ragged = _column_vec(product)
-        lanes = min(WARP if vec < 16 else WARP // 2, _power(-(-product.rows // vec)))
+        packs = -(-product.rows // vec)
+        threads = 256
+        lanes = min(WARP // 2 if ragged and vec == 16 else WARP, max(4, _power(packs) // 4), _power(packs))
+        # One launch, where narrow tiles that are as tall as the matrix occupy every SM: they need no sum after.
+        alone = [lanes for lanes in (32, 16, 8, 4, 2) if packs * product.batches >= 0.9 * sms * lanes]
+        if alone and not ragged and nbytes <= ALONE:
+            lanes = alone[0]
+            threads = max(256, min(1024, _power(product.depth * lanes // 8)))
+        threads = min(threads, 512) if vec == 16 else threads
+        unroll = 4 if ragged and vec > 4 else 8
         spec = COLUMNS.spec(
             VEC=vec,
             LANES=lanes,
-            UNROLL=8 if vec < 16 else 4,
+            UNROLL=unroll,
+            THREADS=threads,
             ragged=ragged,
             **_flags(product),
             dtype=product.a.dtype,
         )
     tiles = -(-product.rows // _own_columns(spec)) * product.batches
+    if 2 * tiles >= sms and nbytes <= ALONE:
+        return spec, 1
     deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
-    room = COLUMN_WAVES * sms * FULL // spec["THREADS"]
-    return spec, max(1, min(room // tiles, product.depth // deep))
+    return spec, max(1, min(max(nbytes // BLOCK_BYTES, 2 * sms) // tiles, product.depth // deep))
 
 
 def _tiles(product: Product, spec: Spec) -> int:

@@ -179,7 +179,7 @@ def _prepare(
         double,
     )
     room = next(room for room in SWEEP.axes[0].values if room >= tiles)
-    sweep = SWEEP.spec(TILES=room, AHEAD=1 if tiles <= 33 else 5, thresholded=thresholded, dtype=real)
+    sweep = SWEEP.spec(TILES=room, WORDS=1 if tiles <= 33 else 6, thresholded=thresholded, dtype=real)
     last = Step(sweep, 1, 5 + thresholded, (count, tiles, kept.shape[0]))
     if score_threshold is not None:
         last = _with(last, (float(score_threshold),), double)

@@ -10,9 +10,10 @@ TILE = 64
 """Boxes that the sweep decides at once, and bits of a word."""
 BOXES = (*FLOATS, F64)
 REALS = (F32, F64)
-_RANK_THREADS, _RANK_BOXES = 128, 4
+_RANK_THREADS, _RANK_BOXES = 256, 4
+_RANK_CHUNK = 1024  # keys in shared memory
 _OVERLAP_THREADS = 256
-_SWEEP_THREADS = 1024
+_SWEEP_THREADS = 544  # the warp that decides, and 16 with four rows each
 _ORIGIN = "greedy non-maximum suppression; bits of tiles as in torchvision's, by another sweep"
 
 
@@ -31,7 +32,12 @@ RANK = register(
         formula="place[i] = #{j: s[j] > s[i]} + #{j < i: s[j] = s[i]}",
         axes=(Axis("CLASS_BYTES", "k", (0, 4, 8), "bytes of a class index; 0: there are no classes", default=0),),
         dtypes=BOXES,
-        derive=lambda spec: {"THREADS": _RANK_THREADS, "BOXES": _RANK_BOXES},
+        derive=lambda spec: {
+            "THREADS": _RANK_THREADS,
+            "BOXES": _RANK_BOXES,
+            "CHUNK": _RANK_CHUNK,
+            "STATIC_SMEM": _RANK_CHUNK * (8 if spec.dtype is F64 else 4),
+        },
         grid=f"(ceil(N / {RANK_BOXES}))",
         origin="sorting by counting",
         defaults=("nms_rank_f32",),
@@ -69,13 +75,13 @@ SWEEP = register(
         formula="stays[j] = not any(i < j: stays[i] and bit[i][j])",
         axes=(
             Axis("TILES", "t", (512, 4096, 24576), "tiles of 64 boxes for which there is room"),
-            Axis("AHEAD", "a", (1, 5), "words of a row that a lane loads before it is known whether they count"),
+            Axis("WORDS", "w", (1, 6), "words of a row that a lane loads at once"),
         ),
         flags=(Flag("thresholded", "boxes whose score is not above a threshold count for nothing"),),
         dtypes=REALS,
-        derive=lambda spec: {"THREADS": _SWEEP_THREADS, "STATIC_SMEM": 16, "DYNAMIC_SMEM": 8 * spec["TILES"]},
+        derive=lambda spec: {"THREADS": _SWEEP_THREADS, "STATIC_SMEM": 32, "DYNAMIC_SMEM": 8 * spec["TILES"]},
         grid="(1)",
         origin=_ORIGIN,
-        defaults=("nms_sweep_t512_a5_f32",),
+        defaults=("nms_sweep_t512_w6_f32",),
     )
 )

@@ -14,7 +14,10 @@ from kgen.ops.layout import AXES, check_axes, outer_strides
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
+_INT_MAX = 2**31 - 256
 THREADS, UNROLL = 256, 4
+BLOCKS = 3
+"""That an SM holds at once."""
 
 ROPE = register(
     Kernel(
@@ -30,7 +33,7 @@ ROPE = register(
             Flag("tables", "sines and cosines are given"),
             Flag("inverse", "turns back: the gradient's rotation"),
         ),
-        derive=lambda spec: {"THREADS": THREADS, "UNROLL": UNROLL},
+        derive=lambda spec: {"THREADS": THREADS, "BLOCKS": BLOCKS, "UNROLL": UNROLL},
         check=lambda spec: _problem(spec),
         grid="(ceil(B T D / (2 PAIRS THREADS)) * parts of the heads)",
         origin="Su et al., RoFormer (2021); halves as in GPT-NeoX",
@@ -182,9 +185,11 @@ def _prepare(
         dtype=x.dtype,
     )
     units = width // (2 * pairs)
+    if tokens * units > _INT_MAX:
+        raise ValueError(f"{op}: x has shape {x.shape}, more than {_INT_MAX} packs of features of one head")
     token_blocks = -(-tokens * units // THREADS)
     # Few tokens: the heads are shared by several blocks, though each then computes the sines anew.
-    wanted = -(-4 * multiprocessors(out.device) * 8 // token_blocks)
+    wanted = -(-2 * BLOCKS * multiprocessors(out.device) // token_blocks)
     head_blocks = max(1, min(-(-heads // UNROLL), wanted))
     block_heads = -(-heads // head_blocks)
     head_blocks = -(-heads // block_heads)
@@ -196,7 +201,7 @@ def _prepare(
     if cos and sin:
         longs += (*cos.strides, *sin.strides)
     else:
-        doubles = (-2 * math.log2(base) / max(turned, 1),)
+        doubles = (base ** (-2 / max(turned, 1)),)
     pointers = 2 + (positions is not None) + 2 * (cos is not None)
     step = Step(spec, token_blocks * head_blocks, pointers, ints, tuple(longs), doubles=doubles)
     (run,) = bind([step], out.device)

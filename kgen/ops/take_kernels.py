@@ -21,7 +21,7 @@ TAKE = register(
         axes=(
             Axis("BYTES", "n", (1, 2, 4, 8, 16), "bytes of a word, of which rows are made"),
             Axis("LANES", "l", (1, 2, 4, 8, 16, 32, 64, 128, 256), "threads along a row"),
-            Axis("ACROSS", "a", (1, 4), "words of a row that a thread takes; it takes four in all"),
+            Axis("ACROSS", "a", (1, 2, 4), "words of a row that a thread takes; it takes four in all"),
         ),
         flags=(
             Flag("sliced", "a table of several slices"),
