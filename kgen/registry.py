@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kgen.errors import SpecError
 from kgen.spec import Kernel, Spec
@@ -70,16 +70,14 @@ def select(words: Sequence[str], among: Iterable[Kernel]) -> list[Spec]:
     Names and globs add up; pairs narrow what they gave, or everything where there is no name. Raises SpecError for
     a word that matches nothing.
     """
-    pairs = [word.partition("=")[::2] for word in words if "=" in word]
+    pairs = [
+        (key.lower(), values.lower().split(",")) for key, found, values in (w.partition("=") for w in words) if found
+    ]
     names = [word for word in words if "=" not in word]
-    among = list(among)
-    chosen: dict[Spec, None] = {}
-    if not names:
-        chosen = dict.fromkeys(spec for kernel in among for spec in kernel.specs())
+    among = [kernel for kernel in among if all(key in _keys(kernel) for key, _ in pairs)]
+    chosen = {} if names else dict.fromkeys(_narrowed(among, pairs))
     for name in names:
-        chosen.update(dict.fromkeys(_named(name, among)))
-    for key, values in pairs:
-        chosen = dict.fromkeys(spec for spec in chosen if _matches(spec, key.lower(), values.lower().split(",")))
+        chosen.update(dict.fromkeys(_named(name, among, pairs)))
     if not chosen:
         raise SpecError(f"no specialization matches {' '.join(words)!r}", hint="kgen list shows what there is")
     return list(chosen)
@@ -109,26 +107,60 @@ def _axis_values(kernel: Kernel, name: str, tokens: Sequence[str]) -> dict[str, 
     return values
 
 
-def _named(name: str, among: Sequence[Kernel]) -> list[Spec]:
+Pairs = Sequence[tuple[str, Sequence[str]]]
+
+
+def _named(name: str, among: Sequence[Kernel], pairs: Pairs) -> list[Spec]:
+    """What an exact name, a kernel's name, or a glob stands for, as far as the pairs admit it."""
     if name in _registry:
-        return list(_registry[name].specs())
+        return list(_narrowed([kernel for kernel in among if kernel.name == name], pairs))
     if not any(c in name for c in "*?["):
-        return [parse(name)]
+        spec = parse(name)
+        return [spec] if spec.kernel in among and _admits(spec, pairs) else []
     literal = re.split(r"[*?[]", name)[0]
     near = [kernel for kernel in among if kernel.name.startswith(literal) or literal.startswith(kernel.name)]
-    found = [spec for kernel in near for spec in kernel.specs() if fnmatch.fnmatchcase(spec.name, name)]
+    found = [spec for spec in _narrowed(near, pairs) if fnmatch.fnmatchcase(spec.name, name)]
     if not found:
-        raise SpecError(f"no specialization matches {name!r}", hint="kgen list shows what there is")
+        raise SpecError(
+            f"no specialization matches {' '.join([name, *map(_written, pairs)])!r}",
+            hint="kgen list shows what there is",
+        )
     return found
 
 
-def _matches(spec: Spec, key: str, wanted: Sequence[str]) -> bool:
-    if key in ("dtype", "kernel"):
-        return (spec.dtype.name if key == "dtype" else spec.kernel.name) in wanted
-    for axis in spec.kernel.axes:
-        if key in (axis.letter, axis.name.lower()):
-            return str(spec[axis.name]) in wanted
-    for flag in spec.kernel.flags:
-        if key == flag.name:
-            return bool(spec[flag.name]) in [_YES_NO.get(word) for word in wanted]
-    return False
+def _written(pair: tuple[str, Sequence[str]]) -> str:
+    return f"{pair[0]}={','.join(pair[1])}"
+
+
+def _narrowed(among: Iterable[Kernel], pairs: Pairs) -> Iterator[Spec]:
+    """The specializations that the pairs admit, without a walk through all the others."""
+    for kernel in among:
+        keys = _keys(kernel)
+
+        def admits(name: str, value: object) -> bool:
+            return all(keys[key] != name or _means(value, wanted) for key, wanted in pairs)  # noqa: B023  used at once
+
+        if admits("kernel", kernel):
+            yield from kernel.specs(admits)
+
+
+def _admits(spec: Spec, pairs: Pairs) -> bool:
+    keys = _keys(spec.kernel)
+    point = {"kernel": spec.kernel, "dtype": spec.dtype}
+    point |= {axis.name: value for axis, value in zip(spec.kernel.axes, spec.values)}
+    point |= {flag.name: flag.name in spec.flags for flag in spec.kernel.flags}
+    return all(_means(point[keys[key]], wanted) for key, wanted in pairs)
+
+
+def _keys(kernel: Kernel) -> dict[str, str]:
+    """What may stand before `=`, and whose values it narrows."""
+    keys = {"kernel": "kernel", "dtype": "dtype"}
+    for axis in kernel.axes:
+        keys |= {axis.letter: axis.name, axis.name.lower(): axis.name}
+    return keys | {flag.name: flag.name for flag in kernel.flags}
+
+
+def _means(value: object, wanted: Sequence[str]) -> bool:
+    if isinstance(value, bool):
+        return value in [_YES_NO.get(word) for word in wanted]
+    return getattr(value, "name", str(value)) in wanted

@@ -126,12 +126,15 @@ class Kernel:
         if problem:
             raise SpecError(f"{spec.name} is illegal: {problem}")
 
-    def specs(self) -> Iterator[Spec]:
-        """Every legal specialization."""
+    def specs(self, admits: Callable[[str, object], bool] = lambda name, value: True) -> Iterator[Spec]:
+        """Every legal specialization; `admits` narrows the values of an axis or flag by its name, and of "dtype"."""
         words = [flag.name for flag in self.flags]
         subsets = [frozenset(c) for n in range(len(words) + 1) for c in itertools.combinations(words, n)]
-        for dtype, flags in itertools.product(self.dtypes, subsets):
-            for values in itertools.product(*(axis.values for axis in self.axes)):
+        subsets = [subset for subset in subsets if all(admits(word, word in subset) for word in words)]
+        dtypes = [dtype for dtype in self.dtypes if admits("dtype", dtype)]
+        axes = [[value for value in axis.values if admits(axis.name, value)] for axis in self.axes]
+        for dtype, flags in itertools.product(dtypes, subsets):
+            for values in itertools.product(*axes):
                 spec = Spec(self, values, flags, dtype)
                 if self.check(spec) is None:
                     yield spec
