@@ -105,7 +105,7 @@ def _illegal_columns(spec: Spec) -> str | None:
 def _rows(spec: Spec) -> dict[str, int]:
     group = spec["GROUP"]
     threads = group if group > 32 else 256
-    resident = RESIDENT_NARROW if group <= 32 and spec.dtype in (F64, F32, F16) else RESIDENT
+    resident = RESIDENT_NARROW if group <= 32 and spec.dtype in FLOATING else RESIDENT
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
     return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
 
