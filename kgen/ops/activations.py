@@ -5,7 +5,7 @@ Each is an `Elementwise`, made of a row of kgen/ops/functions.py: kgen.relu(x), 
 
 from __future__ import annotations
 
-from kgen.dtypes import BOOL, INTEGERS
+from kgen.dtypes import I32, I64
 from kgen.ops.elementwise import Elementwise, named
 from kgen.ops.functions import ACTIVATIONS, ARITHMETIC, GRADIENTS, Row
 from kgen.ops.promotion import FLOATING
@@ -14,19 +14,17 @@ _EXACT = {"add", "subtract", "multiply", "maximum", "minimum", "negative", "abso
 _EXACT |= {"relu", "relu6", "relu_backward"}
 """What integers stay integers under."""
 _BUILT = {
-    "add": ("add_v4_f32", "add_v8_f16", "add_v4_r2_x2_f32"),
-    "relu": ("relu_v1_i1_f32", "relu_v4_f32", "relu_v8_bf16"),
-    "sigmoid": ("sigmoid_v4_f32", "sigmoid_v8_bf16"),
-    "gelu": ("gelu_v4_f32", "gelu_v8_f16"),
-    "swiglu": ("swiglu_v8_bf16",),
+    "add": ("add_v4_f32", "add_v8_i2_f16", "add_v4_r2_x2_f32"),
+    "relu": ("relu_v1_f32", "relu_v4_f32", "relu_v8_i2_bf16"),
+    "sigmoid": ("sigmoid_v4_i2_f32", "sigmoid_v8_i2_bf16"),
+    "gelu": ("gelu_v4_i2_f32", "gelu_v8_i2_f16"),
+    "swiglu": ("swiglu_v8_i2_bf16",),
 }
 """What `kgen build` emits, to be read."""
 
 
 def _made(name: str, row: Row) -> Elementwise:
-    dtypes = (*FLOATING, *INTEGERS) if name in _EXACT else FLOATING
-    if name in ("add", "multiply", "maximum", "minimum"):
-        dtypes = (*dtypes, BOOL)
+    dtypes = (*FLOATING, I32, I64) if name in _EXACT else FLOATING
     return named(name, row.parameters, row.defaults, row.expression, row.summary, dtypes, _BUILT.get(name, ()))
 
 

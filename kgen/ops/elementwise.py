@@ -49,7 +49,7 @@ class Elementwise:
         What the operands become first, and the type of the result; by default what NumPy's rules give, with bfloat16 as
         in JAX: with float16 it gives float32, and it absorbs integers.
     algorithm : str, optional
-        The name of a specialization, `relu_v1_i1_f32`, for arrays of one type; by default the fastest.
+        The name of a specialization, `relu_v1_f32`, for arrays of one type; by default the fastest.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 

@@ -73,22 +73,27 @@ def _kernel(
     signature: Any,
     built: tuple[str, ...],
 ) -> Kernel:
-    def widths(spec: Spec) -> tuple[int, int]:
-        sizes = [x["size"] for x in _operands(function, signature(spec.dtype), spec, "")]
-        return min(sizes), max(sizes)
+    @functools.cache
+    def sizes(dtype: DType) -> tuple[int, int]:
+        called = signature(dtype)
+        arrays_of = [t for t, array in zip(called.types, called.arrays) if array and isinstance(t, DType)]
+        found = [t.itemsize for t in (*arrays_of, program(function, called).result)]
+        return min(found), max(found)
 
     def check(spec: Spec) -> str | None:
-        narrow, wide = widths(spec)
-        vec, indexed = spec["VEC"], spec["INDEXED"]
-        plain = not (indexed or spec["unaligned"])
-        if vec * narrow > WORD or vec * wide > 2 * WORD:
-            return f"VEC={vec} neighbours of {wide} bytes are more than a thread should take at once"
-        if not indexed and (spec["RANK"] > 1 or spec["wide"]):
+        vec, items, threads, rank, indexed = spec.values
+        unaligned, wide = "unaligned" in spec.flags, "wide" in spec.flags
+        if not indexed and (rank > 1 or wide):
             return "strides over axes serve an indexed operand"
-        if spec["unaligned"] and (vec == 1 or indexed == 2 ** (arrays + 1) - 1):
-            return "single elements are always aligned, and indexed operands ask for nothing"
-        if not plain and (spec["THREADS"] != 128 or spec["ITEMS"] not in (1, 2)):
+        if (indexed or unaligned) and (threads != 128 or items > 1):
             return "only plain kernels are cut in other ways"
+        if wide and vec > 1:
+            return "64-bit divisions for several neighbours would take the compiler many seconds"
+        if unaligned and (vec == 1 or indexed == 2 ** (arrays + 1) - 1):
+            return "single elements are always aligned, and indexed operands ask for nothing"
+        narrow, broad = sizes(spec.dtype)
+        if vec * narrow > WORD or vec * broad > 2 * WORD:
+            return f"VEC={vec} neighbours of {broad} bytes are more than a thread should take at once"
         return None
 
     return Kernel(
@@ -97,8 +102,8 @@ def _kernel(
         formula=_formula(function),
         axes=(
             Axis("VEC", "v", (1, 2, 4, 8, 16), "neighbours that a thread takes at once"),
-            Axis("ITEMS", "i", (1, 2, 4, 8), "such vectors of a thread", default=2),
-            Axis("THREADS", "t", (128, 256, 512), "per block", default=128),
+            Axis("ITEMS", "i", (1, 2, 4), "such vectors of a thread", default=1),
+            Axis("THREADS", "t", (128, 256), "per block", default=128),
             Axis("RANK", "r", tuple(range(1, MAX_RANK + 1)), "axes of the arrays with strides", default=1),
             Axis("INDEXED", "x", tuple(range(2 ** (arrays + 1))), "which arrays have strides, as bits", default=0),
         ),

@@ -17,7 +17,7 @@ from kgen.registry import parse
 from kgen.spec import Kernel, Spec
 
 RESIDENT = 2048  # threads of a multiprocessor
-_INT = 2**31
+_INT = 2**31  # elements, from which 32-bit indices no longer do
 
 
 class Call(NamedTuple):
@@ -75,9 +75,11 @@ def _step(call: Call, part: Layout, low: int, sizes: Sequence[int]) -> Step:
     # Few elements are spread over all multiprocessors before a thread takes more than one vector.
     threads = multiprocessors(device) * RESIDENT
     items = 2
+    wide = bool(indexed) and n >= _INT
+    vec = 1 if wide else vec
     if call.algorithm is not None:
         chosen = _chosen(call)
-        vec, items, block = chosen["VEC"], chosen["ITEMS"], chosen["THREADS"]
+        vec, items, block = 1 if wide else chosen["VEC"], chosen["ITEMS"], chosen["THREADS"]
     else:
         block = 128
         while vec > 1 and n < threads * vec // 32:
@@ -86,9 +88,8 @@ def _step(call: Call, part: Layout, low: int, sizes: Sequence[int]) -> Step:
             items = 1
     unaligned = _unaligned(vec, low, straight, sizes)
     if unaligned or indexed:
-        block = 128
+        items, block = 1, 128
     rank = len(part.sizes) if indexed else 1
-    wide = bool(indexed) and n >= _INT - 32 * 8 * RESIDENT
     spec = call.kernel.spec(
         VEC=vec, ITEMS=items, THREADS=block, RANK=rank, INDEXED=indexed, unaligned=unaligned, wide=wide,
         dtype=call.result.dtype,
