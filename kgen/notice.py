@@ -39,3 +39,10 @@ def notice(array: Any, *, fresh: bool = False) -> Any:
             array.reshape(-1).view("u1")[...] = 0xFF  # an array of no axes has no other type
             noticed.fresh.append(array)
     return array
+
+
+def notice_written(address: int) -> None:
+    """Say that the host wrote to the memory at an address, which no longer counts as fresh then."""
+    noticed = _noticed.get()
+    if noticed is not None:
+        noticed.fresh[:] = [x for x in noticed.fresh if not x.ctypes.data <= address < x.ctypes.data + x.nbytes]

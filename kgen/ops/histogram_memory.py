@@ -9,6 +9,7 @@ import numpy as np
 
 from kgen.backend import HOST
 from kgen.dtypes import DType
+from kgen.notice import notice_written
 from kgen.operand import Operand, contiguous_strides
 from kgen.ops.calls import Plan
 from kgen.ops.reduce_axes import layout
@@ -24,6 +25,7 @@ def clear(ptr: int, nbytes: int, device: int, stream: int) -> None:
     """Zeros, in the order of the stream."""
     if device == HOST:
         ctypes.memset(ptr, 0, nbytes)
+        notice_written(ptr)
     else:
         gpu().cuda.runtime.memsetAsync(ptr, 0, nbytes, stream)
 
@@ -34,6 +36,7 @@ def upload(values: np.ndarray[Any, Any], like: Operand, dtype: DType, stream: in
     source = np.ascontiguousarray(values, dtype.numpy)
     if like.device == HOST:
         ctypes.memmove(target.ptr, source.ctypes.data, source.nbytes)
+        notice_written(target.ptr)
     elif source.nbytes:
         with on(like.device, stream):  # from pageable memory: staged before the call returns
             gpu().cuda.runtime.memcpyAsync(target.ptr, source.ctypes.data, source.nbytes, _HOST_TO_DEVICE, stream)

@@ -12,6 +12,7 @@ import numpy as np
 from kgen.backend import HOST
 from kgen.dtypes import DTYPES, I32, I64
 from kgen.launch import Step, bind
+from kgen.notice import notice_written
 from kgen.operand import Ints, Operand, contiguous_strides
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.take_kernels import TAKE, THREADS
@@ -219,6 +220,7 @@ def _clear(pointer: int, device: int, stream: int) -> None:
     """Write down that no index is out of bounds."""
     if device == HOST:
         ctypes.memset(pointer, 0xFF, 8)
+        notice_written(pointer)
     else:
         gpu().cuda.runtime.memsetAsync(pointer, 0xFF, 8, stream)
 
