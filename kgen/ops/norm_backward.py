@@ -9,8 +9,8 @@ from kgen.dtypes import F32, FLOATS
 from kgen.operand import Operand
 from kgen.ops.axes import normal_axes, others, with_axes
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.norm import check_numbers, check_weights, spread
 from kgen.ops.norm_backward_plans import plan
+from kgen.ops.norm_calls import check_numbers, check_weights, spread
 
 Given = Sequence[Operand | None]
 
@@ -88,13 +88,13 @@ def rms_norm_backward(
     array([[0., 0.]], dtype=float32)
     """
     outs = (out, None) if weight is not None else (out,)
-    results = _rms_norm_backward((dy, x, None, rstd, weight), outs, (axis, weight_offset), stream)
+    results = _rms_norm_backward((dy, x, rstd, weight), outs, (axis, weight_offset), stream)
     return tuple(results) if len(results) > 1 else results[0]
 
 
 def _results(op: str, given: Given, axis: object, weight_offset: float = 0.0) -> Results:
-    dy, x, mean, rstd, weight = given
-    assert dy is not None and x is not None and rstd is not None
+    dy, x, *statistics, weight = given
+    assert dy is not None and x is not None
     axes = normal_axes(op, axis, len(x.shape))
     check_numbers(op, weight_offset=weight_offset)
     if axis is None or not axes:
@@ -108,7 +108,7 @@ def _results(op: str, given: Given, axis: object, weight_offset: float = 0.0) ->
     if 0 in shape:
         raise ValueError(f"{op}: x has shape {x.shape}, with nothing along axis {axis}")
     rest = tuple(x.shape[a] for a in others(x, axes))
-    for statistic in (mean, rstd):
+    for statistic in statistics:
         if statistic is not None and statistic.shape != rest:
             raise ValueError(
                 f"{op}: {statistic.argument} has shape {statistic.shape}; for x of {x.shape} it takes {rest}"
@@ -116,17 +116,17 @@ def _results(op: str, given: Given, axis: object, weight_offset: float = 0.0) ->
     check_weights(op, x, (weight,), shape)
     if weight is None:
         return [(x.shape, x.dtype)]
-    return [(x.shape, x.dtype), *([(shape, weight.dtype)] * (1 if mean is None else 2))]
+    return [(x.shape, x.dtype), *([(shape, weight.dtype)] * len(statistics))]
 
 
 def _prepare(op: str, given: Given, results: Sequence[Operand], axis: object, weight_offset: float = 0.0) -> Plan:
-    dy, x, mean, rstd, weight = given
+    dy, x, *known, weight = given
     assert x is not None
     axes = normal_axes(op, axis, len(x.shape))
-    statistics = [s and with_axes(s, x, axes) for s in (mean, rstd)]
+    statistics = [with_axes(s, x, axes) for s in known if s]
     gradients = [spread(result, x, axes) for result in results[1:]]
     operands = (dy, x, *statistics, spread(weight, x, axes), results[0], *gradients)
-    return plan(operands, axes, float(weight_offset))
+    return plan(operands, len(given), axes, float(weight_offset))
 
 
 _TAKES = {"dy": FLOATS, "x": FLOATS, "mean": (F32,), "rstd": (F32,), "weight": FLOATS}
@@ -143,12 +143,12 @@ _layer_norm_backward = Operator(
 )
 _rms_norm_backward = Operator(
     "rms_norm_backward",
-    ("dy", "x", "mean", "rstd", "weight"),
+    ("dy", "x", "rstd", "weight"),
     ("axis", "weight_offset"),
     _results,
     _prepare,
     takes=_TAKES,
-    optional=("mean", "weight"),
+    optional=("weight",),
     mixed=True,
     rows=False,
 )

@@ -89,20 +89,20 @@ TOTAL = register(
 )
 
 
-def plan(operands: Sequence[Operand | None], axes: tuple[int, ...], offset: float) -> Plan:
-    """The launches for dy, x, means, rstds, weight and dx, (dweight, (dbias)), all with the axes of x."""
+def plan(operands: Sequence[Operand | None], inputs: int, axes: tuple[int, ...], offset: float) -> Plan:
+    """The launches for dy, x, (means,) rstds, weight and dx, (dweight, (dbias)), all with the axes of x."""
     fits = [operand is None or as_rows(operand, axes) is not None for operand in operands]
 
     def build(operands: Sequence[Operand | None], axes: tuple[int, ...]) -> Plan:
-        return _plan_rows(operands, axes, offset)
+        return _plan_rows(operands, inputs, axes, offset)
 
-    return staged(operands, 5, axes, fits, build)
+    return staged(operands, inputs, axes, fits, build)
 
 
-def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], offset: float) -> Plan:
-    dy, x, mean, _, weight, dx, *gradients = operands
+def _plan_rows(operands: Sequence[Operand | None], inputs: int, axes: tuple[int, ...], offset: float) -> Plan:
+    (dy, x, *known, weight), (dx, *gradients) = operands[:inputs], operands[inputs:]
     assert dy is not None and x is not None and dx is not None
-    device, rms = dx.device, mean is None
+    device, rms = dx.device, len(known) == 1
     long = [(o, _rows(o, axes)) for o in (dy, x, dx)]
     read = long[0][1]
     pitched = [rows.Pitched(o, r.pitch, o.dtype.itemsize) for o, r in long]
@@ -117,14 +117,14 @@ def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], offset
     if weight is not None and weight.dtype is not x.dtype:
         flags[WEIGHT_TYPES[weight.dtype]] = True
     spec = BACKWARD.spec(**cut.values(), **flags, dtype=x.dtype)
-    inputs = [index for index in range(5) if operands[index]]
+    taking = [index for index in range(inputs + 1) if operands[index]]  # and dx
     pitches = tuple(r.pitch for _, r in long)
     floats = (offset,) if rms and weight else ()
-    first = Step(spec, cut.blocks(read.rows), len(inputs) + 1, (read.rows, read.columns), pitches, floats)
+    first = Step(spec, cut.blocks(read.rows), len(taking), (read.rows, read.columns), pitches, floats)
     why = f"{read.rows} rows of {read.columns} for {cut} each"
     if weight is None:
         run = bind([first], device)[0]
-        return Plan(lambda pointers, stream: run([pointers[i] for i in (*inputs, 5)], stream), (str(first),), why)
+        return Plan(lambda pointers, stream: run([pointers[i] for i in taking], stream), (str(first),), why)
 
     bias = len(gradients) > 1
     columns = WEIGHTS.spec(VEC=plain, rms=rms, bias=bias, dtype=x.dtype)
@@ -132,9 +132,9 @@ def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], offset
     parts = max(1, min(-(-read.rows // (4 * columns["DEPTH"])), -(-8 * multiprocessors(device) // tiles)))
     height = -(-read.rows // parts)
     parts = -(-read.rows // height)
-    statistics = [index for index in (2, 3) if operands[index]]
+    reading = range(2 + len(known))
     sizes = (read.rows, read.columns, height)
-    second = Step(columns, tiles * parts, 3 + len(statistics) + bias, sizes, pitches[:2])
+    second = Step(columns, tiles * parts, len(reading) + 1 + bias, sizes, pitches[:2])
     total = TOTAL.spec(bias=bias, dtype=weight.dtype)
     third = Step(total, -(-read.columns // TOTAL_THREADS), 2 + 2 * bias, (parts, read.columns))
     steps = (first, second, third)
@@ -144,9 +144,9 @@ def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], offset
     def launch(pointers: Sequence[int], stream: int) -> None:
         memory = scratch(nbytes * (1 + bias), device, stream)
         sums = [memory.ptr, memory.ptr + nbytes][: 1 + bias]
-        by_row([pointers[i] for i in (*inputs, 5)], stream)
-        by_column([pointers[i] for i in (0, 1, *statistics)] + sums, stream)
-        finish([*sums, *pointers[6:]], stream)
+        by_row([pointers[i] for i in taking], stream)
+        by_column([*(pointers[i] for i in reading), *sums], stream)
+        finish([*sums, *pointers[inputs + 1 :]], stream)
 
     return Plan(launch, tuple(map(str, steps)), f"{why}; their weights' gradients are sums of {parts} parts")
 

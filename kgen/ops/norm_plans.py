@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kgen.dtypes import BF16, F16, F32
 from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand
 from kgen.ops import rows
-from kgen.ops.axes import Rows, as_rows, staged
+from kgen.ops.axes import Rows, as_rows, collapse, staged
 from kgen.ops.calls import Plan
 from kgen.registry import register
 from kgen.scratch import scratch
@@ -104,6 +104,9 @@ SPLIT = register(
 )
 
 
+Axes = tuple[int, ...]
+
+
 class Normal(NamedTuple):
     """What is asked for, besides the arrays. `groups` and `spatial`: of a group norm, else 0."""
 
@@ -116,29 +119,37 @@ class Normal(NamedTuple):
     spatial: int = 0
 
 
-def plan(given: Sequence[Operand | None], results: Sequence[Operand], axes: tuple[int, ...], normal: Normal) -> Plan:
-    """The launches for x, residual, weight, bias and y, (x + residual), means, rstds, all with the axes of x."""
-    fits = tuple(operand is None or as_rows(operand, axes) is not None for operand in (*given, *results))
-    if normal.groups:
-        fits = tuple(fit or index in (2, 3) for index, fit in enumerate(fits))
-
-    def build(operands: Sequence[Operand | None], axes: tuple[int, ...]) -> Plan:
-        return _plan_rows(operands, axes, normal)
-
-    return staged((*given, *results), len(given), axes, fits, build)
+ROLES = ("x", "residual", "weight", "bias", "y", "total", "mean", "rstd")
+"""In which order kernels take them."""
 
 
-def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], normal: Normal) -> Plan:
-    x, residual, weight, bias, y = operands[:5]
+def plan(given: Mapping[str, Operand | None], results: Mapping[str, Operand], axes: Axes, normal: Normal) -> Plan:
+    """The launches for operands by their ROLES, all with the axes of x, in the order of the pointers of a call."""
+    operands = (*given.values(), *results.values())
+    fits = [operand is None or as_rows(operand, axes) is not None for operand in operands]
+    if normal.groups:  # one number for each channel, neighbours all through
+        for index, (role, operand) in enumerate(given.items()):
+            if role in ("weight", "bias") and operand:
+                fits[index] = collapse(operand.shape, operand.strides)[1] in ((), (1,))
+    roles = (*given, *results)
+
+    def build(operands: Sequence[Operand | None], axes: Axes) -> Plan:
+        return _plan_rows(dict(zip(roles, operands)), axes, normal)
+
+    return staged(operands, len(given), axes, fits, build)
+
+
+def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> Plan:
+    x, residual, weight, bias, y, total = (named.get(role) for role in ROLES[:6])
     assert x is not None and y is not None
-    total = operands[5] if residual else None
+    at = {role: index for index, (role, operand) in enumerate(named.items()) if operand}
     read, written = _rows(x, axes), _rows(y, axes)
     long = [x, *((residual, total) if residual and total else ()), y]
     pitched = [rows.Pitched(o, _rows(o, axes).pitch, o.dtype.itemsize) for o in long]
     weights = [w for w in (weight, bias) if w]
     taken = _packs(pitched, read.columns, weights, normal, ragged=True)
     affine = _affine(x, weight, bias, normal)
-    order = [index for index, operand in enumerate(operands) if operand]
+    order = [at[role] for role in ROLES if role in at]
     nobody = () if normal.stats else (0,) if normal.rms else (0, 0)
     device = y.device
     groups = (normal.groups, normal.spatial) if affine.get("channels") else ()
@@ -162,11 +173,13 @@ def _plan_rows(operands: Sequence[Operand | None], axes: tuple[int, ...], normal
     plain = _packs(pitched, read.columns, weights, normal, ragged=False)
     if residual:
         raise ValueError(f"{normal.op}: rows of {read.columns} are too wide for a sum with a residual; add it first")
-    return _plan_split(operands, read, written, plain.vec, affine, groups, floats, normal)
+    return _plan_split(x, y, at, read, written, plain.vec, affine, groups, floats, normal)
 
 
 def _plan_split(
-    operands: Sequence[Operand | None],
+    x: Operand,
+    y: Operand,
+    at: Mapping[str, int],
     read: Rows,
     written: Rows,
     vec: int,
@@ -175,8 +188,6 @@ def _plan_split(
     floats: tuple[float, ...],
     normal: Normal,
 ) -> Plan:
-    x, y = operands[0], operands[4]
-    assert x is not None and y is not None
     values = {"VEC": vec, "PACKS": {1: 16, 2: 8}.get(vec, 4)}
     partial = SPLIT.spec(**values, rms=normal.rms, partial=True, dtype=x.dtype)
     apply = SPLIT.spec(**values, rms=normal.rms, **affine, dtype=x.dtype)
@@ -186,9 +197,8 @@ def _plan_split(
     parts = -(-read.columns // width)
     blocks = read.rows * parts
     ints = (read.columns, parts, width)
-    behind = [index for index, operand in enumerate(operands) if operand and index >= 4]
     nobody = () if normal.stats else (0,) if normal.rms else (0, 0)
-    before = [index for index, operand in enumerate(operands) if operand and index < 4]
+    before, behind = ([at[role] for role in part if role in at] for part in (ROLES[:4], ROLES[4:]))
     steps = (
         Step(partial, blocks, 2, ints, (read.pitch,)),
         Step(
@@ -205,14 +215,14 @@ def _plan_split(
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         memory = scratch(blocks * MOMENTS, device, stream)
-        find((pointers[0], memory.ptr), stream)
+        find((pointers[at["x"]], memory.ptr), stream)
         finish([*(pointers[i] for i in before), memory.ptr, *(pointers[i] for i in behind), *nobody], stream)
 
     why = f"{read.rows} rows of {read.columns}, in {parts} parts each"
     return Plan(launch, tuple(map(str, steps)), why)
 
 
-def _rows(operand: Operand, axes: tuple[int, ...]) -> Rows:
+def _rows(operand: Operand, axes: Axes) -> Rows:
     found = as_rows(operand, axes)
     assert found is not None
     return found

@@ -6,7 +6,7 @@ A row lies in the registers of neighbouring lanes, of a block, or of a cluster o
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from kgen.arch import Arch
@@ -67,12 +67,13 @@ class Cut(NamedTuple):
 class RowKernel(Kernel):
     """A kernel on AXES. Of its many flags few go together, and few cuts are legal: these are sorted out first."""
 
-    def specs(self) -> Iterator[Spec]:
-        """Every legal specialization."""
+    def specs(self, admits: Callable[[str, object], bool] = lambda name, value: True) -> Iterator[Spec]:
+        """Every legal specialization that `admits` allows."""
         words = [flag.name for flag in self.flags]
         subsets = [frozenset(c) for n in range(len(words) + 1) for c in itertools.combinations(words, n)]
-        for dtype in self.dtypes:
-            points = itertools.product(*(axis.values for axis in self.axes))
+        subsets = [subset for subset in subsets if all(admits(word, word in subset) for word in words)]
+        for dtype in (dtype for dtype in self.dtypes if admits("dtype", dtype)):
+            points = itertools.product(*([v for v in axis.values if admits(axis.name, v)] for axis in self.axes))
             cuts = [values for values in points if self.check(Spec(self, values, frozenset(), dtype)) is None]
             for flags in subsets:
                 if self.check(Spec(self, (WIDEST, 1, 2, 1), flags, dtype)) is None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgen.dtypes import DTYPES
+from kgen.ops.calls import explain
 from kgen.ops.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
 from kgen.ops.norm_backward import layer_norm_backward, rms_norm_backward
 from tests.ops.test_softmax import ULP, examples, view
@@ -233,3 +234,21 @@ def test_the_gradients_are_those_of_float64(data: st.DataObject, xp: ModuleType,
         scale = np.abs(addends).sum(axis=rest).reshape(inner)
         off = np.abs(asnumpy(gradient).astype(np.float64) - total)
         assert (off <= ULP[own] * np.abs(total) + 32 * ULP["f32"] * scale + 2.0**-24).all()
+
+
+def test_weights_of_any_stride_are_taken(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    rng = np.random.default_rng(4)
+    x, weight = rng.standard_normal((3, 6, 5)).astype("f"), rng.standard_normal(12).astype("f")
+    y = asnumpy(layer_norm(xp.asarray(x), xp.asarray(weight)[:10:2]))
+    assert_close(y, reference(x, (2,), weight[:10:2])[0], "f32")
+    for groups in (2, 6):
+        y = asnumpy(group_norm(xp.asarray(x), groups, xp.asarray(weight)[::-2]))
+        normal = reference(x.reshape(3, groups, -1), (2,))[0].reshape(x.shape)
+        assert_close(y, normal * weight[::-2, None].astype(np.float64), "f32")
+
+
+def test_a_call_explains_itself(xp: ModuleType) -> None:
+    x = xp.ones((4, 6), "f")
+    calls = [(layer_norm, (x,)), (rms_norm, (x,)), (fused_add_rms_norm, (x, x)), (group_norm, (x, 2))]
+    for function, arguments in calls:
+        assert explain(function, *arguments).startswith("norm_t")
