@@ -168,6 +168,9 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     >>> x = cupy.ones((1, 8, 2048, 64), "f")                                       # doctest: +SKIP
     >>> print(kgen.explain(kgen.causal_dot_product, x, x, x))                      # doctest: +SKIP
     """
+    own: Callable[..., str] | None = getattr(function, "explain", None)
+    if own is not None:  # a function that is an object, as elementwise ones are
+        return own(*args, **kwargs)
     shared = OPERATORS[function.__name__]
     bound = inspect.signature(function).bind(*args, **kwargs)
     bound.apply_defaults()

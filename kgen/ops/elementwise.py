@@ -125,8 +125,11 @@ class Elementwise:
                     break
         return self._operator(operands, (out,), (dtype, algorithm, numbers), stream)[0]
 
-    def explain(self, *operands: Any, dtype: Any = None, algorithm: str | None = None, **named: Any) -> str:
-        """How a call would be carried out; nothing is computed."""
+    def explain(
+        self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
+        **named: Any,
+    ) -> str:  # fmt: skip
+        """How a call with these arguments and a fresh result would be carried out; nothing is computed."""
         operands, numbers = self._bound(operands, named)
         return self._operator.explain(operands, (dtype, algorithm, numbers))
 
