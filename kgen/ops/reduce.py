@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
-from kgen.dtypes import BOOL, F64, I64, INTEGERS, U64, UNSIGNED, DType, dtype_of, listed
-from kgen.errors import SpecError
+from kgen.dtypes import I64
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.reduce_axes import normalize_axes
-from kgen.ops.reduce_kernels import ELEMENTS, FLOATING, FORMULAS, summed
-from kgen.ops.reduce_plan import NAIVE, plan_reduction
+from kgen.ops.reduce_kernels import ELEMENTS, FORMULAS, summed
+from kgen.ops.reduce_launches import NAIVE
+from kgen.ops.reduce_plan import plan_reduction
+from kgen.ops.reduce_types import type_of_result
 
 ALGORITHMS = tuple(NAIVE)
-_PYTHON_TYPES: dict[object, DType] = {float: F64, int: I64, bool: BOOL}
 
 
 def sum(  # NumPy's name
@@ -145,29 +142,6 @@ def reduce(x: Any, op: str = "sum", width: int = 32, *, out: Any = None, stream:
     return result
 
 
-def _type_of_result(op: str, x: Operand, dtype: object) -> DType:
-    if dtype is None:
-        if x.dtype in FLOATING:
-            return x.dtype
-        return F64 if op == "mean" else U64 if x.dtype in UNSIGNED else I64
-    try:
-        found = _PYTHON_TYPES.get(dtype) or dtype_of(_named(dtype))
-    except SpecError:
-        raise TypeError(f"{op}: dtype is {dtype!r}; it takes one of {listed(ELEMENTS)}") from None
-    if found not in FLOATING and (found not in INTEGERS or x.dtype in FLOATING or op == "mean"):
-        taken = FLOATING if x.dtype in FLOATING or op == "mean" else (*FLOATING, *INTEGERS)
-        raise TypeError(f"{op}: dtype is {found.numpy_name}; a result of {x.dtype.numpy_name} is {listed(taken)}")
-    return found
-
-
-def _named(dtype: object) -> object:
-    """A string as NumPy reads it, to which "i8" is a long integer, where NumPy can."""
-    if isinstance(dtype, str):
-        with suppress(TypeError):
-            return np.dtype(dtype)
-    return dtype
-
-
 def _shape(x: Operand, axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
     if keepdims:
         return tuple(1 if at in axes else size for at, size in enumerate(x.shape))
@@ -179,7 +153,7 @@ def _results_of_sum(
 ) -> Results:
     (x,) = given
     _check_algorithm(op, x, algorithm)
-    return [(_shape(x, normalize_axes(op, axis, len(x.shape)), keepdims), _type_of_result(op, x, dtype))]
+    return [(_shape(x, normalize_axes(op, axis, len(x.shape)), keepdims), type_of_result(op, x, dtype))]
 
 
 def _results_of_extreme(
@@ -238,7 +212,7 @@ def _results_of_groups(name: str, given: Sequence[Operand], op: str, width: int)
         raise ValueError(f"{name}: op is {op!r}; it takes one of {', '.join(FORMULAS)}")
     if len(x.shape) != 1 or width < 1 or x.shape[0] % width:
         raise ValueError(f"{name}: x has shape {x.shape}; it takes a vector of a multiple of {width} elements")
-    kind = _type_of_result(op, x, None) if summed(op) else I64 if op.startswith("arg") else x.dtype
+    kind = type_of_result(op, x, None) if summed(op) else I64 if op.startswith("arg") else x.dtype
     return [((x.shape[0] // width,), kind)]
 
 

@@ -6,65 +6,17 @@ is left of them is kept in the accumulator's type, so that nothing is rounded in
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-from kgen.dtypes import DType
-from kgen.launch import Step, bind, multiprocessors
+from kgen.launch import bind, multiprocessors
 from kgen.operand import Operand, contiguous_strides
 from kgen.ops.calls import Plan
 from kgen.ops.reduce_axes import Kept, Layout, Reduced, layout
-from kgen.ops.reduce_kernels import (
-    COLUMN_THREADS,
-    KERNELS,
-    LOAD_BYTES,
-    RESIDENT,
-    accumulator,
-    in_one_pass,
-    result_axes,
-    summed,
-    value_bytes,
-)
-from kgen.ops.reduce_workspace import COUNTERS, workspace
+from kgen.ops.reduce_kernels import accumulator, in_one_pass
+from kgen.ops.reduce_launches import Pass, launches, length_of
+from kgen.ops.reduce_workspace import workspace
 from kgen.scratch import scratch
-from kgen.spec import Spec
-
-LEVELS = 4
-"""Kept axes that a kernel walks; of further ones each index is a launch."""
-GROUPS = (1, 2, 4, 8, 16, 32, 128, 256)
-LANES = (1, 2, 4, 8, 16, 32)
-ITEMS = 4
-WAVES = 8
-"""Blocks in so many waves or more are balanced well enough."""
-PART_COST = 0.02
-"""What one more part costs, as a share of the time that a wave takes for whole groups."""
-NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
-"""The ladder: elements of a load, and loads in flight."""
-
-
-class Launch(NamedTuple):
-    """A step, and how many bytes into its source and its target it begins."""
-
-    step: Step
-    source: int
-    target: int
-    partials: int  # bytes in which its blocks meet
-    groups: int  # of blocks that meet
-
-
-class _Pass(NamedTuple):
-    """One kernel's work: an axis reduced, from elements of one type to results of another."""
-
-    op: str
-    dtype: DType
-    out: DType
-    layout: Layout
-    low: int  # bits of addresses that are not zero: how aligned the source is
-    divisor: float
-    sms: int
-    algorithm: str | None
 
 
 def plan_reduction(
@@ -75,20 +27,20 @@ def plan_reduction(
     spread = _spread(out.strides, len(x.shape), axes)
     low = x.ptr | out.ptr
     dtype = x.dtype
-    passes: list[_Pass] = []
+    passes: list[Pass] = []
     sizes: list[int] = []  # bytes of what each pass but the last leaves
 
     now = layout(x.shape, x.strides, spread, axes, in_order=op.startswith("arg"))
     if op.startswith("arg") and len(now.reduced) > 1:  # indices count along one axis: a maximum of nothing is a copy
         flat = contiguous_strides(x.shape)
         copied = layout(x.shape, x.strides, flat, (), in_order=False)
-        passes.append(_Pass("max", dtype, dtype, copied, low, 1, sms, None))
+        passes.append(Pass("max", dtype, dtype, copied, low, 1, sms, None))
         sizes.append(math.prod(x.shape) * dtype.itemsize)
         now, low = layout(x.shape, flat, spread, axes, in_order=True), 0
     while True:
         final = in_one_pass(op, dtype, out.dtype)
         if len(now.reduced) <= 1 and final:
-            passes.append(_Pass(op, dtype, out.dtype, now, low, divisor, sms, algorithm))
+            passes.append(Pass(op, dtype, out.dtype, now, low, divisor, sms, algorithm))
             break
         kind = accumulator(op, dtype, out.dtype)
         longest = max(now.reduced, default=Reduced(1, 1))
@@ -97,14 +49,14 @@ def plan_reduction(
         dense = contiguous_strides(tuple(axis.size for axis in every))
         target = tuple(axis._replace(out=stride) for axis, stride in zip(every, dense))
         reduced = (longest,) if now.reduced else ()
-        passes.append(_Pass(op, dtype, kind, Layout(_remerged(target), reduced, now.start), low, 1, sms, None))
+        passes.append(Pass(op, dtype, kind, Layout(_remerged(target), reduced, now.start), low, 1, sms, None))
         sizes.append(math.prod(axis.size for axis in every) * kind.itemsize)
         kept = [(axis.size, stride, axis.out) for axis, stride in zip(every, dense) if axis not in left]
         rest = [(axis.size, stride) for axis, stride in zip(every, dense) if axis in left]
         now = Layout(_remerged([Kept(*axis) for axis in kept]), tuple(Reduced(*axis) for axis in rest))
         dtype, low = kind, 0
 
-    work = [list(_launches(one)) for one in passes]
+    work = [list(launches(one)) for one in passes]
     flat_work = [launch for one in work for launch in one]
     bound = iter(bind([launch.step for launch in flat_work], device))
     ready = [[(launch, next(bound)) for launch in one] for one in work]
@@ -146,146 +98,9 @@ def _remerged(axes: Sequence[Kept]) -> tuple[Kept, ...]:
     return layout(sizes, strides, out, (), in_order=True).kept
 
 
-def _why(passes: Sequence[_Pass]) -> str:
+def _why(passes: Sequence[Pass]) -> str:
     words = [
-        f"{math.prod(axis.size for axis in one.layout.kept)} results of {_length(one.layout)} elements each"
+        f"{math.prod(axis.size for axis in one.layout.kept)} results of {length_of(one.layout)} elements each"
         for one in passes
     ]
     return "; then ".join(words)
-
-
-def _length(axes: Layout) -> int:
-    return axes.reduced[0].size if axes.reduced else 1
-
-
-def _launches(one: _Pass) -> Iterator[Launch]:
-    """The launches of a pass: one, but for kept axes that are too many for the kernel."""
-    kept = one.layout.kept
-    form, columns = _form(one)
-    others = tuple(axis for axis in kept if axis is not columns)
-    outside, inside = others[: max(0, len(others) - LEVELS)], others[max(0, len(others) - LEVELS) :]
-    while math.prod(axis.size for axis in inside) >= 1 << 31:
-        outside, inside = (*outside, inside[0]), inside[1:]
-    step, partials = _rows(one, inside) if form == "rows" else _columns(one, columns, inside)
-    for index in itertools.product(*(range(axis.size) for axis in outside)):
-        source = one.layout.start + sum(i * axis.stride for i, axis in zip(index, outside))
-        target = sum(i * axis.out for i, axis in zip(index, outside))
-        groups = step.blocks // step.ints[0]
-        yield Launch(step, source * one.dtype.itemsize, target * _out_bytes(one), partials, groups)
-
-
-def _out_bytes(one: _Pass) -> int:
-    return 8 if one.op.startswith("arg") else one.out.itemsize
-
-
-def _form(one: _Pass) -> tuple[str, Kept]:
-    """Rows or columns, whichever reads neighbours in memory; with columns, the axis along which they lie."""
-    kept, reduced = one.layout.kept, one.layout.reduced
-    stride = reduced[0].stride if reduced else 0
-    columns = min(kept, key=lambda axis: abs(axis.stride) or 1 << 62, default=Kept(1, 1, 1))
-    nearer = 0 < abs(stride) <= abs(columns.stride) or columns.stride == 0
-    if (reduced and nearer) or not kept or columns.size >= 1 << 31:
-        return "rows", Kept(0, 0, 0)
-    return "columns", columns
-
-
-def _levels(inside: Sequence[Kept]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Sizes of all kept axes but the outermost, and the strides of all, filled up with axes of size 1."""
-    full = [*[Kept(1, 0, 0)] * (LEVELS - len(inside)), *inside]
-    return (
-        tuple(axis.size for axis in full[1:]),
-        tuple(axis.stride for axis in full),
-        tuple(axis.out for axis in full),
-    )
-
-
-def _spec(one: _Pass, form: int, **axes: int | bool) -> Spec:
-    return KERNELS[one.op][form].spec(dtype=one.dtype, **axes, **result_axes(one.op, one.dtype, one.out))
-
-
-def _rows(one: _Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
-    rows = math.prod(axis.size for axis in inside)
-    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 1)
-    itemsize = one.dtype.itemsize
-    wide = LOAD_BYTES // itemsize
-    even = not any(axis.stride % wide for axis in inside) and not one.low % LOAD_BYTES
-    vec = wide if stride == 1 and length * itemsize >= (LOAD_BYTES if even else 4 * LOAD_BYTES) else 1
-    items = ITEMS
-    if one.algorithm in NAIVE:
-        vec, items = NAIVE[one.algorithm]
-        vec = vec if stride == 1 else 1
-    loads = -(-length // vec)
-
-    if one.algorithm in NAIVE:
-        group, parts = 128, max(1, min(-(-loads // 128), (1 << 31) // max(1, rows) - 1))
-    else:
-        group = max(group for group in GROUPS if group <= max(1, -(-loads // items)))
-        for larger in GROUPS:  # few rows: more threads for each
-            if group < larger <= loads and rows * group < one.sms * RESIDENT // 2:
-                group = larger
-        items = items if loads > group else 1
-        parts = _parts(rows, -(-loads // (group * items)), one.sms * RESIDENT // group) if group == max(GROUPS) else 1
-    split = parts > 1
-    spec = _spec(one, 0, GROUP=group, VEC=vec, ITEMS=items, split=split)
-    sizes, x_strides, out_strides = _levels(inside)
-    per_block = spec.threads // group
-    step = Step(
-        spec,
-        rows * parts if split else -(-rows // per_block),
-        4 if split else 2,
-        (parts, rows, *sizes),
-        (length, stride, *x_strides, *out_strides),
-        doubles=(one.divisor,) if summed(one.op) else (),
-    )
-    return step, rows * parts * value_bytes(spec) if split else 0
-
-
-def _columns(one: _Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:
-    outer = math.prod(axis.size for axis in inside)
-    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 0)
-    together = (columns.size, stride, *(axis.stride for axis in inside))
-    wide = LOAD_BYTES // one.dtype.itemsize
-    vec = wide if columns.stride == 1 else 1
-    while any(number % vec for number in together) or one.low % (vec * one.dtype.itemsize):
-        vec //= 2
-    if one.algorithm == "naive":
-        vec = 1
-    apart = vec == 1 and columns.stride == 1 and columns.size >= 32 * wide and one.algorithm is None
-    apart = apart and not (one.op.startswith("arg") and one.dtype.itemsize == 1)  # too much to exchange
-    vec = wide if apart else vec
-    lanes = next((lanes for lanes in LANES if lanes * vec >= columns.size), max(LANES))
-    if one.op.startswith("arg") and not apart:
-        lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
-    items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
-    tiles = -(-columns.size // (lanes * vec))
-    depth = COLUMN_THREADS // lanes
-    parts = _parts(
-        outer * tiles,
-        -(-length // (depth * items)),
-        one.sms * (RESIDENT if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS,
-    )
-    split = parts > 1
-    spec = _spec(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split, apart=apart)
-    sizes, x_strides, out_strides = _levels(inside)
-    step = Step(
-        spec,
-        outer * tiles * parts,
-        4 if split else 2,
-        (parts, columns.size, *sizes),
-        (length, stride, columns.stride, columns.out, *x_strides, *out_strides),
-        doubles=(one.divisor,) if summed(one.op) else (),
-    )
-    return step, outer * tiles * parts * lanes * vec * value_bytes(spec) if split else 0
-
-
-def _parts(groups: int, tiles: int, wave: int) -> int:
-    """In how many parts to cut each group's work, of so many tiles: those that leave the device idle the least."""
-    if groups >= WAVES * wave or groups > COUNTERS or tiles < 2:
-        return 1
-    if 2 * groups <= wave:
-        return min(tiles, wave // groups)
-
-    def cost(parts: int) -> float:
-        return -(-tiles // parts) * -(-groups * parts // wave) + PART_COST * parts * tiles
-
-    return min(range(1, min(tiles, 2 * WAVES) + 1), key=cost)
