@@ -77,11 +77,13 @@ def function_name(opcode: str) -> str:
 def forms() -> dict[str, Form]:
     """Every instruction that works on one lane's registers alone, by opcode."""
     made: dict[str, Form] = {}
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name in OWN):
+    for module in pkgutil.iter_modules(__path__):
         table = importlib.import_module(f"{__name__}.{module.name}")
         if module.name != "matrix":
             for form in expand(table.TABLE):
-                made.setdefault(form.opcode, form)
+                if form.opcode in made:
+                    raise ValueError(f"{module.name}.py: {form.opcode} has a line already")
+                made[form.opcode] = form
     return made
 
 
@@ -93,6 +95,3 @@ def matrix_forms() -> dict[str, Form]:
     except ImportError:
         return {}
     return {form.opcode: form for form in expand(matrix.TABLE)}
-
-
-OWN = ("floating", "integer")  # plain C++; a more exact form elsewhere comes first

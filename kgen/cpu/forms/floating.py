@@ -17,13 +17,10 @@ fma.rn.f64                          | f64 | f64 f64 f64 | __builtin_fma(a, b, c)
 mad.rn.f32                          | f32 | f32 f32 f32 | __builtin_fmaf(a, b, c)
 mad.rn.f64                          | f64 | f64 f64 f64 | __builtin_fma(a, b, c)
 div.rn.{f32,f64}                    | $1 | $1 $1 | a / b
-div.{full,approx}.f32               | f32 | f32 f32 | a / b
 rcp.rn.f32                          | f32 | f32 | 1.0f / a
 rcp.rn.f64                          | f64 | f64 | 1.0 / a
 sqrt.rn.f32                         | f32 | f32 | __builtin_sqrtf(a)
 sqrt.rn.f64                         | f64 | f64 | __builtin_sqrt(a)
-{rcp,rsqrt,sqrt,ex2,lg2,sin,cos,tanh}.approx.f32 | f32 | f32 | kg::plain::$1(a)
-{rcp,rsqrt}.approx.ftz.f64          | f64 | f64 | kg::plain::$1(a)
 neg.{f32,f64}                       | $1 | $1 | -a
 abs.f32                             | f32 | f32 | __builtin_fabsf(a)
 abs.f64                             | f64 | f64 | __builtin_fabs(a)
@@ -37,17 +34,8 @@ testp.finite.{f32,f64}              | pred | $1 | __builtin_isfinite(a)
 testp.infinite.{f32,f64}            | pred | $1 | __builtin_isinf(a)
 testp.number.{f32,f64}              | pred | $1 | a == a
 testp.notanumber.{f32,f64}          | pred | $1 | a != a
-testp.normal.{f32,f64}              | pred | $1 | __builtin_isnormal(a)
 testp.subnormal.{f32,f64}           | pred | $1 | a != 0 && __builtin_isfinite(a) && !__builtin_isnormal(a)
-cvt.f64.f32                         | f64 | f32 | a
-cvt.rn.f32.f64                      | f32 | f64 | (float)a
-cvt{,.rn}.f32.f32                   | f32 | f32 | a
 cvt.f64.f64                         | f64 | f64 | a
-cvt.{rni,rzi,rmi,rpi}{,.ftz}.f32.f32 | f32 | f32 | kg::$1(kg::in_$2(a))
-cvt.{rni,rzi,rmi,rpi}.f64.f64       | f64 | f64 | kg::$1(a)
-cvt.rn.{f32,f64}.{u8,u16,u32,u64,s8,s16,s32,s64} | $1 | $2 | a
-cvt.{rni,rzi,rmi,rpi}{,.ftz}{,.sat}.{u,s}{8,16,32,64}.f32 | $4$5 | f32 | kg::to_integer<kg::$4$5>(kg::$1(kg::in_$2(a)))
-cvt.{rni,rzi,rmi,rpi}{,.sat}.{u,s}{8,16,32,64}.f64 | $3$4 | f64 | kg::to_integer<kg::$3$4>(kg::$1(a))
 """
 
 for _name, _test in (_ORDERED | _UNORDERED).items():

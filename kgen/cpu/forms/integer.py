@@ -1,8 +1,7 @@
-"""Integer arithmetic, logic, shifts, comparisons and conversions between integers."""
+"""Integer arithmetic, logic, shifts and comparisons, where C++ has an operator or a line for them."""
 
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
-_INTEGERS = ["u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"]
 
 TABLE = r"""
 add.{u16,s16,u32,s32,b32,u64,s64}           | $1 | $1 $1 | a + b
@@ -27,10 +26,7 @@ mad.wide.u16                                | u32 | u16 u16 u32 | (uint32_t)a * 
 mad.wide.s16                                | s32 | s16 s16 s32 | (int32_t)a * b + c
 mad.wide.u32                                | u64 | u32 u32 u64 | (uint64_t)a * b + c
 mad.wide.s32                                | s64 | s32 s32 s64 | (int64_t)a * b + c
-mul24.lo.u32                                | u32 | u32 u32 | (uint32_t)((uint64_t)(a & 0xffffffu) * (b & 0xffffffu))
-mul24.lo.s32                                | s32 | s32 s32 | (int32_t)((int64_t)(a << 8 >> 8) * (b << 8 >> 8))
 div.{u16,s16,u32,s32,u64,s64}               | $1 | $1 $1 | kg::divide(a, b)
-rem.{u16,s16,u32,s32,u64,s64}               | $1 | $1 $1 | kg::remainder(a, b)
 abs.{s16,s32,s64}                           | $1 | $1 | a < 0 ? -a : a
 neg.{s16,s32,s64}                           | $1 | $1 | -a
 min.{u16,s16,u32,s32,u64,s64}               | $1 | $1 $1 | a < b ? a : b
@@ -58,26 +54,16 @@ clz.b64                                     | u32 | b64 | a ? __builtin_clzll(a)
 brev.{b32,b64}                              | $1 | $1 | kg::reverse_bits(a)
 bfind.{u32,u64,s32,s64}                     | u32 | $1 | kg::highest_bit(a)
 bfind.shiftamt.{u32,u64,s32,s64}            | u32 | $1 | kg::highest_bit_shift(a)
-bfe.{u32,s32,u64,s64}                       | $1 | $1 u32 u32 | kg::extract(a, b, c)
-bfi.{b32,b64}                               | $1 | $1 $1 u32 u32 | kg::insert(a, b, c, d)
-bmsk.clamp.b32                              | b32 | u32 u32 | kg::bit_mask(a, b)
+bfe.{u32,s32}                       | $1 | $1 u32 u32 | kg::extract(a, b, c)
+bfi.b32                               | b32 | b32 b32 u32 u32 | kg::insert(a, b, c, d)
 lop3.b32                                    | b32 | b32 b32 b32 u32 | kg::lop3(a, b, c, d)
 prmt.b32                                    | b32 | b32 b32 b32 | kg::permute(a, b, c)
 dp4a.{u32,s32}.{u32,s32}                    | s32 | b32 b32 s32 | kg::dot4('$1'[0], '$2'[0], a, b, c)
 selp.{b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64} | $1 | $1 $1 pred | c ? a : b
 slct.{b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}.s32 | $1 | $1 $1 s32 | c >= 0 ? a : b
 slct.{b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}.f32 | $1 | $1 $1 f32 | c >= 0 ? a : b
-szext.wrap.u32                              | u32 | u32 u32 | kg::extract(a, 0u, b & 31)
-szext.wrap.s32                              | s32 | s32 u32 | kg::extract(a, 0u, b & 31)
 """.replace("'$1'[0]", '*"$1"').replace("'$2'[0]", '*"$2"')
 
 for _name, _operator in (_COMPARISONS | _UNSIGNED).items():
     _types = "u16,u32,u64" if _name in _UNSIGNED else "u16,s16,b16,u32,s32,b32,u64,s64,b64"
     TABLE += f"setp.{_name}.{{{_types}}} | pred | $1 $1 | a {_operator} b\n"
-
-for _to in _INTEGERS:
-    for _from in _INTEGERS:
-        TABLE += f"cvt.{_to}.{_from} | {_to} | {_from} | a\n"
-        TABLE += f"cvt.sat.{_to}.{_from} | {_to} | {_from} | kg::saturate<{{{_to}}}>(a)\n".replace(
-            f"{{{_to}}}", f"{'u' if _to[0] == 'u' else ''}int{_to[1:]}_t"
-        )

@@ -23,8 +23,6 @@ static inline uint32_t b32(float x) { return bits<uint32_t>(x); }
 static inline uint64_t b64(double x) { return bits<uint64_t>(x); }
 
 static inline float ftz(float x) { return (b32(x) & 0x7f800000u) == 0 ? f32(b32(x) & 0x80000000u) : x; }
-static inline float in_ftz(float x) { return ftz(x); }
-static inline float in_(float x) { return x; }
 static inline float sat(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }  // a NaN becomes 0
 static inline double sat(double x) { return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0; }
 
@@ -39,23 +37,12 @@ template <class T> static inline T clamp(int64_t x)
 {
     return x < (int64_t)Limits<T>::low ? Limits<T>::low : x > (int64_t)Limits<T>::high ? Limits<T>::high : (T)x;
 }
-template <class To, class From> static inline To saturate(From x)
-{
-    __int128 wide = x;
-    return wide < Limits<To>::low ? Limits<To>::low : wide > Limits<To>::high ? Limits<To>::high : (To)x;
-}
-// The hardware divides by zero without a trap: the quotient is all ones, the remainder the dividend.
+// The hardware divides by zero without a trap: the quotient is all ones.
 template <class T> static inline T divide(T a, T b)
 {
     if (b == 0) return T(-1);
     if (Limits<T>::is_signed && b == T(-1)) return T(0) - a;
     return a / b;
-}
-template <class T> static inline T remainder(T a, T b)
-{
-    if (b == 0) return a;
-    if (Limits<T>::is_signed && b == T(-1)) return 0;
-    return a % b;
 }
 static inline uint32_t funnel(uint32_t low, uint32_t high, uint32_t right)  // right <= 32
 {
@@ -97,11 +84,6 @@ template <class T> static inline T insert(T a, T b, uint32_t at, uint32_t length
     uint32_t count = length < width - at ? length : width - at;
     T mask = (count == width ? T(-1) : T((T(1) << count) - 1)) << at;
     return (b & ~mask) | ((a << at) & mask);
-}
-static inline uint32_t bit_mask(uint32_t at, uint32_t count)
-{
-    uint64_t ones = count >= 32 ? 0xffffffffull : (1ull << count) - 1;
-    return at >= 32 ? 0 : (uint32_t)(ones << at);
 }
 static inline uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table)
 {
@@ -150,35 +132,5 @@ template <class T> static inline T maximum(T a, T b)
 }
 static inline float minimum_nan(float a, float b) { return a != a || b != b ? f32(0x7fffffffu) : minimum(a, b); }
 static inline float maximum_nan(float a, float b) { return a != a || b != b ? f32(0x7fffffffu) : maximum(a, b); }
-
-template <class T> static inline T to_integer(double x)  // of a whole number: saturated, a NaN gives 0
-{
-    if (x != x) return sizeof(T) == 8 ? T(uint64_t(1) << 63) : 0;
-    if (x <= (double)Limits<T>::low) return Limits<T>::low;
-    if (x >= (double)Limits<T>::high) return Limits<T>::high;
-    return (T)x;
-}
-
-// To whole numbers: nearest, toward zero, down, up.
-static inline float rni(float x) { return __builtin_rintf(x); }
-static inline float rzi(float x) { return __builtin_truncf(x); }
-static inline float rmi(float x) { return __builtin_floorf(x); }
-static inline float rpi(float x) { return __builtin_ceilf(x); }
-static inline double rni(double x) { return __builtin_rint(x); }
-static inline double rzi(double x) { return __builtin_trunc(x); }
-static inline double rmi(double x) { return __builtin_floor(x); }
-static inline double rpi(double x) { return __builtin_ceil(x); }
-
-namespace plain {  // the functions that the hardware approximates
-template <class T> static inline T rcp(T x) { return 1 / x; }
-static inline float sqrt(float x) { return __builtin_sqrtf(x); }
-static inline float rsqrt(float x) { return (float)(1.0 / __builtin_sqrt((double)x)); }
-static inline double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
-static inline float ex2(float x) { return __builtin_exp2f(x); }
-static inline float lg2(float x) { return __builtin_log2f(x); }
-static inline float sin(float x) { return __builtin_sinf(x); }
-static inline float cos(float x) { return __builtin_cosf(x); }
-static inline float tanh(float x) { return __builtin_tanhf(x); }
-}  // namespace plain
 
 }  // namespace kg
