@@ -10,7 +10,8 @@ from kgen.dtypes import F32, FLOATS, DType, listed
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.gemv_kernels import QUANTIZED, VALUES, WEIGHTS
-from kgen.ops.gemv_plan import Product, Scale, plan
+from kgen.ops.gemv_plan import plan
+from kgen.ops.gemv_product import Product, Scale
 
 
 def gemv(

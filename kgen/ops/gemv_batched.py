@@ -11,7 +11,8 @@ import numpy as np
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.gemv_kernels import VALUES
-from kgen.ops.gemv_plan import Product, plan
+from kgen.ops.gemv_plan import plan
+from kgen.ops.gemv_product import Product
 
 
 def matvec(a: Any, x: Any, *, out: Any = None, stream: Any = None) -> Any:

@@ -17,16 +17,22 @@ WEIGHTS = (*VALUES, *QUANTIZED)
 
 _SUM_COLUMNS, _SUM_THREADS = 32, 512
 
-_FLAGS = (
-    Flag("ragged", "rows that start anywhere and are of any length"),
-    Flag("half", "x, y and the result are float16; without it they are float32, where the matrix is quantized"),
+_RAGGED = Flag("ragged", "rows that start anywhere and are of any length")
+_PARTIAL = Flag("partial", "writes sums of a piece of the matrix, in the type in which it adds")
+_QUANTIZED_FLAGS = (
+    _RAGGED,
+    Flag("half", "x, y and the result are float16; without it they are float32"),
     Flag("brain", "x, y and the result are bfloat16"),
     Flag("blocks", "a scale for every block of a row, instead of one for the row"),
     Flag("inner", "scales belong to the numbers of x"),
-    Flag("partial", "writes sums of a piece of the matrix, in the type in which it adds"),
+    _PARTIAL,
 )
 _VEC = Axis("VEC", "v", (1, 2, 4, 8, 16), "consecutive elements that are loaded at once")
-_THREADS = Axis("THREADS", "t", (64, 128, 256, 512, 1024), "threads of a block", default=256)
+_LANES = Axis("LANES", "l", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "threads along a row")
+_ROWS = Axis("ROWS", "r", (1, 2, 4), "rows that a thread takes together")
+_UNROLL = Axis("UNROLL", "u", (1, 2, 4, 8), "packs of each row that a thread has in flight")
+_THREADS = Axis("THREADS", "t", (256, 512, 1024), "threads of a block", default=256)
+_ABSENT = dict.fromkeys(("half", "brain", "blocks", "inner"), 0)  # what only a quantized matrix has
 
 
 def _problem(spec: Spec) -> str | None:
@@ -34,19 +40,19 @@ def _problem(spec: Spec) -> str | None:
         return f"{spec['VEC']} elements are more than the {PACK} bytes that a thread can load at once"
     if spec["LANES"] > spec["THREADS"]:
         return f"a row has {spec['LANES']} threads, and a block {spec['THREADS']}"
-    if spec["half"] + spec["brain"] > (spec.dtype in QUANTIZED):
-        return "the vectors are of the matrix's own type, but for a quantized matrix: then float32, float16 or bfloat16"
-    if spec["blocks"] + spec["inner"] > (spec.dtype in QUANTIZED):
-        return "only a quantized matrix has scales, and those of blocks stand by themselves"
+    if {"half", "brain"} <= spec.flags:
+        return "the vectors are of one type"
+    if {"blocks", "inner"} <= spec.flags:
+        return "scales of blocks stand by themselves"
     return None
 
 
 def _rows_problem(spec: Spec) -> str | None:
     if spec["ragged"] and spec["VEC"] == 1:
         return "single elements are aligned anyhow"
-    if spec["ROWS"] * spec["UNROLL"] * spec["VEC"] * spec.dtype.itemsize > 16 * PACK:
-        return "more than sixteen packs in flight for a thread do not fit in its registers"
-    if spec["inner"] and spec["ragged"]:
+    if spec["ROWS"] * spec["UNROLL"] > 8:
+        return "more than eight packs in flight for a thread do not fit in its registers"
+    if spec["ragged"] and "inner" in spec.flags:
         return "scales of x are read for packs that are aligned"
     return _problem(spec)
 
@@ -54,7 +60,7 @@ def _rows_problem(spec: Spec) -> str | None:
 def _columns_problem(spec: Spec) -> str | None:
     if spec["ragged"] and (spec["VEC"] == 1 or spec["THREADS"] // spec["LANES"] % spec["VEC"] or spec["LANES"] < 2):
         return "the rows of a group must all start alike: VEC > 1 must divide THREADS / LANES"
-    if spec["ragged"] and spec["blocks"]:
+    if spec["ragged"] and "blocks" in spec.flags:
         return "scales of blocks are for packs that are aligned"
     if spec["THREADS"] * spec["VEC"] * _real(spec) > 44 * 1024:
         return "the groups' sums would not fit in 48 KiB of shared memory"
@@ -67,13 +73,17 @@ def _real(spec: Spec) -> int:
 
 def _rows_geometry(spec: Spec) -> dict[str, int]:
     shared = spec["THREADS"] // WARP * spec["ROWS"] * _real(spec) if spec["LANES"] > WARP else 0
-    return {"THREADS": spec["THREADS"], "BLOCKS": _resident(spec), "STATIC_SMEM": shared}
+    return _ABSENT | _present(spec) | {"THREADS": spec["THREADS"], "BLOCKS": _resident(spec), "STATIC_SMEM": shared}
 
 
 def _columns_geometry(spec: Spec) -> dict[str, int]:
     shared = spec["THREADS"] * spec["VEC"] * _real(spec)
     shared += 4 * spec["THREADS"] // spec["LANES"] if spec["ragged"] else 0
-    return {"THREADS": spec["THREADS"], "BLOCKS": _resident(spec), "STATIC_SMEM": shared}
+    return _ABSENT | _present(spec) | {"THREADS": spec["THREADS"], "BLOCKS": _resident(spec), "STATIC_SMEM": shared}
+
+
+def _present(spec: Spec) -> dict[str, int]:
+    return dict.fromkeys(spec.flags, 1)
 
 
 def _resident(spec: Spec) -> int:
@@ -82,52 +92,88 @@ def _resident(spec: Spec) -> int:
     return max(1, (768 if wide else 1024) // spec["THREADS"])
 
 
+_ROWS_SUMMARY = "A matrix times a vector, for a matrix whose rows are contiguous: sums along rows."
+_ROWS_GRID = "(splits * ceil(M / (ROWS * THREADS / LANES)) * batches): pieces of a row vary fastest"
+_COLUMNS_SUMMARY = "A matrix times a vector, for a matrix whose columns are contiguous: sums across rows."
+_COLUMNS_GRID = "(ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest"
+_OF_THREE = (1, 4, 16)
+
 GEMV = register(
     Kernel(
         name="gemv",
-        summary="A matrix times a vector, for a matrix whose rows are contiguous: sums along rows.",
+        summary=_ROWS_SUMMARY,
         formula="y[m] = alpha (sum over k of a[m][k] x[k]) + beta y[m]",
-        axes=(
-            _VEC,
-            Axis("LANES", "l", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "threads along a row"),
-            Axis("ROWS", "r", (1, 2, 4, 8), "rows that a thread takes together"),
-            Axis("UNROLL", "u", (1, 2, 4, 8), "packs of each row that a thread has in flight"),
-            _THREADS,
-        ),
-        flags=_FLAGS,
-        dtypes=WEIGHTS,
+        axes=(_VEC, _LANES, _ROWS, _UNROLL, _THREADS._replace(values=(256, 512))),
+        flags=(_RAGGED, _PARTIAL),
+        dtypes=VALUES,
         derive=_rows_geometry,
         check=_rows_problem,
-        grid="(splits * ceil(M / (ROWS * THREADS / LANES)) * batches): pieces of a row vary fastest",
+        grid=_ROWS_GRID,
         origin="the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes",
         defaults=(
             "gemv_v1_l32_r1_u1_f32",
             "gemv_v4_l32_r1_u1_f32",
-            "gemv_v4_l128_r2_u4_f32",
-            "gemv_v8_l128_r2_u4_ragged_bf16",
-            "gemv_v16_l64_r4_u2_half_i8",
+            "gemv_v4_l256_r1_u4_f32",
+            "gemv_v8_l256_r4_u2_ragged_bf16",
         ),
     )
 )
-
+GEMV_QUANTIZED = register(
+    Kernel(
+        name="gemv_quantized",
+        stem="gemv",
+        summary=_ROWS_SUMMARY,
+        formula="y[m] = alpha s[m] (sum over k of a[m][k] x[k]) + beta y[m]",
+        axes=(
+            _VEC._replace(values=_OF_THREE),
+            _LANES,
+            _ROWS,
+            _UNROLL._replace(values=(1, 2, 4)),
+            _THREADS._replace(values=(256,)),
+        ),
+        flags=_QUANTIZED_FLAGS,
+        dtypes=QUANTIZED,
+        derive=_rows_geometry,
+        check=_rows_problem,
+        grid=_ROWS_GRID,
+        origin="the sgemv of every BLAS, for numbers that share a scale",
+        defaults=("gemv_quantized_v16_l64_r4_u1_half_i8",),
+    )
+)
 COLUMNS = register(
     Kernel(
         name="gemv_columns",
-        summary="A matrix times a vector, for a matrix whose columns are contiguous: sums across rows.",
+        summary=_COLUMNS_SUMMARY,
         formula="y[n] = alpha (sum over k of a[k][n] x[k]) + beta y[n]",
-        axes=(
-            _VEC,
-            Axis("LANES", "l", (1, 2, 4, 8, 16, 32, 64), "threads along a row"),
-            Axis("UNROLL", "u", (4, 8, 16), "rows that a thread has in flight"),
-            _THREADS,
-        ),
-        flags=_FLAGS,
-        dtypes=WEIGHTS,
+        axes=(_VEC, _LANES._replace(values=(1, 2, 4, 8, 16, 32)), _UNROLL._replace(values=(4, 8)), _THREADS),
+        flags=(_RAGGED, _PARTIAL),
+        dtypes=VALUES,
         derive=_columns_geometry,
         check=_columns_problem,
-        grid="(ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest",
+        grid=_COLUMNS_GRID,
         origin="the transposed sgemv of every BLAS",
-        defaults=("gemv_columns_v4_l32_u8_f32", "gemv_columns_v8_l32_u8_partial_bf16"),
+        defaults=("gemv_columns_v4_l8_u8_t1024_f32", "gemv_columns_v8_l32_u8_partial_bf16"),
+    )
+)
+COLUMNS_QUANTIZED = register(
+    Kernel(
+        name="gemv_columns_quantized",
+        stem="gemv_columns",
+        summary=_COLUMNS_SUMMARY,
+        formula="y[n] = alpha (sum over k of s[k] a[k][n] x[k]) + beta y[n]",
+        axes=(
+            _VEC._replace(values=_OF_THREE),
+            _LANES._replace(values=(1, 2, 4, 8, 16, 32)),
+            _UNROLL._replace(values=(4, 8)),
+            _THREADS._replace(values=(256, 512)),
+        ),
+        flags=_QUANTIZED_FLAGS,
+        dtypes=QUANTIZED,
+        derive=_columns_geometry,
+        check=_columns_problem,
+        grid=_COLUMNS_GRID,
+        origin="the transposed sgemv of every BLAS, for numbers that share a scale",
+        defaults=("gemv_columns_quantized_v16_l32_u8_half_inner_partial_i8",),
     )
 )
 
@@ -152,13 +198,13 @@ SUM = register(
 SUM_COLUMNS = _SUM_COLUMNS
 
 
-def value_flags(weight: DType, value: DType) -> dict[str, bool]:
-    """The flags that name the vectors' type."""
-    return {"half": value is F16, "brain": value is BF16} if weight in QUANTIZED else {}
+def value_flags(value: DType) -> dict[str, bool]:
+    """The flags of a quantized kernel that name the vectors' type."""
+    return {"half": value is F16, "brain": value is BF16}
 
 
 def value_of(spec: Spec) -> DType:
     """The vectors' type of a specialization."""
     if spec.dtype not in QUANTIZED:
         return spec.dtype
-    return F16 if spec["half"] else BF16 if spec["brain"] else F32
+    return F16 if "half" in spec.flags else BF16 if "brain" in spec.flags else F32

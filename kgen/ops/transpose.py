@@ -212,7 +212,7 @@ def _turn_tiles(
     while rows * columns % (THREADS * store) or rows % store:
         store //= 2
     spec = TRANSPOSE.spec(
-        ROWS=rows, COLUMNS=columns, LOAD=load, STORE=store, BATCH=len(outer), down=True, dtype=_OF_SIZE[itemsize]
+        ROWS=rows, COLUMNS=columns, LOAD=load, STORE=store, BATCH=len(outer), dtype=_OF_SIZE[itemsize]
     )
     row_tiles, column_tiles = -(-last.size // rows), -(-read.size // columns)
     blocks = row_tiles * column_tiles * math.prod(sizes)

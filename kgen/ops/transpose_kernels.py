@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kgen.dtypes import U8, U16, U32, U64
 from kgen.registry import register
-from kgen.spec import Axis, Flag, Kernel, Spec
+from kgen.spec import Axis, Kernel, Spec
 
 THREADS = 256
 PACK = 16
 """Bytes that a thread moves at once where it may."""
-MOST_AXES = 6
+MOST_AXES = 4
 """Axes besides those of a tile or row that a kernel walks; the host walks the rest."""
 
 _SIDES = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -61,7 +61,6 @@ TRANSPOSE = register(
             Axis("STORE", "o", (1, 2, 4, 8, 16), "neighbours that are stored at once"),
             _BATCH._replace(default=0),
         ),
-        flags=(Flag("down", "tiles follow each other down a column of the input, instead of along a row"),),
         dtypes=(U8, U16, U32, U64),
         derive=_geometry,
         check=_problem,

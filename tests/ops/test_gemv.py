@@ -15,6 +15,7 @@ from kgen.ops import gemv_plan
 from kgen.ops.gemv import gemv
 from kgen.ops.gemv_batched import matvec
 from kgen.ops.gemv_kernels import COLUMNS, GEMV
+from kgen.ops.gemv_product import Product
 
 ROUNDING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 TYPES = {"float16": np.float16, "float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16}
@@ -219,7 +220,7 @@ def problem(rows, depth, dtype, pitch, along, ptr):
     out = Operand(8192, (rows,), (1,), dtype, 0, "cupy", "out", None, None)
     strides = (pitch, 1, 0) if along else (1, pitch, 0)
     sizes = (rows, depth) if along else (depth, rows)
-    return gemv_plan.Product(a, x, out, *sizes, 1, strides, (1, 0), (1, 0), (1, 0), 1.0, 0.0)
+    return Product(a, x, out, *sizes, 1, strides, (1, 0), (1, 0), (1, 0), 1.0, 0.0)
 
 
 @settings(max_examples=200)

@@ -1,0 +1,113 @@
+"""Rotary position embedding beside what is written in torch, halves swapped and multiplied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.dtypes import BF16, F16, F32, FLOATS
+
+SHAPES = ((1, 32, 1, 128), (1, 32, 2048, 128), (4, 8, 4096, 128), (8, 32, 4096, 64), (4, 32, 4096, 128))
+HALVES, NEIGHBOURS = "halves", "neighbours"
+_QUICK = 2
+_MAX_SETS = 32
+_BARS = {F32: Bars(1e-6), F16: Bars(6e-4), BF16: Bars(4e-3)}
+_BASE = 10000.0
+
+
+class Rope(Bench):
+    """A stage is what a pair of features is; shapes are B x H x T x D."""
+
+    operator = "rope"
+
+    def cases(self, *, quick: bool = False) -> list[Case]:
+        shapes, dtypes = (SHAPES[:_QUICK], (F32,)) if quick else (SHAPES, FLOATS)
+        return [Case(shape, dtype, stage) for dtype in dtypes for stage in (HALVES, NEIGHBOURS) for shape in shapes]
+
+    def shape_of(self, text: str) -> tuple[int, ...]:
+        words = text.lower().split("x")
+        if len(words) != 4 or not all(word.isdigit() and int(word) for word in words):
+            raise BenchError(f"{text!r} is no shape", hint="write BxHxTxD, as in 4x32x4096x128")
+        return tuple(map(int, words))
+
+    def nbytes(self, case: Case) -> int:
+        return 2 * math.prod(case.shape) * case.dtype.itemsize
+
+    def bars(self, case: Case) -> Bars:
+        return _BARS[case.dtype]
+
+    def ladder(self, case: Case) -> list[str]:
+        return []
+
+    def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
+        import cupy
+
+        from kgen.ops.rope import rope
+
+        cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+        count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
+        inputs = [cupy.random.standard_normal(case.shape, dtype="f4").astype(case.dtype.numpy) for _ in range(count)]
+        outs = [cupy.empty_like(x) for x in inputs]
+        interleaved = case.stage == NEIGHBOURS
+
+        def call(n: int) -> None:
+            rope(inputs[n % count], base=_BASE, interleaved=interleaved, out=outs[n % count])
+
+        contestants = [Contestant("kgen", call, [outs[0]])]
+        contestants += _torch(inputs) if peers and not interleaved else []
+        return Problem(contestants, [_exact(inputs[0], interleaved)])
+
+    def host_call(self) -> Callable[[], object]:
+        import cupy
+
+        from kgen.ops.rope import rope
+
+        x = cupy.ones((1, 1, 4, 32), "f4")
+        out = cupy.empty_like(x)
+        return lambda: rope(x, out=out)
+
+
+BENCH = Rope()
+
+
+def _exact(x: Array, interleaved: bool) -> Array:
+    import cupy
+
+    length, width = x.shape[2:]
+    angle = cupy.arange(length, dtype="f8")[:, None] * _BASE ** (-2 * cupy.arange(width // 2, dtype="f8") / width)
+    pairs = (slice(0, width, 2), slice(1, width, 2)) if interleaved else (slice(width // 2), slice(width // 2, width))
+    p, q = (x[..., pair].astype("f8") for pair in pairs)
+    exact = cupy.empty(x.shape, "f8")
+    exact[..., pairs[0]] = p * cupy.cos(angle) - q * cupy.sin(angle)
+    exact[..., pairs[1]] = q * cupy.cos(angle) + p * cupy.sin(angle)
+    return exact
+
+
+def _torch(inputs: Sequence[Array]) -> list[Contestant]:
+    """With tables that are made beforehand, in float32, as its users make them."""
+    try:
+        import torch
+        from torch.utils.dlpack import from_dlpack
+    except ImportError:
+        return []
+    import cupy
+
+    def tensor(array: Array) -> Any:  # bfloat16 crosses as int16, which every version of DLPack takes
+        if array.dtype == BF16.numpy:
+            return from_dlpack(array.view("int16")).view(torch.bfloat16)
+        return from_dlpack(array)
+
+    tensors = [tensor(x) for x in inputs]
+    length, width = inputs[0].shape[2:]
+    frequency = _BASE ** (-torch.arange(0, width, 2, device="cuda").float() / width)
+    angle = torch.arange(length, device="cuda").float()[:, None] * frequency
+    cos, sin = (table.repeat(1, 2).to(tensors[0].dtype) for table in (angle.cos(), angle.sin()))
+
+    def call(n: int) -> Any:
+        x = tensors[n % len(tensors)]
+        p, q = x.chunk(2, -1)
+        return x * cos + torch.cat((-q, p), -1) * sin
+
+    return [Contestant("torch", call, outputs=lambda result: [cupy.from_dlpack(result.double())])]
