@@ -179,9 +179,21 @@ def _text(function: Function, signature: Signature, spec: Spec) -> dict[str, Any
     computed = {t for t in (*signature.types, signature.dtype, made.result) if isinstance(t, DType)}
     reals = [("float", "f")] + ([("double", "")] if computed & {F64, *INTEGERS} else [])
     wholes = sorted({arithmetic(t) for t in computed if t in INTEGERS})
+    arrays = [x for x in inputs if x["pointer"]]
+    several, vectors = spec["ITEMS"] > 1, spec["VEC"] > 1
+    of = "[item]" if several else ""
     return {
         "inputs": inputs,
         "result": result,
+        "arrays": arrays,
+        "gathered": [x for x in (*arrays, result) if x["indexed"]],
+        "of": of,
+        "tile": "(ITEMS * THREADS)" if several else "THREADS",
+        "start": "vector" if not vectors else f"{'lead + ' if spec['unaligned'] else ''}vector * VEC",
+        "one_applied": _applied(inputs, result, {x["name"]: x["one"] for x in arrays}),
+        "vector_applied": _applied(
+            inputs, result, {x["name"]: f"{x['name']}_of{of}{'.at[j]' if vectors else ''}" for x in arrays}
+        ),
         "parameters": _parameters(inputs, result, spec),
         "functions": list(made.functions),
         "primitives": sorted(_needed(made.primitives)),
@@ -192,6 +204,16 @@ def _text(function: Function, signature: Signature, spec: Spec) -> dict[str, Any
         "signed": [t.c for t in SIGNED],
         "headers": sorted(header for header in halves if header),
     }
+
+
+def _applied(inputs: Sequence[dict[str, Any]], result: dict[str, Any], places: Mapping[str, str]) -> str:
+    """The function of one element, whose operands lie in these places; numbers have only their name."""
+    values = []
+    for x in inputs:
+        place = places.get(x["name"], x["name"])
+        values.append(f"widen({place})" if x["half"] else place)
+    text = f"apply({', '.join(values)})"
+    return f"narrow({text})" if result["half"] else text
 
 
 def _needed(primitives: frozenset[str]) -> set[str]:
