@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Primitive(NamedTuple):
-    """A function that C++ has under the name `c` (with an f for float), or that templates/common/elementwise_math.cuh.j2 has.
+    """A function that C++ has under the name `c` (with an f for float), or common/elementwise_math.cuh.j2 has.
 
     rule   what it takes and gives: "float" real numbers, "same" whatever comes, "round" the same, whole numbers
            untouched, "sign" the same but no bools, "test" gives a bool, "choice" is `where`
