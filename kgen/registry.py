@@ -57,7 +57,7 @@ def parse(name: str) -> Spec:
     *tokens, last = name.removeprefix(kernel.name).strip("_").split("_")
     dtypes = {dtype.name: dtype for dtype in kernel.dtypes}
     if last not in dtypes:
-        raise SpecError(f"{name!r} does not end in a dtype of {kernel.name}", hint=_grammar(kernel))
+        raise SpecError(f"{name!r} does not end in a dtype of {kernel.name}", hint=grammar(kernel))
     spec = kernel.spec(dtype=dtypes[last], **_axis_values(kernel, name, tokens))
     if spec.name != name:
         raise SpecError(f"{name!r} is not how that specialization is written", hint=f"it is {spec.name}")
@@ -83,8 +83,8 @@ def select(words: Sequence[str], among: Iterable[Kernel]) -> list[Spec]:
     return list(chosen)
 
 
-def _grammar(kernel: Kernel) -> str:
-    """How names of this kernel are written."""
+def grammar(kernel: Kernel) -> str:
+    """How names of this kernel are written: what stands in brackets is left out at its default."""
     axes = "".join(f"[_{a.letter}{a.name}]" if a.default is not None else f"_{a.letter}{a.name}" for a in kernel.axes)
     flags = "".join(f"[_{flag.name}]" for flag in kernel.flags)
     return f"{kernel.name}{axes}{flags}_{{{','.join(map(str, kernel.dtypes))}}}"
@@ -100,9 +100,9 @@ def _axis_values(kernel: Kernel, name: str, tokens: Sequence[str]) -> dict[str, 
         elif any(flag.name == token for flag in kernel.flags):
             key, value = token, True
         else:
-            raise SpecError(f"{name!r}: {token!r} is no axis or flag of {kernel.name}", hint=_grammar(kernel))
+            raise SpecError(f"{name!r}: {token!r} is no axis or flag of {kernel.name}", hint=grammar(kernel))
         if key in values:
-            raise SpecError(f"{name!r} gives {key} twice", hint=_grammar(kernel))
+            raise SpecError(f"{name!r} gives {key} twice", hint=grammar(kernel))
         values[key] = value
     return values
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 @click.command("list")
 @words_argument
 @arch_option
-@click.option("--all", "everything", is_flag=True, help="Everything that can be generated.")
+@click.option("--kernels", is_flag=True, help="Every kernel there is, and how its specializations are named.")
 @click.option("--count", is_flag=True, help="Only say how many there are.")
 @json_option
-def list_(words: tuple[str, ...], arch: Arch | None, everything: bool, count: bool, as_json: bool) -> None:
+def list_(words: tuple[str, ...], arch: Arch | None, kernels: bool, count: bool, as_json: bool) -> None:
     """Specializations, what they take, and whether they are built.
 
     WORDS are names, kernels, globs, or axis=value pairs, which narrow:
@@ -42,7 +42,9 @@ def list_(words: tuple[str, ...], arch: Arch | None, everything: bool, count: bo
     from kgen import catalog, report
     from kgen.build import find, store
 
-    specs = catalog.select(*(words or (("*",) if everything else ())))
+    if kernels:
+        return _list_kernels(as_json)
+    specs = catalog.select(*words)
     if count:
         print_json({"count": len(specs)}) if as_json else click.echo(len(specs))
         return
@@ -54,6 +56,18 @@ def list_(words: tuple[str, ...], arch: Arch | None, everything: bool, count: bo
         print_json({"arch": str(arch), "kernels": [card.as_dict() for card in cards]})
     else:
         click.echo(report.card_table(cards))
+
+
+def _list_kernels(as_json: bool) -> None:
+    from kgen import catalog, registry
+
+    known = catalog.kernels().values()
+    if as_json:
+        names = {kernel.name: registry.grammar(kernel) for kernel in known}
+        return print_json({"kernels": [{"name": k.name, "names": names[k.name], "summary": k.summary} for k in known]})
+    for kernel in known:
+        click.echo(f"{registry.grammar(kernel)}\n    {kernel.summary}")
+    return None
 
 
 @click.command()

@@ -105,7 +105,7 @@ def test_help_imports_nothing_heavy(run_python: Callable[..., str]) -> None:
 
 
 def test_the_verbs_stand_in_the_order_of_work() -> None:
-    assert list(main.commands) == ["list", "build", "show", "sass", "diff", "bench", "demo", "cache", "doctor"]
+    assert list(main.commands) == ["list", "build", "show", "sass", "diff", "check", "bench", "demo", "cache", "doctor"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_nothing_is_coloured_where_nobody_sees_it() -> None:
 
 
 def test_a_reader_that_leaves_early_causes_no_noise(tmp_path: Path) -> None:
-    program = "from kgen.cli import main\nmain(['list', '--all'], prog_name='kgen')"
+    program = "from kgen.cli import main\nmain(['list', 'lmha'], prog_name='kgen')"
     root = str(Path(common.__file__).parents[2])
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"PYTHONPATH": root}
@@ -201,9 +201,14 @@ def test_list_without_words_shows_the_default_set(make_kernel: Callable[..., Ker
     assert [line.split()[0] for line in lines] == ["good_n32_f32", "good_n64_f32"]
 
 
-def test_list_all_and_words_and_count(make_kernel: Callable[..., Kernel]) -> None:
+def test_list_kernels_shows_how_names_are_written(make_kernel: Callable[..., Kernel]) -> None:
     make(make_kernel, "other", GOOD)
-    assert kgen("list", "--all", "--count").stdout == "12\n"
+    assert "other_nN[_vVEC][_reverse][_twice]_{f32,f16,bf16}\n" in kgen("list", "--kernels").stdout
+    assert {kernel["name"] for kernel in json_of("list", "--kernels")["kernels"]} >= {"good", "other"}
+
+
+def test_list_by_words_and_count(make_kernel: Callable[..., Kernel]) -> None:
+    make(make_kernel, "other", GOOD)
     assert kgen("list", "other", "n=32", "--count").stdout == "3\n"
     assert json_of("list", "*_n64_*", "dtype=f16,f32", "--count") == {"count": 4}
 
