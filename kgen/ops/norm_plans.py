@@ -79,6 +79,8 @@ NORM = register(
 def _check_split(spec: Spec) -> str | None:
     if spec["partial"] and any(spec[flag.name] for flag in AFFINE):
         return "a part's moments are what they are, whatever comes of them"
+    if spec["residual"] and not (spec["partial"] and spec["rms"]):
+        return "a residual is added at the first reading, for an RMS norm"
     if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR:
         return f"no load is wider than {rows.VECTOR} bytes"
     return check_affine(spec)
@@ -94,7 +96,12 @@ SPLIT = register(
             Axis("PACKS", "n", (1, 2, 4, 8, 16), "packs that a thread has in flight", default=4),
             rows.VEC,
         ),
-        flags=(RMS, Flag("partial", "only the moments of the parts; without it, what follows from them"), *AFFINE),
+        flags=(
+            RMS,
+            Flag("partial", "only the moments of the parts; without it, what follows from them"),
+            Flag("residual", "the moments are those of the sum of two arrays, which is stored"),
+            *AFFINE,
+        ),
         derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 12},
         check=_check_split,
         grid="a block for each part of a row",
@@ -171,9 +178,9 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
 
         return Plan(launch, (str(step),), why)
     plain = _packs(pitched, read.columns, weights, normal, ragged=False)
-    if residual:
-        raise ValueError(f"{normal.op}: rows of {read.columns} are too wide for a sum with a residual; add it first")
-    return _plan_split(x, y, at, read, written, plain.vec, affine, groups, floats, normal)
+    # With a residual the second launch reads what the first one stored.
+    sums = tuple(_rows(o, axes).pitch for o in (residual, total) if o)
+    return _plan_split(x, y, at, read, written, sums, plain.vec, affine, groups, floats, normal)
 
 
 def _plan_split(
@@ -182,6 +189,7 @@ def _plan_split(
     at: Mapping[str, int],
     read: Rows,
     written: Rows,
+    sums: tuple[int, ...],
     vec: int,
     affine: dict[str, bool],
     groups: tuple[int, ...],
@@ -189,7 +197,7 @@ def _plan_split(
     normal: Normal,
 ) -> Plan:
     values = {"VEC": vec, "PACKS": {1: 16, 2: 8}.get(vec, 4)}
-    partial = SPLIT.spec(**values, rms=normal.rms, partial=True, dtype=x.dtype)
+    partial = SPLIT.spec(**values, rms=normal.rms, residual=bool(sums), partial=True, dtype=x.dtype)
     apply = SPLIT.spec(**values, rms=normal.rms, **affine, dtype=x.dtype)
     tile = apply["LANES"] * apply["PACKS"] * vec
     parts = min(-(-4 * multiprocessors(y.device) // read.rows), -(-read.columns // tile))
@@ -198,15 +206,18 @@ def _plan_split(
     blocks = read.rows * parts
     ints = (read.columns, parts, width)
     nobody = () if normal.stats else (0,) if normal.rms else (0, 0)
-    before, behind = ([at[role] for role in part if role in at] for part in (ROLES[:4], ROLES[4:]))
+    first = [at[role] for role in ("x", "residual", "total") if role in at]
+    second = "total" if sums else "x"
+    before = [at[role] for role in (second, "weight", "bias") if role in at]
+    behind = [at[role] for role in ("y", "mean", "rstd") if role in at]
     steps = (
-        Step(partial, blocks, 2, ints, (read.pitch,)),
+        Step(partial, blocks, len(first) + 1, ints, (read.pitch, *sums)),
         Step(
             apply,
             blocks,
             len(before) + len(behind) + len(nobody) + 1,
             (*ints, *groups),
-            (read.pitch, written.pitch),
+            (sums[1] if sums else read.pitch, written.pitch),
             floats,
         ),
     )
@@ -215,7 +226,7 @@ def _plan_split(
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         memory = scratch(blocks * MOMENTS, device, stream)
-        find((pointers[at["x"]], memory.ptr), stream)
+        find([*(pointers[i] for i in first), memory.ptr], stream)
         finish([*(pointers[i] for i in before), memory.ptr, *(pointers[i] for i in behind), *nobody], stream)
 
     why = f"{read.rows} rows of {read.columns}, in {parts} parts each"

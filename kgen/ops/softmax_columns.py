@@ -63,12 +63,10 @@ def plan_columns(x: Operand, y: Operand, read: Planes, written: Planes, wanted: 
     vec = rows.packs(apart, read.columns).vec
     flags = {name: on for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
     if spec is None:
-        lanes = max(8, LINE // (vec * x.dtype.itemsize))
+        lanes = 64 if vec == 1 else max(8, LINE // (vec * x.dtype.itemsize))
         held = HELD // vec
-        while lanes < 64 and vec == 1:
-            lanes *= 2
-        deepest = max(depth for depth in DEPTHS if depth * lanes <= THREADS)
-        depth = next((d for d in DEPTHS if d * held >= read.length and d * lanes >= 128), deepest)
+        depths = [depth for depth in DEPTHS if 128 <= depth * lanes <= THREADS]
+        depth = next((depth for depth in depths if depth * held >= read.length), depths[-1])
         while held > 1 and depth * held // 2 >= read.length:
             held //= 2
         online = {"online": True} if depth * held < read.length else {}

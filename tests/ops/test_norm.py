@@ -119,7 +119,7 @@ def test_a_small_variance_beside_a_large_mean_is_not_lost(xp: ModuleType, asnump
     np.testing.assert_allclose(y, reference(x.reshape(1, 1, -1), (2,))[0].reshape(1, 5, 4096), atol=2e-3)
 
 
-@pytest.mark.parametrize(("width", "dtype"), [(100, "f32"), (1023, "bf16"), (8192, "f16")])
+@pytest.mark.parametrize(("width", "dtype"), [(100, "f32"), (1023, "bf16"), (8192, "f16"), (30001, "bf16")])
 def test_a_residual_is_added_in_place_and_rounded_before_it_is_normalised(
     width: int, dtype: str, xp: ModuleType, asnumpy: AsNumpy
 ) -> None:

@@ -197,6 +197,13 @@ def test_a_whole_array_is_one_row_however_many_blocks_share_it(columns: int, xp:
     np.testing.assert_allclose(asnumpy(logsumexp(xp.asarray(x))), reference_sum(x, None), rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(2, 2000, 33), (3, 300, 64), (1, 7, 1000)])
+def test_columns_of_every_length_agree_with_float64(shape: tuple[int, ...], xp: ModuleType, asnumpy: AsNumpy) -> None:
+    x = np.random.default_rng(5).standard_normal(shape).astype("f")
+    assert_close(asnumpy(softmax(xp.asarray(x), 1)), reference(x, 1), "f32", ulps=12)
+    assert_close(asnumpy(log_softmax(xp.asarray(x), 1)), reference(x, 1, log=True), "f32", ulps=8, floor=1.0)
+
+
 def test_a_specialization_can_be_named(xp: ModuleType, asnumpy: AsNumpy) -> None:
     x = np.random.default_rng(2).standard_normal((9, 256)).astype("f")
     for name in ("softmax_t16_n4_v4_f32", "softmax_t128_n1_v2_f32", "softmax_online_t128_n1_v1_f32"):
