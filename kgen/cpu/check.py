@@ -25,6 +25,8 @@ from kgen.cpu.translate import Program
 
 MOST = 20
 """Reports after which a launch stops."""
+PATIENCE = 2.0
+"""Seconds of polling without progress after which a launch, which has this thread for itself, counts as a deadlock."""
 _LOG = 1 << 16
 
 
@@ -81,7 +83,7 @@ def launch_checked(
         _LOG,
         MOST,
     )
-    launch.check = ctypes.addressof(watched)
+    launch.check, launch.patience = ctypes.addressof(watched), PATIENCE
     message = message_buffer(launch)
     runtime().kg_launch(ctypes.byref(launch))
     texts = [*log.value.decode().splitlines(), *([message.value.decode()] if message.value else [])]

@@ -31,12 +31,14 @@ class Variable(NamedTuple):
 
 
 class Instruction(NamedTuple):
-    """One instruction: `@guard opcode operands`; `line` of the CUDA source, 0 where it is not known."""
+    """One instruction: `@guard opcode operands`; `line` of the CUDA source, 0 where it is not known, and where it is
+    in an inlined function, the line of the call."""
 
     opcode: str
     operands: tuple[str, ...]
     guard: str
     line: int
+    caller: int = 0
 
     def __str__(self) -> str:
         return f"{'@' + self.guard + ' ' if self.guard else ''}{self.opcode} {', '.join(self.operands)}".rstrip()
@@ -142,7 +144,7 @@ class _Body:
         self.scopes: list[dict[str, str]] = [{}]
         self.serials = [0]  # of the open scopes: a label's name is its own with that of its scope
         self.branches: list[tuple[int, tuple[int, ...]]] = []
-        self.line = 0
+        self.line = self.caller = 0
         self.count = 0
 
     def read(self, text: str, at: int) -> int:
@@ -179,6 +181,7 @@ class _Body:
         own = [n for f, n in places if f == "1" and n]
         if own or not line:
             self.line = own[0] if own else self.line
+            self.caller = own[1] if len(own) > 1 else 0
 
     def _statement(self, statement: str) -> None:
         if statement.startswith(".reg"):
@@ -200,7 +203,7 @@ class _Body:
             name = self._renamed(guard[1]) if guard else ""
             if opcode.startswith("bra") and len(self.scopes) > 1:
                 self.branches.append((len(self.entry.body), tuple(self.serials)))
-            self.entry.body.append(Instruction(opcode, _split(operands), name, self.line))
+            self.entry.body.append(Instruction(opcode, _split(operands), name, self.line, self.caller))
 
     def _registers(self, statement: str) -> None:
         found = _REGISTERS.match(statement)

@@ -67,12 +67,13 @@ def place(site: int, library: Library, program: Program) -> str:
     """A site in words: the line, its text, the template's line, and the instruction."""
     if not 0 <= site < len(program.sites):
         return "an unknown place"
-    number, instruction = program.sites[site]
+    number, caller, instruction = program.sites[site]
     lines = library.text.splitlines()
     if not 0 < number <= len(lines):
         return f"`{instruction}`"
     shown = lines[number - 1].strip()
-    return f"{library.title}.cu:{number}{_template(library.title, shown)}: {shown}   [{instruction}]"
+    called = f", called in line {caller}: {lines[caller - 1].strip()}" if 0 < caller <= len(lines) else ""
+    return f"{library.title}.cu:{number}{_template(library.title, shown)}: {shown}   [{instruction}]{called}"
 
 
 @functools.lru_cache(maxsize=256)

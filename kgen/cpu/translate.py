@@ -28,7 +28,7 @@ RED_ZONE = 64
 
 @dataclass(frozen=True)
 class Program:
-    """What a launch of one kernel must know; sizes in bytes, `sites` the (line, text) of what reports may name."""
+    """What a launch of one kernel must know; sizes in bytes, `sites` (line, caller, text) of what reports may name."""
 
     name: str
     params: tuple[tuple[int, int, str], ...]  # offset, size, type
@@ -38,7 +38,7 @@ class Program:
     stack: int
     cluster: tuple[int, int, int]
     globals: tuple[tuple[str, int], ...]  # symbol and size of the variables in global memory
-    sites: tuple[tuple[int, str], ...]
+    sites: tuple[tuple[int, int, str], ...]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class _Kernel:
         params = tuple((at, *sizes[name]) for name, at in self.entry.offsets().items())
         held = sum(SIZES[self.entry.registers[name]] for name in self.flow.kept)
         stack = 32 * (held + self.local) + 16 * len(self.entry.registers) + (64 << 10)
-        sites = tuple((at.line, str(at)) for at in self.emit.sites)
+        sites = tuple((at.line, at.caller, str(at)) for at in self.emit.sites)
         cluster = self.entry.cluster
         held_globals = tuple((f"{c_name(n)}_g", self.names.globals[n].size) for n in sorted(self.names.used_globals))
         areas = tuple(self.areas)
