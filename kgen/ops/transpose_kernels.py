@@ -67,9 +67,9 @@ TRANSPOSE = register(
         grid="(ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores",
         defaults=(
-            "transpose_r64_c64_i4_o4_down_u32",
-            "transpose_r64_c64_i8_o8_b2_down_u16",
-            "transpose_r64_c64_i1_o1_down_u32",
+            "transpose_r64_c64_i4_o4_u32",
+            "transpose_r64_c64_i8_o8_b2_u16",
+            "transpose_r64_c64_i1_o1_u32",
         ),
     )
 )
