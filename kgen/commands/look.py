@@ -43,7 +43,8 @@ def list_(words: tuple[str, ...], arch: Arch | None, kernels: bool, count: bool,
     from kgen.build import find, store
 
     if kernels:
-        return _list_kernels(as_json)
+        _list_kernels(as_json)
+        return
     specs = catalog.select(*words)
     if count:
         print_json({"count": len(specs)}) if as_json else click.echo(len(specs))
@@ -64,10 +65,10 @@ def _list_kernels(as_json: bool) -> None:
     known = catalog.kernels().values()
     if as_json:
         names = {kernel.name: registry.grammar(kernel) for kernel in known}
-        return print_json({"kernels": [{"name": k.name, "names": names[k.name], "summary": k.summary} for k in known]})
+        print_json({"kernels": [{"name": k.name, "names": names[k.name], "summary": k.summary} for k in known]})
+        return
     for kernel in known:
         click.echo(f"{registry.grammar(kernel)}\n    {kernel.summary}")
-    return None
 
 
 @click.command()
