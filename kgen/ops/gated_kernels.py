@@ -15,6 +15,7 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kgen.dtypes import F32
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -33,13 +34,33 @@ def _steps(room: int) -> int:
     return 16 if room <= 128 else 8 if room <= 256 else 4
 
 
+class Role(NamedTuple):
+    """What a kernel of scans gives, and with it the template's choices that are no flags."""
+
+    turned: bool  # rows are value columns: what is read lies along the features, and so do gates
+    products: bool  # also each result times its query, of which gates' gradients are made
+    slopes: bool  # also the gate's gradient
+
+
+def _role(spec: Spec) -> Role:
+    gated = spec["GATE"] > 0
+    if spec.kernel.name == "gated_scan":
+        return Role(False, False, False)
+    return Role(True, spec.kernel.name == "gated_scan_query" and gated, spec.kernel.name == "gated_scan_key" and gated)
+
+
+def _adjoint(spec: Spec) -> bool:
+    return bool(spec["adjoint"]) if spec.kernel.name == "gated_scan" else spec.kernel.name == "gated_scan_key"
+
+
 def _token_floats(spec: Spec) -> int:
+    """What lies in shared memory of each time step."""
     room, columns = spec["ROWS"] * spec["LANES"], block_columns(spec)
-    turned, vector = spec["turned"], spec["GATE"] == 2
-    signed = spec["products"] or spec["slopes"]
-    shifted = spec["bonus"] and turned
+    turned, products, slopes = _role(spec)
+    vector, shifted = spec["GATE"] == 2, turned and spec["bonus"]
     along_rows = 2 + (vector and not turned)
-    along_columns = 1 + (vector and turned) + bool(signed or (spec["FEATURE"] and turned)) + spec["slopes"] + shifted
+    own = products or slopes or (turned and spec["FEATURE"])
+    along_columns = 1 + (vector and turned) + bool(own) + slopes + shifted
     scalars = 1 + (spec["GATE"] == 1) + shifted
     return -(-(room * along_rows + columns * along_columns + scalars) // 4) * 4
 
@@ -58,61 +79,82 @@ def _scan_geometry(spec: Spec) -> dict[str, int]:
     }
 
 
+def _scan_text(spec: Spec) -> dict[str, bool]:
+    sums = spec.kernel.name == "gated_scan_key" and bool(spec["partial"])
+    return _role(spec)._asdict() | {"adjoint": _adjoint(spec), "partial": sums}
+
+
 def _scan_problem(spec: Spec) -> str | None:
     if spec["ROWS"] * spec["LANES"] > WIDEST:
         return f"{spec['ROWS']} rows on {spec['LANES']} lanes are more than {WIDEST}"
-    if spec["products"] and (not spec["turned"] or spec["adjoint"] or not spec["GATE"]):
-        return "products are of the gradient of queries, where there is a gate"
-    if spec["slopes"] and not (spec["turned"] and spec["adjoint"] and spec["GATE"]):
-        return "a gate's gradient comes with that of keys"
-    if spec["partial"] and not spec["slopes"]:
-        return "parts are of a gate's gradient"
-    if spec["slopes"] and spec["GATE"] == 1 and not spec["partial"]:
-        return "the gradient of a gate for all features comes in parts"
     if spec["bonus"] and spec["GATE"] != 2:
         return "a bonus goes with a gate for each feature"
     if (spec["ufloat"] and not spec["bonus"]) or (spec["gfloat"] and not spec["GATE"]):
         return "what is not there has no type"
-    if spec.dtype.name == "f32" and (spec["wide"] or spec["gfloat"] or spec["ufloat"]):
+    if spec["FEATURE"] and spec["GATE"]:
+        return "features other than the inputs themselves go with no gate"
+    if spec.dtype is F32 and (spec["wide"] or spec["gfloat"] or spec["ufloat"]):
         return "all is float already"
+    if spec.kernel.name == "gated_scan_key" and spec["partial"] != (spec["GATE"] == 1) and spec["GATE"] != 2:
+        return "the gradient of a gate for all features comes in parts, and none without a gate"
     return None
 
 
-SCAN = register(
-    Kernel(
-        name="gated_scan",
-        summary="Linear attention with a gate, one time step after another, the state in the registers of a few warps.",
-        formula="S[t] = diag(a[t]) S[t - 1] + x[t] y[t]^T\no[t] = z[t]^T S",
-        axes=(
-            Axis("ROWS", "r", (4, 8, 12, 16), "rows of the state in a thread"),
-            Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "lanes that share a column"),
-            Axis("COLUMNS", "c", (4, 8), "columns of the state in a thread"),
-            Axis("WARPS", "w", (1, 2, 4), "warps that hold states"),
-            Axis("GATE", "g", (0, 1, 2), "gates: none, one per time step, one per feature", default=0),
-            Axis("FEATURE", "f", (0, 1, 2), "features of queries and keys: as they are, elu + 1, relu", default=0),
-            Axis(
-                "OFFSETS", "s", (0, 4, 8), "bytes of an offset of sequences that follow one another; 0: none", default=0
+def _scan(name: str, summary: str, formula: str, flags: tuple[Flag, ...], defaults: tuple[str, ...]) -> Kernel:
+    return register(
+        Kernel(
+            name=name,
+            stem="gated_scan",
+            summary=summary,
+            formula=formula,
+            axes=(
+                Axis("ROWS", "r", (4, 8, 12, 16), "rows of the state in a thread"),
+                Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "lanes that share a column"),
+                Axis("COLUMNS", "c", (4, 8), "columns of the state in a thread"),
+                Axis("WARPS", "w", (1, 2, 4), "warps that hold states"),
+                Axis("GATE", "g", (0, 1, 2), "gates: none, one per time step, one per feature", default=0),
+                Axis("FEATURE", "f", (0, 1, 2), "features of queries and keys: as they are, elu + 1, relu", default=0),
+                Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
+                Axis("VEC", "v", (1, 4), "consecutive elements that are loaded at once", default=4),
             ),
-            Axis("VEC", "v", (1, 4), "consecutive elements that are loaded at once", default=4),
-        ),
-        flags=(
-            Flag("turned", "rows are value columns: what is read lies along the features, and so do gates"),
-            Flag("adjoint", "a gradient's scan: a step decays the state after it was added"),
-            Flag("reverse", "from the last time step to the first"),
-            Flag("bonus", "a token reads the state before its gate, and itself times a bonus (RWKV6)"),
-            Flag("products", "also each result times the query, of which gates' gradients are made"),
-            Flag("slopes", "also the gate's gradient"),
-            Flag("partial", "the gate's gradient as floats that are yet to be summed"),
-            Flag("wide", "results are floats"),
-            Flag("gfloat", "gates are floats"),
-            Flag("ufloat", "the bonus is floats"),
-        ),
-        derive=_scan_geometry,
-        check=_scan_problem,
-        grid="(ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns",
-        origin="Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024",
-        defaults=("gated_scan_r16_l8_c8_w4_g2_bf16", "gated_scan_r4_l32_c4_w4_g2_bonus_f32"),
+            flags=(
+                Flag("reverse", "from the last time step to the first"),
+                Flag("bonus", "a token reads the state before its gate, and itself times a bonus (RWKV6)"),
+                *flags,
+                Flag("wide", "results are floats"),
+                Flag("gfloat", "gates are floats"),
+                Flag("ufloat", "the bonus is floats"),
+            ),
+            derive=_scan_geometry,
+            check=_scan_problem,
+            text=_scan_text,
+            grid="(ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns",
+            origin="Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024",
+            defaults=defaults,
+        )
     )
+
+
+SCAN = _scan(
+    "gated_scan",
+    "Linear attention with a gate, one time step after another, the state in the registers of a few warps.",
+    "S[t] = diag(a[t]) S[t - 1] + x[t] y[t]^T\no[t] = z[t]^T S",
+    (Flag("adjoint", "a gradient's scan: a step decays the state after it was added"),),
+    ("gated_scan_r16_l8_c8_w4_g2_bf16", "gated_scan_r4_l32_c4_w4_g2_bonus_f32"),
+)
+QUERY_SCAN = _scan(
+    "gated_scan_query",
+    "The gradient of linear attention's queries, and that times the query, of which gates' gradients are made.",
+    "S[t] = x[t] y[t]^T + S[t - 1] diag(a[t])\ndq[t] = z[t]^T S",
+    (),
+    ("gated_scan_query_r16_l8_c8_w4_g2_bf16",),
+)
+KEY_SCAN = _scan(
+    "gated_scan_key",
+    "The gradient of linear attention's keys, and of its gates.",
+    "S[t] = (x[t] y[t]^T + S[t + 1]) diag(a[t])\ndk[t] = z[t]^T S,  dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t]",
+    (Flag("partial", "the gate's gradient as floats that are yet to be summed"),),
+    ("gated_scan_key_r16_l8_c8_w4_g2_reverse_bf16",),
 )
 
 SUM = register(

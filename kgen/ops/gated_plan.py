@@ -10,7 +10,7 @@ from kgen.dtypes import F32, DType
 from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Ints, Operand, aligned, contiguous_strides
 from kgen.ops.calls import Plan
-from kgen.ops.gated_kernels import SCAN, SUM, SUM_THREADS, Tile, tile_for
+from kgen.ops.gated_kernels import KEY_SCAN, QUERY_SCAN, SCAN, SUM, SUM_THREADS, Tile, tile_for
 from kgen.scratch import scratch
 
 NOTHING = "nothing"
@@ -142,7 +142,9 @@ def add_scan(
     partial = slopes and (gradients is None or gradients.slopes is None)
     own = gradients.own if gradients and (signed or p.feature) else None
     read = [z, x, y, *([p.gate_rows] if p.gate_rows and p.gate == 2 else []), *([own] if own else [])]
-    spec = SCAN.spec(
+    kernel = SCAN if not turned else KEY_SCAN if adjoint else QUERY_SCAN
+    own_flags = {SCAN.name: {"adjoint": adjoint}, KEY_SCAN.name: {"partial": partial}}.get(kernel.name, {})
+    spec = kernel.spec(
         ROWS=tile.rows,
         LANES=tile.lanes,
         COLUMNS=tile.columns,
@@ -151,13 +153,9 @@ def add_scan(
         FEATURE=p.feature,
         OFFSETS=p.offsets,
         VEC=4 if all(x.wide for x in read) else 1,
-        turned=turned,
-        adjoint=adjoint,
+        **own_flags,
         reverse=p.reverse != adjoint,
         bonus=p.bonus,
-        products=products,
-        slopes=slopes,
-        partial=partial,
         wide=wide and halves,
         gfloat=p.gate > 0 and p.gate_type is F32 and halves,
         ufloat=p.bonus and p.bonus_type is F32 and halves,
