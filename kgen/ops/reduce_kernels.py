@@ -97,7 +97,7 @@ def _illegal_rows(spec: Spec) -> str | None:
 def _illegal_columns(spec: Spec) -> str | None:
     if spec.static_smem > STATIC_LIMIT:
         return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
-    if spec["apart"] and (spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES or spec["LANES"] != 32):
+    if spec["apart"] and (spec["VEC"] == 1 or spec["LANES"] != 32):
         return "columns are apart in full blocks"
     return _illegal_load(spec) or _illegal_result(spec)
 

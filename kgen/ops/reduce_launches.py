@@ -23,6 +23,8 @@ WAVES = 8
 """Blocks in so many waves or more are balanced well enough."""
 PART_COST = 0.02
 """What one more part costs, as a share of the time that a wave takes for whole groups."""
+OVERLAP = 1.35
+"""Reads of blocks of columns that overlap, as a multiple of the columns, up to which that beats narrower loads."""
 NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
 """The ladder: elements of a load, and loads in flight."""
 
@@ -146,11 +148,10 @@ def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, in
         vec //= 2
     if one.algorithm == "naive":
         vec = 1
-    apart = vec == 1 and columns.stride == 1 and columns.size >= 32 * wide and one.algorithm is None
-    apart = apart and not (one.op.startswith("arg") and one.dtype.itemsize == 1)  # too much to exchange
-    vec = wide if apart else vec
+    apart = _apart(one, columns, wide) if vec == 1 and one.algorithm is None else 1
+    vec = max(vec, apart)
     lanes = next((lanes for lanes in LANES if lanes * vec >= columns.size), max(LANES))
-    if one.op.startswith("arg") and not apart:
+    if one.op.startswith("arg") and apart == 1:
         lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
     items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
     tiles = -(-columns.size // (lanes * vec))
@@ -161,7 +162,7 @@ def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, in
         one.sms * (RESIDENT if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS,
     )
     split = parts > 1
-    spec = _spec(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split, apart=apart)
+    spec = _spec(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split, apart=apart > 1)
     sizes, x_strides, out_strides = _levels(inside)
     step = Step(
         spec,
@@ -172,6 +173,21 @@ def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, in
         doubles=(one.divisor,) if summed(one.op) else (),
     )
     return step, outer * tiles * parts * lanes * vec * value_bytes(spec) if split else 0
+
+
+def _apart(one: Pass, columns: Kept, wide: int) -> int:
+    """How many columns, LANES apart, a thread may have so that full blocks overlap little; 1 where that is none."""
+    most = wide if not (one.op.startswith("arg") and one.dtype.itemsize == 1) else 1  # or they exchange too much
+    for vec in (most, most // 2, most // 4):
+        width = max(LANES) * vec
+        if (
+            vec > 1
+            and columns.stride == 1
+            and width <= columns.size
+            and -(-columns.size // width) * width <= (OVERLAP * columns.size)
+        ):
+            return vec
+    return 1
 
 
 def _parts(groups: int, tiles: int, wave: int) -> int:
