@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from kgen.dtypes import FP8, INTEGERS, DType, dtype_of, listed
+from kgen.backend import HOST
+from kgen.dtypes import FP8, INTEGERS, U8, DType, dtype_of, listed
 from kgen.errors import SpecError
 from kgen.operand import Operand
 from kgen.ops.broadcast import common_shape
@@ -173,7 +174,7 @@ class Elementwise:
     ) -> Results:
         present = [operand for operand in given if operand is not None]
         made = program(self.function, self._signature(given, dtype, numbers))
-        return [(common_shape(op, present), made.result)]
+        return [(common_shape(op, present), held_as(made.result, present[0]))]
 
     def _prepare(
         self,
@@ -194,9 +195,10 @@ class Elementwise:
 
     def _signature(self, given: list[Operand | None], dtype: Any, numbers: tuple[Number | None, ...]) -> Signature:
         op = self.function.name
+        dtype, code = dtype if isinstance(dtype, tuple) else (dtype, None)
         chosen = None if dtype is None else element_dtype(op, dtype, (*ANY, *FP8) if self.storage else ANY)
         operands = [*given, *[None] * len(self.defaults)]
-        types = tuple(x.dtype if x else _type(number) for x, number in zip(operands, numbers))
+        types = tuple(_read_as(x, code) if x else _type(number) for x, number in zip(operands, numbers))
         for x in given:
             if x and chosen and not self.storage and not castable(x.dtype, chosen):
                 raise TypeError(
@@ -284,6 +286,16 @@ def elementwise(expression: str, /, **operands_and_options: Any) -> Any:
     if operands_and_options:
         raise TypeError(f"elementwise: {expression!r} came without operands; it takes {', '.join(names)}")
     return prepared
+
+
+def held_as(dtype: DType, like: Operand) -> DType:
+    """What a library's arrays hold for results of a type: bytes, where it knows no 8-bit floats, as CuPy does not."""
+    knows = like.kind == "torch" or like.device == HOST
+    return U8 if dtype in FP8 and not knows else dtype
+
+
+def _read_as(x: Operand, code: DType | None) -> DType:
+    return code if code is not None and x.dtype is U8 else x.dtype
 
 
 def _number(value: Any) -> Number:

@@ -90,9 +90,11 @@ def _step(call: Call, part: Layout, low: int, sizes: Sequence[int]) -> Step:
     if unaligned or indexed:
         items, block = 1, 128
     rank = len(part.sizes) if indexed else 1
+    # Codes may be held as bytes; the kernel knows what they are.
+    dtype = call.result.dtype if call.result.dtype in call.kernel.dtypes else call.kernel.dtypes[0]
     spec = call.kernel.spec(
         VEC=vec, ITEMS=items, THREADS=block, RANK=rank, INDEXED=indexed, unaligned=unaligned, wide=wide,
-        dtype=call.result.dtype,
+        dtype=dtype,
     )  # fmt: skip
     strides = [stride for flat, walked in zip(straight, part.strides) if not flat for stride in walked]
     axes = part.sizes[1:] if indexed else ()

@@ -6,12 +6,14 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from kgen.dtypes import E4M3, E5M2, F32, I8, DType
+import numpy as np
+
+from kgen.dtypes import E4M3, E5M2, F32, FP8, I8, DType
 from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand, aligned, contiguous_strides
 from kgen.ops.broadcast import collapse
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.elementwise import Elementwise, element_dtype
+from kgen.ops.elementwise import Elementwise, element_dtype, held_as
 from kgen.ops.expression import Function
 from kgen.ops.quantize_kernels import LARGEST, SCALE, groups_kernel
 from kgen.scratch import scratch
@@ -24,7 +26,7 @@ _round = Elementwise(Function("quantize", ("x", "scale"), "rint(fmin(fmax(x / sc
 _multiply = Elementwise(Function("dequantize", ("q", "scale"), "q * scale"), storage=True)
 
 
-def cast(x: Any, dtype: Any, *, out: Any = None, stream: Any = None) -> Any:
+def cast(x: Any, dtype: Any, *, code: Any = None, out: Any = None, stream: Any = None) -> Any:
     """`x` in another element type, as `astype`: also from and to the 8-bit floats e4m3 and e5m2.
 
     Parameters
@@ -32,6 +34,8 @@ def cast(x: Any, dtype: Any, *, out: Any = None, stream: Any = None) -> Any:
     x : array of any shape and strides, of floats (float8_e4m3fn, float8_e5m2 too), integers or bool.
     dtype : what it becomes: a name ("e4m3", "float16"), or a NumPy or torch dtype. Floats are rounded to nearest even;
         what an 8-bit float cannot hold becomes its largest number, with the sign; a NaN stays.
+    code : "e4m3" or "e5m2", optional: what the bytes of a uint8 array are. CuPy has no 8-bit floats: where a result is
+        one, it gets a uint8 array.
     out, stream : as in `elementwise`.
 
     Returns an array of x's kind and shape. Raises TypeError for what is no array or no type of elements.
@@ -41,7 +45,7 @@ def cast(x: Any, dtype: Any, *, out: Any = None, stream: Any = None) -> Any:
     ...     kgen.cast(numpy.array([1.03, 1000.0], "f"), "e4m3")
     array([1, 448], dtype=float8_e4m3fn)
     """
-    return _cast(x, out=out, dtype=dtype, stream=stream)
+    return _cast(x, out=out, dtype=_with_code("cast", dtype, code), stream=stream)
 
 
 def quantize(
@@ -53,7 +57,8 @@ def quantize(
     Parameters
     ----------
     x : array [..., N] of float32, float16 or bfloat16, of any strides.
-    dtype : "e4m3", "e5m2" or "int8". CuPy and NumPy arrays of 8-bit floats are of ml_dtypes' types, torch's of its own.
+    dtype : "e4m3", "e5m2" or "int8". NumPy arrays of 8-bit floats are of ml_dtypes' types, torch's of its own; CuPy,
+        which has none, gets their bytes as uint8.
     scale : number or array that broadcasts with x, float32, optional
         By default the largest magnitude of those that share a scale, over the largest code (448, 57344, 127); 1 where
         all of them are 0. An infinity makes its scale infinite; a NaN does not count, and stays one but in int8.
@@ -77,23 +82,37 @@ def quantize(
         raise ValueError(f"quantize: block is {block}; it takes a positive number of neighbours, with axis=-1")
     if scale is None and axis is not None:
         q, scale = _groups((x,), (None, None), (target, block), stream)
-        return q, scale
+        return _typed(q, target), scale
     if scale is None:
         (scale,) = _scale((x,), (None,), (target,), stream)
     elif block is not None:
         raise ValueError("quantize: with a given scale there is no block; reshape x to [..., blocks, block]")
-    return (_round if target is I8 else _divide)(x, scale, dtype=target, stream=stream), scale
+    q = (_round if target is I8 else _divide)(x, scale, dtype=target, stream=stream)
+    return _typed(q, target), scale
 
 
-def dequantize(q: Any, scale: Any, *, dtype: Any = "float32", out: Any = None, stream: Any = None) -> Any:
+def dequantize(
+    q: Any, scale: Any, *, code: Any = None, dtype: Any = "float32", out: Any = None, stream: Any = None
+) -> Any:
     """q * scale, computed in float32 and rounded once to `dtype`.
 
-    q      array of e4m3, e5m2 or int8
+    q      array of e4m3, e5m2 or int8; of uint8 with
+    code   "e4m3" or "e5m2", which says what the bytes are (CuPy has no 8-bit floats)
     scale  number or array that broadcasts with q. Scales of blocks: pass q as [..., blocks, block], scale[..., None]
 
     Returns an array of q's kind, of the common shape. Raises as `elementwise`.
     """
-    return _multiply(q, scale, out=out, dtype=dtype, stream=stream)
+    return _multiply(q, scale, out=out, dtype=_with_code("dequantize", dtype, code), stream=stream)
+
+
+def _with_code(op: str, dtype: Any, code: Any) -> Any:
+    """The option of a cast: the type of the result, and with it what bytes stand for."""
+    return dtype if code is None else (dtype, element_dtype(op, code, FP8))
+
+
+def _typed(q: Any, target: DType) -> Any:
+    """NumPy's bytes that come from a GPU, as what they are."""
+    return q.view(target.numpy) if isinstance(q, np.ndarray) and q.dtype != target.numpy else q
 
 
 def _group_results(op: str, given: Sequence[Operand], target: DType, block: int | None) -> Results:
@@ -101,7 +120,7 @@ def _group_results(op: str, given: Sequence[Operand], target: DType, block: int 
     if not x.shape:
         raise ValueError(f"{op}: x has no axes; with axis=-1 it takes at least one")
     parts = -(-x.shape[-1] // block) if block else 1
-    return [(x.shape, target), ((*x.shape[:-1], parts), F32)]
+    return [(x.shape, held_as(target, x)), ((*x.shape[:-1], parts), F32)]
 
 
 def _prepare_groups(op: str, given: Sequence[Operand], results: Sequence[Operand], target: DType, block: Any) -> Plan:
