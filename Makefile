@@ -1,10 +1,13 @@
 # Two commands for a new machine: `make build`, `make test`. Neither needs a GPU or a CUDA toolkit.
 # On a machine whose driver is for CUDA 12: make CUDA=12 build
 
+comma  := ,
 CUDA   ?= 13
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# Without a C++ compiler of the system's, the CPU executor takes the one in this wheel.
+CPU    := $(if $(shell command -v g++ || command -v clang++ || command -v c++),,$(comma)cpu)
 READY  := $(VENV)/.ready-cuda$(CUDA)
 
 .PHONY: build test lint test-gpu sanitize bench clean
@@ -24,7 +27,7 @@ lint: $(READY)
 
 # These run in whatever Python already has CuPy (set PYTHON), on the GPU that it sees.
 test-gpu:
-	$(PYTHON) -m pytest tests/gpu
+	$(PYTHON) -m pytest -m gpu tests
 
 SANITIZER ?= compute-sanitizer
 sanitize:
@@ -39,7 +42,7 @@ bench:
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV) || { echo "python3 needs its venv module: apt install python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda$(CUDA),inspect,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda$(CUDA),inspect,dev$(CPU)]'
 	touch $@
 
 clean:

@@ -39,13 +39,17 @@ def backend(name: str) -> Iterator[None]:
         _chosen.reset(token)
 
 
-def device_for_numpy() -> int:
-    """The device that computes NumPy arrays now; with "gpu" on a machine that has none, DeviceError."""
+def device_for_numpy(*, quiet: bool = False) -> int:
+    """The device that computes NumPy arrays now; with "gpu" on a machine that has none, DeviceError.
+
+    Where nobody chose the executor it says so once, in a warning, unless `quiet`.
+    """
     name = _chosen.get() or config().backend
     if name == "cpu":
         return HOST
     if name == "auto" and not _gpu_usable():
-        _say_once()
+        if not quiet:
+            _say_once()
         return HOST
     from kgen.streams import gpu
 

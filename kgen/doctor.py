@@ -48,7 +48,13 @@ def checks() -> list[Check]:
         ("cuda_bf16.h", lambda: _header(BF16), _CUDA, True),
         ("nvdisasm", lambda: _tool("nvdisasm"), _INSPECT, False),
         ("cuobjdump", lambda: _tool("cuobjdump"), _INSPECT, False),
-        ("gpu", _gpu, "none is needed to render, compile and inspect; operators need one, and its driver", False),
+        (
+            "executor",
+            _executor,
+            "apt install g++, or pip install ziglang; without a GPU it computes",
+            False,
+        ),
+        ("gpu", _gpu, "none is needed: the executor computes NumPy arrays; arrays on a GPU need its driver", False),
         ("cache", _cache, "set KGEN_CACHE_DIR to a folder of your own", False),
         ("jit", _jit, "unset KGEN_JIT", False),
     ]
@@ -108,6 +114,12 @@ def _tool(name: str) -> str:
     if found is None:
         raise KgenError("not installed; kgen sass and kgen diff --sass need one of the two")
     return str(found)
+
+
+def _executor() -> str:
+    from kgen.cpu.compiler import compiler
+
+    return f"kernels run on this machine's processor, through {' '.join(compiler())}"
 
 
 def _gpu() -> str:
