@@ -67,6 +67,14 @@ def _columns_problem(spec: Spec) -> str | None:
     return _problem(spec)
 
 
+def _text(spec: Spec) -> dict[str, object]:
+    """The types that a template writes: of the vectors, of sums, and of a pack below eight bytes."""
+    quantized = spec.dtype in QUANTIZED
+    word = {1: "unsigned char", 2: "unsigned short"}.get(spec["VEC"] * spec.dtype.itemsize, "unsigned")
+    real = "double" if spec.dtype is F64 else "float"
+    return {"quantized": quantized, "value": value_of(spec).c, "real": real, "word": word}
+
+
 def _real(spec: Spec) -> int:
     return 8 if spec.dtype is F64 else 4
 
@@ -107,6 +115,7 @@ GEMV = register(
         flags=(_RAGGED, _PARTIAL),
         dtypes=VALUES,
         derive=_rows_geometry,
+        text=_text,
         check=_rows_problem,
         grid=_ROWS_GRID,
         origin="the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes",
@@ -134,10 +143,11 @@ GEMV_QUANTIZED = register(
         flags=_QUANTIZED_FLAGS,
         dtypes=QUANTIZED,
         derive=_rows_geometry,
+        text=_text,
         check=_rows_problem,
         grid=_ROWS_GRID,
         origin="the sgemv of every BLAS, for numbers that share a scale",
-        defaults=("gemv_quantized_v16_l64_r4_u1_half_i8",),
+        defaults=("gemv_quantized_v16_l64_r4_u1_i8",),
     )
 )
 COLUMNS = register(
@@ -149,6 +159,7 @@ COLUMNS = register(
         flags=(_RAGGED, _PARTIAL),
         dtypes=VALUES,
         derive=_columns_geometry,
+        text=_text,
         check=_columns_problem,
         grid=_COLUMNS_GRID,
         origin="the transposed sgemv of every BLAS",
@@ -170,10 +181,11 @@ COLUMNS_QUANTIZED = register(
         flags=_QUANTIZED_FLAGS,
         dtypes=QUANTIZED,
         derive=_columns_geometry,
+        text=_text,
         check=_columns_problem,
         grid=_COLUMNS_GRID,
         origin="the transposed sgemv of every BLAS, for numbers that share a scale",
-        defaults=("gemv_columns_quantized_v16_l32_u8_half_inner_partial_i8",),
+        defaults=("gemv_columns_quantized_v16_l32_u8_inner_partial_i8",),
     )
 )
 

@@ -22,7 +22,8 @@ _TILE = {1: 128, 2: 64, 4: 64, 8: 32}
 """Elements along each side of a tile, by their size."""
 _SCALAR_TILE = {1: 64, 2: 64, 4: 64, 8: 32}
 """The same where they move one by one."""
-_RAGGED_ROWS = {1: 128, 2: 128, 4: 64, 8: 32}
+_RAGGED_ROWS = {1: 128, 2: 64, 4: 128, 8: 32}
+_RAGGED_PACKS = {1: 8, 2: 8, 4: 16, 8: 16}
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, stream: Any = None) -> Any:
@@ -192,8 +193,8 @@ def _turn_tiles(
     outer_strides = tuple(stride for axis in outer for stride in (axis.source, axis.target))
     if read.source == 1 and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
         tall = _RAGGED_ROWS[itemsize]
-        ragged = RAGGED.spec(ROWS=tall, PACKS=16, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
-        own_rows, own_columns = tall - 2 * widest, 15 * widest
+        ragged = RAGGED.spec(ROWS=tall, PACKS=_RAGGED_PACKS[itemsize], BATCH=len(outer), dtype=_OF_SIZE[itemsize])
+        own_rows, own_columns = tall - 2 * widest, (_RAGGED_PACKS[itemsize] - 1) * widest
         # Windows of rows end up to a sector early, so that the last rows may need a tile more.
         tiles = (-(-(last.size + 2 * widest - 1) // own_rows), -(-read.size // own_columns))
         blocks = math.prod((*tiles, *sizes))
