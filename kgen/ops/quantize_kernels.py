@@ -49,6 +49,7 @@ SCALE = register(
         derive=lambda spec: {"THREADS": THREADS, "STATIC_SMEM": THREADS // 8},
         check=_too_wide,
         grid="any number of blocks, which share the array",
+        defaults=("quantize_largest_v8_bf16",),
     )
 )
 

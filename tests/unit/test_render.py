@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kgen
-from kgen.dtypes import F16, F32
+from kgen.dtypes import DTYPES, F16, F32
 from kgen.errors import TemplateError
 from kgen.recipe import BUILTIN_TEMPLATES
 from kgen.render import render
@@ -81,10 +81,16 @@ def test_a_file_has_no_path_and_no_date(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_a_file_includes_at_most_the_header_of_its_dtype(name: str) -> None:
+def test_a_file_includes_the_headers_of_its_element_types_once_and_no_other(name: str) -> None:
     spec = kgen.parse(name)
-    included = re.findall(r"^\s*#\s*include\s*(\S+)", render(spec).text, re.MULTILINE)
-    assert included == ([f"<{spec.dtype.header}>"] if spec.dtype.header else [])
+    text = render(spec).text
+    included = re.findall(r"^\s*#\s*include\s*(\S+)", text, re.MULTILINE)
+    assert len(included) == len(set(included))
+    for header in included:
+        types = [dtype.c for dtype in DTYPES.values() if f"<{dtype.header}>" == header]
+        assert types, f"{header} declares no element type"
+        assert re.search("|".join(types), text), f"{header} is not needed"
+    assert spec.dtype.header is None or f"<{spec.dtype.header}>" in included
 
 
 def test_flags_and_axes_reach_the_template(make_kernel: MakeKernel) -> None:
@@ -208,5 +214,8 @@ def test_every_template_is_used_by_some_kernel() -> None:
 def test_templates_decide_nothing_that_python_could() -> None:
     for path in BUILTIN_TEMPLATES.rglob("*.j2"):
         text = path.read_text()
-        assert "{% set" not in text, f"{path.name}: derived values come from Kernel.derive"
-        assert path.parent.name == "common" or text.startswith('{% include "common/header.j2" %}\n')
+        for line in text.splitlines():
+            assert len(line) <= 120, f"{path.name}: {line}"
+            assert line.count("{% set") * line.count(" if ") <= 1, f"{path.name}: Kernel.derive or Kernel.text: {line}"
+        whole = path.parent.name != "common"
+        assert not whole or text.startswith('{% include "common/header.j2" %}\n')
