@@ -79,9 +79,23 @@ def _scan_geometry(spec: Spec) -> dict[str, int]:
     }
 
 
-def _scan_text(spec: Spec) -> dict[str, bool]:
-    sums = spec.kernel.name == "gated_scan_key" and bool(spec["partial"])
-    return _role(spec)._asdict() | {"adjoint": _adjoint(spec), "partial": sums}
+def _scan_text(spec: Spec) -> dict[str, bool | str]:
+    """What the template asks beside the axes: where gates lie, and what else a time step carries."""
+    role, gate = _role(spec), spec["GATE"]
+    shifted = bool(role.turned and spec["bonus"])
+    per_row, per_column = gate == 2 and not role.turned, gate == 2 and role.turned
+    return role._asdict() | {
+        "adjoint": _adjoint(spec),
+        "partial": spec.kernel.name == "gated_scan_key" and bool(spec["partial"]),
+        "per_step": gate == 1,
+        "per_row": per_row,
+        "per_column": per_column,
+        "factor": "a[n]" if per_row else "a[j]" if per_column else "a",
+        "shifted": shifted,
+        "walked": "walked" if shifted else "steps",
+        "with_own": role.products or role.slopes or bool(spec["FEATURE"] and role.turned),
+        "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
+    }
 
 
 def _scan_problem(spec: Spec) -> str | None:
