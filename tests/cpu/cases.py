@@ -132,16 +132,30 @@ def wide(*arrays: Array) -> tuple[Array, ...]:
 # Linear attention.
 
 
-def _scan(spec: Spec, length: int, e: int, m: int, *, heads: int = 2, algorithm: str = "", **more: Any) -> Case:
-    """One value is infinite: with queries and keys above zero its column is, and nothing else."""
+Scale = tuple[float, float]
+"""Of keys and of values."""
+
+
+def _scan(
+    spec: Spec, length: int, e: int, m: int, *, heads: int = 2, algorithm: str = "", scale: Scale = (0, 0), **more: Any
+) -> Case:
+    """An early and a late value are infinite: with queries and keys above zero their columns are, and nothing else.
+
+    With a `scale` nothing is infinite, and all keys and values are that large.
+    """
     q, k, v = numbers(spec, (1, heads, length, e), (1, heads, length, e), (1, heads, length, m))
     q, k = between_poison(abs(q)), between_poison(abs(k))
     reverse = "reverse" in spec.flags
-    options = {"reverse": reverse, "algorithm": algorithm or spec.name}
+    infinite = [(0, 2, m // 2), (heads - 1, length - 2, m // 3)]
+    if scale != (0, 0):
+        k *= np.asarray(scale[0], k.dtype)
+        v *= np.asarray(scale[1], v.dtype)
+        infinite = []
     expected = reference.causal_dot_product(*wide(q, k, v), reverse=reverse)
-    middle = length // 2
-    v[0, 0, middle, m // 2] = np.inf
-    expected[0, 0, slice(middle + 1) if reverse else slice(middle, None), m // 2] = np.inf
+    for head, time, column in infinite:
+        v[0, head, time, column] = np.inf
+        expected[0, head, slice(time + 1) if reverse else slice(time, None), column] = np.inf
+    options = {"reverse": reverse, "algorithm": algorithm or spec.name}
     return Case(kgen.causal_dot_product, (q, k, v), options, expected, **more)
 
 
@@ -155,22 +169,36 @@ def lmha_low_occupancy(spec: Spec) -> Case:
     return _scan(spec, 3 * spec["WARPS"] * spec["COLS_PER_THREAD"] + 7, spec["E"] - 3 * spec["VEC"], 3 * spec["VEC"])
 
 
-def lmha_chunk(spec: Spec) -> Case:
-    """Four chunks and a part of one; the two stages are filled twice, and a second tile of columns is begun."""
+def lmha_chunk(spec: Spec) -> tuple[Case, ...]:
+    """Four chunks and a part of one; the two stages are filled twice, and a second tile of columns is begun.
+
+    With up to 64 features also the same of numbers too large for the tensor cores, by themselves or added up.
+    """
     e, m, size = spec["E"], spec["MB"], spec["C"]
     at_once = max(e // 32, m // 32, 2)
     length = 4 * size + 7
+    made: list[Any]
     if spec["outer"] and not spec["packed"]:
         k, v = numbers(spec, (1, 2, length, e - at_once), (1, 2, length, m - at_once))
-        return Case(kgen.linear_state, (k, v), {}, reference.linear_state(*wide(k, v)), rms_bar("f32", 1), np.float32)
+        made = [
+            (k * np.float32(of_k), v * np.float32(of_v)) for of_k, of_v in ((1, 1), (2.0**45, 2.0**45), (1, 2.0**62))
+        ]
+        return tuple(Case(kgen.linear_state, pair, {}, reference.linear_state(*wide(*pair))) for pair in made)
+    scales: tuple[Scale, ...] = (
+        ((0, 0),) if spec.dtype.name == "f16" or e > 64 else ((0, 0), (2.0**45, 2.0**45), (1, 2.0**62))
+    )
     if spec["outer"]:  # the states of the first of two segments, for the second one
         main = spec.kernel.spec(E=e, MB=m, C=size, dtype=spec.dtype)
-        return _scan(spec, 8 * size + 7, e - at_once, m - at_once, heads=1, algorithm=main.name)
+        about: dict[str, Any] = {"heads": 1, "algorithm": main.name}
+        return tuple(_scan(spec, 8 * size + 7, e - at_once, m - at_once, scale=scale, **about) for scale in scales)
     if spec["adds"] or spec["partial"]:  # features in two slices
-        return _scan(spec, length, 256 - at_once, m - at_once, heads=4, algorithm="lmha_chunk")
-    if spec["unaligned"]:
-        return _scan(spec, length, e - 1, m + 3)
-    return _scan(spec, length, e - at_once, m + at_once)
+        about = {"heads": 4, "algorithm": "lmha_chunk"}
+        return tuple(_scan(spec, length, 256 - at_once, m - at_once, scale=scale, **about) for scale in scales)
+    odd = (e - 1, m + 3) if spec["unaligned"] else (e - at_once, m + at_once)
+    made = [_scan(spec, length, *odd, scale=scale) for scale in scales]
+    if e <= 64:  # and in two segments
+        made.append(_scan(spec, 8 * size + 7, e - at_once, m - at_once, heads=1))
+    return tuple(made)
 
 
 def lmha_prefix(spec: Spec) -> Case:
@@ -200,7 +228,7 @@ def lmha_query(spec: Spec) -> Case:
 def reduce_rows(spec: Spec) -> Case:
     """A row for several blocks, or rows for fewer threads than a warp has; loads that do not fill the last round."""
     group, load = spec["GROUP"], spec["VEC"] * spec["ITEMS"]
-    shape = (3, 5 * group * load + 11) if spec["split"] else (301, group * load + 11)
+    shape = (3, 5 * group * load + 11) if spec["split"] else (303, group * load + 11)
     return _reduction(spec, shape, -1)
 
 
@@ -224,7 +252,7 @@ def _with_extremes(x: Array, axis: int) -> Array:
     """Numbers below zero, many of them equal, with a maximum in turn at several places, at the end, and before it."""
     x = (-1 - np.rint(abs(x) * 4)).astype(x.dtype)
     lines = np.moveaxis(x, axis, -1)
-    lines[0::3, 5::999] = lines[1::3, -1] = lines[2::3, -8] = -0.5
+    lines[0::3, 5::37] = lines[1::3, -1] = lines[2::3, -8] = -0.5
     return x
 
 
@@ -248,7 +276,7 @@ def histogram(spec: Spec) -> tuple[Case, ...]:
     made = []
     for count, margin in ((3 * spec.threads * spec["VEC"] * 8 + 11, 256), (2, 257)):
         if spec["uniform"]:
-            x = between_poison(numbers(spec, (count,))[0], margin)
+            x = between_poison(_about_edges(numbers(spec, (count,))[0]), margin)
             options: dict[str, Any] = {"bins": 701, "range": (-2.5, 2.5)}
             made.append(Case(kgen_histogram, (x,), options, np.histogram(x, **options)))
         else:
@@ -259,12 +287,19 @@ def histogram(spec: Spec) -> tuple[Case, ...]:
     return tuple(made)
 
 
+def _about_edges(x: Array) -> Array:
+    """The same with the edges of bins, and what is just below them, in front."""
+    edges = np.linspace(-2.5, 2.5, 702, dtype=x.dtype)
+    special = np.concatenate([edges, np.nextafter(edges, x.dtype.type(-9))])
+    x[: len(special)] = special[: len(x)]
+    return x
+
+
 def weighted_histogram(spec: Spec) -> Case:
     """Several blocks; more bins than a block has threads."""
-    x, weights = (
-        numbers(spec, (9 * 256 + 11,), dtype=np.float32)[0],
-        numbers(spec, (9 * 256 + 11,), dtype=np.float64)[0],
-    )
+    count = 9 * 256 + 11
+    (x,), (weights,) = numbers(spec, (count,), dtype=np.float32), numbers(spec, (count,), dtype=np.float64)
+    x = between_poison(_about_edges(x))
     options: dict[str, Any] = {"bins": 701, "range": (-2.5, 2.5)}
     if spec.kernel.name == "histogram_density":
         options |= {"bins": 2501, "density": True}
