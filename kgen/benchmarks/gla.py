@@ -1,0 +1,184 @@
+"""Gated linear attention, and its kin without a gate and with a bonus, beside flash-linear-attention.
+
+Results are compared with float64 on one head: a recurrence of thousands of time steps is slow to walk on the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.dtypes import BF16, F16, F32, FLOATS
+
+SHAPES = ((1, 8, 2048, 64), (1, 16, 2048, 128), (8, 16, 2048, 128), (4, 16, 8192, 128))
+"""B x H x T x D, or B x H x T x K x V."""
+
+FORWARD, BACKWARD = "forward", "backward"
+_QUICK = 2
+_MAX_SETS = 32
+_BARS = {F32: 2e-6, F16: 6e-4, BF16: 2e-3}
+_GRADIENT_SLACK = 1.5
+
+
+@dataclass(frozen=True)
+class _Set:
+    """One set of operands: q, k, v and what else the operator takes; `o` is what the forward pass writes."""
+
+    inputs: tuple[Array, ...]
+    do: Array
+    o: Array
+
+
+class Gated(Bench):
+    """One of the operators: `gate` and `bonus` say which inputs it has beside q, k, v."""
+
+    def __init__(self, operator: str, *, gate: bool, bonus: bool = False) -> None:
+        self.operator = operator
+        self.gate = gate
+        self.bonus = bonus
+
+    def cases(self, *, quick: bool = False) -> list[Case]:
+        shapes, dtypes = (SHAPES[:_QUICK], (BF16,)) if quick else (SHAPES, (BF16, F32))
+        return [Case(shape, dtype, stage) for dtype in dtypes for stage in (FORWARD, BACKWARD) for shape in shapes]
+
+    def shape_of(self, text: str) -> tuple[int, ...]:
+        words = text.lower().split("x")
+        if len(words) not in (4, 5) or not all(word.isdigit() and int(word) for word in words):
+            raise BenchError(f"{text!r} is no shape", hint="write BxHxTxD or BxHxTxKxV, as in 8x16x2048x128")
+        return tuple(map(int, words))
+
+    def nbytes(self, case: Case) -> int:
+        b, h, t, k, v = _sizes(case)
+        elements = (2 + self.gate) * k + 2 * v if case.stage == FORWARD else (4 + 2 * self.gate) * k + 3 * v
+        return b * h * t * elements * case.dtype.itemsize
+
+    def bars(self, case: Case) -> Bars:
+        return Bars(_BARS[case.dtype] * (1.0 if case.stage == FORWARD else _GRADIENT_SLACK))
+
+    def ladder(self, case: Case) -> list[str]:
+        return []
+
+    def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
+        sets = self._operands(case)
+        found = self._fla(case, sets) if peers and case.dtype in FLOATS[1:] else []
+        return Problem([self._kgen(case, sets), *found], self._reference(case, sets[0]))
+
+    def host_call(self) -> Callable[[], object]:
+        case = Case((1, 1, 1, 32), F32, FORWARD)
+        call = self._kgen(case, self._operands(case, 1)).call
+        return lambda: call(0)
+
+    def _operands(self, case: Case, count: int | None = None) -> list[_Set]:
+        """Normal numbers, rounded to the case's type; gates are the logarithms of sigmoids of such."""
+        import cupy
+
+        b, h, t, k, v = _sizes(case)
+        random = cupy.random.default_rng(20)
+        if count is None:
+            cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+            count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
+
+        def draw(*shape: int) -> Array:
+            return random.standard_normal(shape, dtype=cupy.float32).astype(case.dtype.numpy)
+
+        def make() -> _Set:
+            inputs = [draw(b, h, t, k), draw(b, h, t, k), draw(b, h, t, v)]
+            if self.gate:
+                gates = -cupy.logaddexp(0, random.standard_normal((b, h, t, k), dtype=cupy.float32))
+                inputs.append(gates.astype(case.dtype.numpy))
+            if self.bonus:
+                inputs.append(draw(h, k))
+            return _Set(tuple(inputs), draw(b, h, t, v), cupy.empty((b, h, t, v), case.dtype.numpy))
+
+        return [make() for _ in range(count)]
+
+    def _reference(self, case: Case, s: _Set) -> list[Any]:
+        """The first head in float64, on the host."""
+        import cupy
+
+        from kgen import gated_reference
+
+        inputs = [cupy.asnumpy(x[:1] if x.ndim == 2 else x[:1, :1]).astype("float64") for x in s.inputs]
+        scale = s.inputs[0].shape[3] ** -0.5
+        if case.stage == FORWARD:
+            return [cupy.asarray(gated_reference.gated(*inputs, scale=scale)[0])]
+        do = cupy.asnumpy(s.do[:1, :1]).astype("float64")
+        made = gated_reference.gated_backward(do, *inputs, scale=scale)
+        return [cupy.asarray(made[name]) for name in "qkvg"[: 3 + self.gate]]
+
+    def _kgen(self, case: Case, sets: Sequence[_Set]) -> Contestant:
+        # From their modules, since a bench may run before the package names them.
+        from importlib import import_module
+
+        module = import_module(f"kgen.ops.{self.operator}")
+        forward_call, backward_call = getattr(module, self.operator), getattr(module, f"{self.operator}_backward")
+
+        def forward(n: int) -> Any:
+            s = sets[n % len(sets)]
+            return (forward_call(*s.inputs, mode="recurrent", out=s.o),)
+
+        def backward(n: int) -> Any:
+            s = sets[n % len(sets)]
+            return backward_call(s.do, *s.inputs)[: 3 + self.gate]
+
+        run = forward if case.stage == FORWARD else backward
+        writes = (sets[0].o,) if case.stage == FORWARD else ()
+        return Contestant("kgen recurrent", run, writes, lambda result: [x[:1, :1] for x in result])
+
+    def _fla(self, case: Case, sets: Sequence[_Set]) -> list[Contestant]:
+        """Its kernels in their own layout [B, T, H, D]; a call allocates its results, as its users' calls do."""
+        try:
+            import torch
+            from fla.ops import gla, linear_attn, rwkv6
+        except ImportError:
+            return []
+        from torch.utils.dlpack import from_dlpack
+
+        def tensor(x: Array) -> Any:
+            made = from_dlpack(x.view("int16")).view(torch.bfloat16) if x.dtype == BF16.numpy else from_dlpack(x)
+            return made if x.ndim == 2 else made.transpose(1, 2).contiguous()
+
+        calls: dict[str, dict[str, Callable[..., Any]]] = {
+            "gla": {"fla recurrent": gla.fused_recurrent_gla, "fla chunk": gla.chunk_gla},
+            "rwkv6": {"fla recurrent": rwkv6.fused_recurrent_rwkv6, "fla chunk": rwkv6.chunk_rwkv6},
+            "linear_attention": {
+                "fla recurrent": lambda *x: linear_attn.fused_recurrent_linear_attn(*x, normalize=False),
+                "fla chunk": lambda *x: linear_attn.chunk_linear_attn(*x, normalize=False),
+            },
+        }
+        leaves = [[tensor(x).requires_grad_(case.stage == BACKWARD) for x in s.inputs] for s in sets]
+        gradients = [tensor(s.do) for s in sets]
+
+        def contestant(name: str, call: Callable[..., Any]) -> Contestant:
+            results: dict[int, Any] = {}
+
+            def forward(n: int) -> Any:
+                with torch.no_grad():
+                    return (call(*leaves[n % len(leaves)])[0],)
+
+            def backward(n: int) -> Any:
+                i = n % len(leaves)
+                if i not in results:  # here and not above, so that what it raises is this contestant's own failure
+                    results[i] = call(*leaves[i])[0]
+                wanted = leaves[i][: 3 + self.gate]
+                return torch.autograd.grad(results[i], wanted, gradients[i], retain_graph=True)
+
+            return Contestant(name, forward if case.stage == FORWARD else backward, outputs=first_head)
+
+        def first_head(result: Sequence[Any]) -> list[Array]:
+            import cupy
+
+            return [cupy.from_dlpack(x.detach()[:1, :, :1].transpose(1, 2).float().contiguous()) for x in result]
+
+        return [contestant(name, call) for name, call in calls[self.operator].items()]
+
+
+BENCH = Gated("gla", gate=True)
+
+
+def _sizes(case: Case) -> tuple[int, int, int, int, int]:
+    b, h, t, k, *v = case.shape
+    return b, h, t, k, v[0] if v else k
