@@ -3,7 +3,7 @@
     python -m tests.cpu.mutants                        every default kernel
     python -m tests.cpu.mutants 'softmax*' --json      of these, as JSON lines
 
-Each mutant runs the kernel's case (tests/cpu/cases.py) under watch in a process of its own: a report, a wrong result, a
+Each mutant runs the kernel's case (tests/cpu/cases) under watch in a process of its own: a report, a wrong result, a
 crash or a wait for ever flags it. What survives must be among the survivors that tests/cpu/survivors.py explains.
 """
 

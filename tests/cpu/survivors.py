@@ -49,6 +49,9 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("*_rows_*", "min(static_cast<long long>(ahead), exists ? length : 0) -> *", _LONG),
     Survivor("*m[ai][xn]_rows_*", "i * GROUP < left", _UNLOADED),
     Survivor("dot_*", "i * THREADS < left", _UNLOADED),
+    Survivor("*_columns_*", "i < rows", _UNLOADED),
+    Survivor("*_columns_*", "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH", _WITHIN),
+    Survivor("nms_sweep*", "found* >= room", _IDLE),
     Survivor(
         "*",
         "__syncthreads()",

@@ -1,0 +1,124 @@
+"""Calls of softmax and normalisation: rows that nearly fill the registers, or take several rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgen.ops import norm, norm_backward, norm_plans, rows, softmax_backward, softmax_online
+from kgen.ops import softmax as softmaxes
+from kgen.spec import Spec
+from tests.cpu.cases.case import Array, Case, between_poison, numbers, wide
+
+
+def _softmax(x: Array, axis: int) -> Array:
+    x = np.exp(x.astype(np.float64) - x.astype(np.float64).max(axis, keepdims=True))
+    result: Array = x / x.sum(axis, keepdims=True)
+    return result
+
+
+def _row(spec: Spec, count: int) -> tuple[int, int]:
+    """So many rows, each with all but one or two of the packs for which a specialization has room."""
+    return count, (spec["LANES"] * spec["PACKS"] * spec["CLUSTER"] - 3) * spec["VEC"]
+
+
+def _taking(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:
+    """For operators that choose a specialization by themselves: this one."""
+    return ((rows, "cut", lambda *about: rows.Cut.of(spec)),)
+
+
+def softmax(spec: Spec) -> Case:
+    """More rows than a block takes at once."""
+    (x,) = numbers(spec, _row(spec, 11 if spec["LANES"] <= 32 else 3))
+    return Case(softmaxes.softmax, (x,), {"axis": -1, "algorithm": spec.name}, _softmax(x, -1))
+
+
+def softmax_of_long_rows(spec: Spec) -> Case:
+    """Two rounds and a part of one for each block, of which a row has one or two."""
+    tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
+    whole = not (spec["partial"] or spec["apply"])
+    (x,) = numbers(spec, (2, 2 * tile + 3 * spec["VEC"]) if whole else (1, 3 * tile + 5 * spec["VEC"]))
+    settings = ((softmax_online, "multiprocessors", lambda device: 1),)
+    options = {"axis": -1, "algorithm": "softmax_online"}
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, -1), settings=settings)
+
+
+def softmax_columns(spec: Spec) -> Case:
+    """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many."""
+    room = spec["DEPTH"] * spec["HELD"]
+    length = 2 * room + 99 if spec["online"] else room - 5
+    (x,) = numbers(spec, (length, (spec["LANES"] + 3) * spec["VEC"]))
+    algorithm = "softmax_columns" if spec["online"] else spec.name
+    return Case(softmaxes.softmax, (x,), {"axis": 0, "algorithm": algorithm}, _softmax(x, 0))
+
+
+def backward_of_softmax(spec: Spec) -> Case:
+    """Rows that nearly fill the registers."""
+    dy, x = numbers(spec, *2 * [_row(spec, 3)])
+    y = between_poison(_softmax(x, -1).astype(x.dtype))
+    wide_dy, wide_y = wide(dy, y)
+    expected = wide_y * (wide_dy - (wide_dy * wide_y).sum(-1, keepdims=True))
+    return Case(softmax_backward.softmax_backward, (dy, y), {"axis": -1}, expected, settings=_taking(spec))
+
+
+def normalisation(spec: Spec) -> Case:
+    """Rows that nearly fill the registers, of a mean that is not zero."""
+    shape = _row(spec, 3)
+    x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
+    x += np.asarray(3, x.dtype)
+    if spec["residual"]:
+        total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
+        expected = _normal(total, weight, None, rms=True)
+        options = {"residual": residual}
+        return Case(norm.rms_norm, (x, weight), options, (expected, *wide(total)), settings=_taking(spec))
+    if spec["rms"]:
+        return Case(norm.rms_norm, (x, weight), {}, _normal(x, weight, None, rms=True), settings=_taking(spec))
+    return Case(norm.layer_norm, (x, weight, bias), {}, _normal(x, weight, bias), settings=_taking(spec))
+
+
+def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = False) -> Array:
+    x = x.astype(np.float64)
+    x = x if rms else x - x.mean(-1, keepdims=True)
+    y: Array = x / np.sqrt((x**2).mean(-1, keepdims=True) + (1e-6 if rms else 1e-5))
+    y = y if weight is None else y * weight.astype(np.float64)
+    return y if bias is None else y + bias.astype(np.float64)
+
+
+def normalisation_in_parts(spec: Spec) -> Case:
+    """Groups of three channels, each in two parts of two rounds."""
+    tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
+    x, weight, bias = numbers(spec, (1, 6, (tile + 5 * spec["VEC"]) // spec["VEC"] * spec["VEC"]), (6,), (6,))
+    x += np.asarray(3, x.dtype)
+    expected = _normal(x.reshape(1, 2, -1), None, None).reshape(x.shape)
+    expected = expected * weight.astype(np.float64)[:, None] + bias.astype(np.float64)[:, None]
+    settings = ((rows, "cut", lambda *about: None), (norm_plans, "multiprocessors", lambda device: 1))
+    return Case(norm.group_norm, (x, 2, weight, bias), {}, expected, settings=settings)  # type: ignore[arg-type]
+
+
+def backward_of_normalisation(spec: Spec) -> Case:
+    """Rows that nearly fill the registers, more of them than are added up at once."""
+    shape = (133, 2036)
+    dy, x, weight = numbers(spec, shape, shape, shape[-1:])
+    wide_dy, wide_x, wide_weight = wide(dy, x, weight)
+    mean = wide_x.mean(-1)
+    rstd = 1 / np.sqrt(wide_x.var(-1) + 1e-5)
+    mean, rstd = (between_poison(statistic.astype(np.float32)) for statistic in (mean, rstd))
+    normal = (wide_x - mean[:, None]) * rstd[:, None].astype(np.float64)
+    weighed = wide_dy * wide_weight
+    dx = weighed - weighed.mean(-1, keepdims=True) - normal * (weighed * normal).mean(-1, keepdims=True)
+    expected = (dx * rstd[:, None], (wide_dy * normal).sum(0), wide_dy.sum(0))
+    return Case(norm_backward.layer_norm_backward, (dy, x, mean, rstd, weight), {}, expected)
+
+
+CASES = {
+    "softmax": softmax,
+    "softmax_online": softmax_of_long_rows,
+    "softmax_columns": softmax_columns,
+    "softmax_backward": backward_of_softmax,
+    "norm": normalisation,
+    "norm_split": normalisation_in_parts,
+    "norm_backward": backward_of_normalisation,
+    "norm_weights": backward_of_normalisation,
+    "norm_total": backward_of_normalisation,
+}

@@ -1,0 +1,112 @@
+"""Calls of linear attention: rounds of a few time steps, infinities early and late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import kgen
+from kgen import reference
+from kgen.ops import chunk
+from kgen.spec import Spec
+from tests.cpu.cases.case import Case, between_poison, numbers, wide
+
+Scale = tuple[float, float]
+"""Of keys and of values."""
+
+
+def _scan(
+    spec: Spec, length: int, e: int, m: int, *, heads: int = 2, algorithm: str = "", scale: Scale = (0, 0), **more: Any
+) -> Case:
+    """An early and a late value are infinite: with queries and keys above zero their columns are, and nothing else.
+
+    With a `scale` nothing is infinite, and all keys and values are that large.
+    """
+    q, k, v = numbers(spec, (1, heads, length, e), (1, heads, length, e), (1, heads, length, m))
+    q, k = between_poison(abs(q)), between_poison(abs(k))
+    reverse = "reverse" in spec.flags
+    infinite = [(0, 2, m // 2), (heads - 1, length - 2, m // 3)]
+    if scale != (0, 0):
+        k *= np.asarray(scale[0], k.dtype)
+        v *= np.asarray(scale[1], v.dtype)
+        infinite = []
+    expected = reference.causal_dot_product(*wide(q, k, v), reverse=reverse)
+    for head, time, column in infinite:
+        v[0, head, time, column] = np.inf
+        expected[0, head, slice(time + 1) if reverse else slice(time, None), column] = np.inf
+    options = {"reverse": reverse, "algorithm": algorithm or spec.name}
+    return Case(kgen.causal_dot_product, (q, k, v), options, expected, **more)
+
+
+def lmha(spec: Spec) -> Case:
+    """Three fetches of STEPS tokens and a part of one; a second tile of columns."""
+    return _scan(spec, 3 * spec["STEPS"] + 2, spec["E"] - 7, spec["COLUMNS"] + 3)
+
+
+def lmha_low_occupancy(spec: Spec) -> Case:
+    """Three rounds of the block's time steps and a part of one."""
+    return _scan(spec, 3 * spec["WARPS"] * spec["COLS_PER_THREAD"] + 7, spec["E"] - 3 * spec["VEC"], 3 * spec["VEC"])
+
+
+def lmha_chunk(spec: Spec) -> tuple[Case, ...]:
+    """Four chunks and a part of one; the two stages are filled twice, and a second tile of columns is begun.
+
+    With up to 64 features also the same of numbers too large for the tensor cores, by themselves or added up.
+    """
+    e, m, size = spec["E"], spec["MB"], spec["C"]
+    at_once = max(e // 32, m // 32, 2)
+    length = 4 * size + 7
+    made: list[Any]
+    if spec["outer"] and not spec["packed"]:
+        k, v = numbers(spec, (1, 2, length, e - at_once), (1, 2, length, m - at_once))
+        made = [
+            (k * np.float32(of_k), v * np.float32(of_v)) for of_k, of_v in ((1, 1), (2.0**45, 2.0**45), (1, 2.0**62))
+        ]
+        return tuple(Case(kgen.linear_state, pair, {}, reference.linear_state(*wide(*pair))) for pair in made)
+    scales: tuple[Scale, ...] = (
+        ((0, 0),) if spec.dtype.name == "f16" or e > 64 else ((0, 0), (2.0**45, 2.0**45), (1, 2.0**62))
+    )
+    if spec["outer"]:  # the states of the first of two segments, for the second one
+        main = spec.kernel.spec(E=e, MB=m, C=size, dtype=spec.dtype)
+        about: dict[str, Any] = {"heads": 1, "algorithm": main.name}
+        return tuple(_scan(spec, 8 * size + 7, e - at_once, m - at_once, scale=scale, **about) for scale in scales)
+    if spec["adds"] or spec["partial"]:  # features in two slices
+        about = {"heads": 4, "algorithm": "lmha_chunk"}
+        return tuple(_scan(spec, length, 256 - at_once, m - at_once, scale=scale, **about) for scale in scales)
+    odd = (e - 1, m + 3) if spec["unaligned"] else (e - at_once, m + at_once)
+    made = [_scan(spec, length, *odd, scale=scale) for scale in scales]
+    if e <= 64:  # and in two segments
+        made.append(_scan(spec, 8 * size + 7, e - at_once, m - at_once, heads=1))
+    return tuple(made)
+
+
+def lmha_prefix(spec: Spec) -> Case:
+    """Four segments, whose states are added up by a launch of their own, as it is with many."""
+    settings = ((chunk, "FEW", 0),)
+    return _scan(spec, 16 * 32 + 7, 30, 30, heads=1, algorithm="lmha_chunk_e32_m32_f32", settings=settings)
+
+
+def lmha_total(spec: Spec) -> Case:
+    """Two states of an odd number of elements; the first one has two parts, the last one only one."""
+    k, v = numbers(spec, (1, 1, 357, 19), (1, 1, 357, 29))
+    expected = reference.linear_state(*wide(k, v), segment=256)
+    return Case(kgen.linear_state, (k, v), {"segment": 256}, expected, dtype=np.float32)
+
+
+def lmha_query(spec: Spec) -> Case:
+    """Features and tokens end within a tile; there are enough heads for large tiles where the kernel has those."""
+    heads, pad = 4 if spec["TOKENS"] == 128 else 1, 4 if spec["VEC"] == 4 else 1
+    (q,) = numbers(spec, (1, heads, 197, 64 - pad))
+    (state,) = numbers(spec, (1, heads, 64 - pad, 64 - pad), dtype=np.float32)
+    return Case(kgen.query_state, (q, state), {}, reference.query_state(*wide(q, state)))
+
+
+CASES = {
+    "lmha": lmha,
+    "lmha_low_occupancy": lmha_low_occupancy,
+    "lmha_chunk": lmha_chunk,
+    "lmha_prefix": lmha_prefix,
+    "lmha_total": lmha_total,
+    "lmha_query": lmha_query,
+}

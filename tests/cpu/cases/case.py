@@ -1,0 +1,102 @@
+"""A call of an operator on arrays in the midst of poison, and how its results are judged."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+
+from kgen.dtypes import dtype_of
+from kgen.spec import Spec
+from tests.gpu.numerics import RMS_BAR, rms_bar, rms_error
+
+Array = np.ndarray[Any, Any]
+
+
+class Case(NamedTuple):
+    """One call, and what it must give.
+
+    expected  float64, or whole numbers, which must be met exactly; one or several results
+    bar       the largest relative RMS error; None: what the inputs' dtype allows; 0: none
+    dtype     of the results, None: of the first input, or of `expected` where that is of whole numbers
+    settings  attributes of modules for the time of the call
+    """
+
+    operator: Callable[..., Any]
+    inputs: tuple[Array, ...]
+    options: Mapping[str, Any]
+    expected: Array | tuple[Array, ...]
+    bar: float | None = None
+    dtype: Any = None
+    settings: tuple[tuple[Any, str, Any], ...] = ()
+
+
+def call(case: Case) -> tuple[Array, ...]:
+    """The results of a case, in poisoned arrays where the operator takes some."""
+    expected = case.expected if isinstance(case.expected, tuple) else (case.expected,)
+    options = dict(case.options)
+    if len(expected) == 1 and "out" in inspect.signature(case.operator).parameters:
+        options["out"] = _poisoned(expected[0].shape, _result_dtype(case, expected[0]))
+    with ExitStack() as stack:
+        for owner, name, value in case.settings:
+            stack.enter_context(mock.patch.object(owner, name, value))
+        result = case.operator(*case.inputs, **options)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def verify(case: Case, results: tuple[Array, ...]) -> None:
+    """Raise AssertionError for results that are wrong."""
+    expected = case.expected if isinstance(case.expected, tuple) else (case.expected,)
+    assert len(results) == len(expected)
+    for result, right in zip(results, expected):
+        assert result.shape == right.shape, f"the result has shape {result.shape}, not {right.shape}"
+        dtype = case.inputs[0].dtype
+        if case.bar == 0 or right.dtype.kind in "iub":
+            wrong = np.argwhere(np.asarray(result, right.dtype) != right)
+            assert not len(wrong), f"{len(wrong)} of {right.size} elements differ, the first at {tuple(wrong[0])}"
+            continue
+        off = ~np.isfinite(right)
+        assert np.array_equal(np.isfinite(result), ~off), "not finite elsewhere than expected"
+        assert np.array_equal(np.asarray(result, np.float64)[off], right[off], equal_nan=True), (
+            "not finite, and another"
+        )
+        result, right = np.where(off, 0, result), np.where(off, 0, right)
+        name = dtype_of(result.dtype if result.dtype.itemsize < dtype.itemsize else dtype).name
+        error, bar = rms_error(result, right), case.bar or (RMS_BAR[name] if right.size > 16 else rms_bar(name, 1))
+        assert error <= bar, f"the relative RMS error is {error:.2g}, and {bar:.2g} is allowed"
+
+
+def _result_dtype(case: Case, expected: Array) -> Any:
+    return case.dtype or (case.inputs[0].dtype if expected.dtype == np.float64 else expected.dtype)
+
+
+def _poisoned(shape: tuple[int, ...], dtype: Any) -> Array:
+    """Every bit is set: NaN, -1, or the largest number."""
+    count = int(np.prod(shape))
+    made: Array = np.full(count * np.dtype(dtype).itemsize, 0xFF, np.uint8).view(dtype).reshape(shape)
+    return made
+
+
+def numbers(spec: Spec, *shapes: tuple[int, ...], dtype: Any = None) -> tuple[Array, ...]:
+    """Normal numbers of the specialization's dtype; the same at each call.
+
+    Each array lies between numbers of set bits, so that whatever is read before or behind it shows.
+    """
+    rng = np.random.default_rng(zlib.crc32(spec.name.encode()))
+    return tuple(between_poison(rng.standard_normal(shape).astype(dtype or spec.dtype.numpy)) for shape in shapes)
+
+
+def between_poison(x: Array, margin: int = 256) -> Array:
+    """The same array in the middle of a larger one that is poisoned; aligned alike, if the margin is."""
+    around = _poisoned((x.size + 2 * margin,), x.dtype)
+    around[margin : margin + x.size] = x.ravel()
+    return around[margin : margin + x.size].reshape(x.shape)
+
+
+def wide(*arrays: Array) -> tuple[Array, ...]:
+    return tuple(x.astype(np.float64) for x in arrays)

@@ -1,0 +1,60 @@
+"""Calls of what takes each element, or each group of neighbours, by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kgen.dtypes import dtype_of
+from kgen.ops.activations import NAMED
+from kgen.ops.quantize import quantize as kgen_quantize
+from kgen.spec import Spec
+from tests.cpu.cases.case import Array, Case, numbers, wide
+
+
+def elementwise(spec: Spec) -> Case:
+    """Two blocks and a part of one; elements at the end that fill no vector."""
+    operator = NAMED[spec.kernel.name]
+    count = (2 * spec.threads * spec["ITEMS"] + 37) * spec["VEC"] + 1
+    arrays = 2 if spec.kernel.name in ("add", "swiglu") else 1
+    inputs = list(numbers(spec, *arrays * [(count,)]))
+    if spec["INDEXED"]:  # the second one is the same for all rows
+        inputs = [inputs[0][: count // 9 * 9].reshape(9, -1), inputs[1][: count // 9]]
+    expected = _FUNCTIONS[spec.kernel.name](*wide(*inputs))
+    return Case(operator, tuple(inputs), {"algorithm": spec.name}, expected)
+
+
+def _normal_cdf(x: Array) -> Array:
+    from math import erfc, sqrt
+
+    cdf: Array = np.vectorize(lambda one: erfc(-one / sqrt(2)) / 2)(x)
+    return cdf
+
+
+_FUNCTIONS: dict[str, Callable[..., Array]] = {
+    "add": np.add,
+    "relu": lambda x: np.maximum(x, 0),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "gelu": lambda x: x * _normal_cdf(x),
+    "swiglu": lambda gate, up: gate / (1 + np.exp(-gate)) * up,
+}
+
+
+def quantize(spec: Spec) -> Case:
+    """Rows of several groups, the last one of each with fewer elements; groups that do not fill a block."""
+    group = spec["LANES"] * spec["VEC"] - spec["VEC"]
+    (x,) = numbers(spec, (7, 4 * group - 3 * spec["VEC"]))
+    wide_x = x.astype(np.float32)
+    starts = np.arange(0, x.shape[1], group)
+    scales = np.maximum.reduceat(abs(wide_x), starts, axis=1) / np.float32(448)
+    code = dtype_of(spec.kernel.name.removeprefix("quantize_"))
+    codes = (wide_x / np.repeat(scales, group, axis=1)[:, : x.shape[1]]).astype(code.numpy)
+    options = {"dtype": code.name, "axis": -1, "block": group}
+    return Case(kgen_quantize, (x,), options, (codes.astype(np.float64), scales), 1e-6)
+
+
+CASES = {
+    "elementwise": elementwise,
+    "quantize_e4m3": quantize,
+}

@@ -1,0 +1,129 @@
+"""Calls of what moves data: tiles that an array does not fill, indices beyond their table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgen.ops.nms import nms as kgen_nms
+from kgen.ops.rope import rope as kgen_rope
+from kgen.ops.take import take as kgen_take
+from kgen.ops.transpose import transpose as kgen_transpose
+from kgen.spec import Spec
+from tests.cpu.cases.case import Array, Case, between_poison, numbers, wide
+
+
+def transpose(spec: Spec) -> Case:
+    """Tiles that the array does not fill in both of its directions; elements one by one where they lie apart."""
+    if spec["BATCH"] == 2:
+        return _permutation(spec, (3, 72, 5, 88), (2, 0, 3, 1))
+    return _permutation(spec, (140, 76), (1, 0)) if spec["LOAD"] > 1 else _permutation(spec, (141, 77), (1, 0), 2)
+
+
+def transpose_ragged(spec: Spec) -> Case:
+    """Several tiles in both directions; rows begin anywhere."""
+    return _permutation(spec, (2 * spec["ROWS"] + 13, 33 * 16 // spec.dtype.itemsize + 1), (1, 0), margin=257)
+
+
+def transpose_rows(spec: Spec) -> Case:
+    """Rows of words; those of the last block do not exist."""
+    return _permutation(spec, (3, 5, 7, (spec["LANES"] - 5) * spec["BYTES"]), (2, 1, 0, 3))
+
+
+def _permutation(spec: Spec, shape: tuple[int, ...], axes: tuple[int, ...], step: int = 1, margin: int = 256) -> Case:
+    shape = (*shape[:-1], shape[-1] * step)
+    numbered = np.arange(int(np.prod(shape)), dtype=np.uint64) * 40503 % 65521
+    x = between_poison(numbered.astype(spec.dtype.numpy).reshape(shape), margin)[..., ::step]
+    return Case(kgen_transpose, (x,), {"axes": axes}, x.transpose(axes))
+
+
+def take(spec: Spec) -> tuple[Case, ...]:
+    """Rows that end within a tile of words; indices that count from the end, and some beyond it."""
+    width = (spec["LANES"] * spec["ACROSS"] - 5) * spec["BYTES"] // 4
+    rows = 71 if spec["ACROSS"] == 1 else 5
+    rng = np.random.default_rng(1)
+    table = between_poison(rng.integers(0, 1 << 30, (23, width), np.int32))
+    checked = "checked" in spec.flags
+    indices = rng.integers(-23 if checked else -29, 23 if checked else 29, rows).astype(spec.dtype.numpy)
+    indices[-1] = 22
+    inside = (indices >= -23) & (indices < 23)
+    expected = np.where(inside[:, None], table[np.where(inside, indices, 0)], -1).astype(np.int32)
+    options = {"mode": "raise" if checked else "fill"}
+    good = Case(kgen_take, (table, between_poison(indices)), options, expected)
+    if not checked:
+        return (good,)
+    beyond = [np.array([3, bad, 2, bad], spec.dtype.numpy) for bad in (23, -24)]
+    return good, *(Case(_first_beyond, (table, between_poison(one)), {}, np.array(1)) for one in beyond)
+
+
+def _first_beyond(table: Array, indices: Array) -> Array:
+    """The number of the first index that is out of bounds, as the operator tells it."""
+    try:
+        kgen_take(table, indices)
+    except IndexError as error:
+        return np.array(int(str(error).partition("number ")[2].partition(",")[0]))
+    return np.array(-1)
+
+
+def rope(spec: Spec) -> Case:
+    """Several blocks for the pairs of all tokens, heads that do not share out evenly, features that are not turned."""
+    pairs = spec["PAIRS"]
+    (x,) = numbers(spec, (1, 7, 101, 12 * pairs))
+    turned, kept = wide(x[..., : 8 * pairs], x[..., 8 * pairs :])
+    frequencies = 10000.0 ** (-np.arange(4 * pairs) / (4 * pairs))
+    positions = np.arange(101)
+    options: dict[str, Any] = {"interleaved": "interleaved" in spec.flags, "rotary_dim": 8 * pairs}
+    if spec["INDEX_BYTES"]:
+        positions = positions[::-1] * 3
+        options["positions"] = between_poison(positions.astype(f"i{spec['INDEX_BYTES']}"))
+    if "tables" in spec.flags:
+        angles = np.arange(301)[:, None] * frequencies
+        options |= {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
+    halves = turned.reshape(*turned.shape[:-1], *((-1, 2) if options["interleaved"] else (2, -1)))
+    axis = -1 if options["interleaved"] else -2
+    first, second = np.moveaxis(halves, axis, 0)
+    cos, sin = (f(positions[:, None] * frequencies) for f in (np.cos, np.sin))
+    expected = np.stack([first * cos - second * sin, first * sin + second * cos], axis).reshape(turned.shape)
+    return Case(kgen_rope, (x,), options, np.concatenate([expected, kept], -1))
+
+
+def nms(spec: Spec) -> Case:
+    """Many tiles and a part of one; equal scores among the boxes; room for nearly all that stay."""
+    rng = np.random.default_rng(1)
+    count = 34 * 64 + 5
+    corners = rng.random((count, 2), np.float32) * 20
+    boxes = between_poison(np.concatenate([corners, corners + rng.random((count, 2), np.float32) * 3], 1))
+    scores = between_poison(rng.integers(0, 999, count).astype(np.float32))
+    kept = _non_maximum_suppression(boxes, scores, np.float32(0.3))
+    most = len(kept) - 7
+    options = {"iou_threshold": 0.3, "padded": True, "max_output": most}
+    return Case(kgen_nms, (boxes, scores), options, (np.array(kept[:most]), np.array(most)))
+
+
+def _non_maximum_suppression(boxes: Array, scores: Array, threshold: np.float32) -> list[int]:
+    """Greedily by score; all in the type of the boxes."""
+    left, top, right, bottom = boxes.T
+    areas = (right - left) * (bottom - top)
+    stays = np.ones(len(boxes), bool)
+    kept = []
+    for i in np.argsort(-scores, kind="stable"):
+        if stays[i]:
+            kept.append(int(i))
+            width = np.maximum(np.minimum(right, right[i]) - np.maximum(left, left[i]), 0)
+            height = np.maximum(np.minimum(bottom, bottom[i]) - np.maximum(top, top[i]), 0)
+            both = width * height
+            stays &= ~(both / (areas[i] + areas - both) > threshold)
+    return kept
+
+
+CASES = {
+    "transpose": transpose,
+    "transpose_ragged": transpose_ragged,
+    "transpose_rows": transpose_rows,
+    "take": take,
+    "rope": rope,
+    "nms_rank": nms,
+    "nms_overlap": nms,
+    "nms_sweep": nms,
+}

@@ -1,0 +1,152 @@
+"""Calls of reductions, products and counts: several blocks, ends that fill no load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgen.dtypes import dtype_of
+from kgen.ops import reduce
+from kgen.ops.dot import dot as kgen_dot
+from kgen.ops.gemv import gemv as kgen_gemv
+from kgen.ops.histogram import bincount
+from kgen.ops.histogram import histogram as kgen_histogram
+from kgen.spec import Spec
+from tests.cpu.cases.case import Array, Case, between_poison, numbers, wide
+from tests.gpu.numerics import rms_bar
+
+
+def reduce_rows(spec: Spec) -> Case:
+    """A row for several blocks, or rows for fewer threads than a warp has; loads that do not fill the last round."""
+    group, load = spec["GROUP"], spec["VEC"] * spec["ITEMS"]
+    shape = (3, 5 * group * load + 11) if spec["split"] else (303, group * load + 11)
+    return _reduction(spec, shape, -1)
+
+
+def reduce_columns(spec: Spec) -> Case:
+    """A second tile of columns, and rows for several blocks."""
+    return _reduction(spec, (9 * 32 * spec["ITEMS"] + 5, spec["LANES"] * spec["VEC"] + spec["VEC"]), 0)
+
+
+def _reduction(spec: Spec, shape: tuple[int, int], axis: int) -> Case:
+    name = spec.kernel.name.partition("_")[0]
+    (x,) = numbers(spec, shape)
+    if name == "prod":  # of numbers near 1, so that it stays a number
+        x = between_poison((1 + x / 256).astype(x.dtype))
+    if name[-3:] in ("max", "min"):
+        x = between_poison(_with_extremes(x, axis) * (1 if name[-3:] == "max" else -1))
+    expected = getattr(np, name)(x.astype(np.float64), axis=axis)
+    return Case(getattr(reduce, name), (x,), {"axis": axis}, expected, 0 if name[-3:] in ("max", "min") else None)
+
+
+def _with_extremes(x: Array, axis: int) -> Array:
+    """Numbers below zero, many of them equal, with a maximum in turn at several places, at the end, and before it."""
+    x = (-1 - np.rint(abs(x) * 4)).astype(x.dtype)
+    lines = np.moveaxis(x, axis, -1)
+    lines[0::3, 5::37] = lines[1::3, -1] = lines[2::3, -8] = -0.5
+    return x
+
+
+def dot(spec: Spec) -> tuple[Case, ...]:
+    """Several blocks, the last of them with part of a round, and elements that fill no load; two elements only."""
+    made = []
+    for count, margin in ((5 * 512 * spec["VEC"] * spec["ITEMS"] + 11, 256), (2, 257)):
+        a, b = (between_poison(abs(x), margin) for x in numbers(spec, (count,), (count,)))
+        made.append(Case(kgen_dot, (a, b), {}, np.dot(*wide(a, b)).reshape(())))
+    return tuple(made)
+
+
+def histogram(spec: Spec) -> tuple[Case, ...]:
+    """Several blocks, the last with part of a round; elements that fill no load, or fall into no bin; two elements.
+
+    16-bit counters are asked for more bins than a pass has.
+    """
+    made = []
+    for count, margin in ((3 * spec.threads * spec["VEC"] * 8 + 11, 256), (2, 257)):
+        if spec["uniform"]:
+            x = between_poison(_about_edges(numbers(spec, (count,))[0]), margin)
+            options: dict[str, Any] = {"bins": 701, "range": (-2.5, 2.5)}
+            made.append(Case(kgen_histogram, (x,), options, np.histogram(x, **options)))
+        else:
+            bins = 120001 if spec["packed"] else 701
+            x = np.random.default_rng(1).integers(-99, bins + 99, count).astype(spec.dtype.numpy)
+            counted = np.bincount(x[(x >= 0) & (x < bins)], minlength=bins)
+            made.append(Case(bincount, (between_poison(x, margin),), {"length": bins}, counted))
+    return tuple(made)
+
+
+def _about_edges(x: Array) -> Array:
+    """The same with the edges of bins, and what is just below them, in front."""
+    edges = np.linspace(-2.5, 2.5, 702, dtype=x.dtype)
+    special = np.concatenate([edges, np.nextafter(edges, x.dtype.type(-9))])
+    x[: len(special)] = special[: len(x)]
+    return x
+
+
+def weighted_histogram(spec: Spec) -> Case:
+    """Several blocks; more bins than a block has threads."""
+    count = 9 * 256 + 11
+    (x,), (weights,) = numbers(spec, (count,), dtype=np.float32), numbers(spec, (count,), dtype=np.float64)
+    x = between_poison(_about_edges(x))
+    options: dict[str, Any] = {"bins": 701, "range": (-2.5, 2.5)}
+    if spec.kernel.name == "histogram_density":
+        options |= {"bins": 2501, "density": True}
+    else:
+        options["weights"] = weights
+    return Case(kgen_histogram, (x,), options, np.histogram(x, **options), 1e-12)
+
+
+def gemv(spec: Spec) -> Case:
+    """Two rounds and a part of one for each row, in as many rows as keep the sums in one piece."""
+    rows = 4096 // spec["LANES"] * spec["ROWS"] + 3
+    depth = (2 * spec["LANES"] * spec["UNROLL"] + 5) * spec["VEC"] + (3 if spec["ragged"] or spec["VEC"] == 1 else 0)
+    return _product(spec, rows, depth, algorithm=spec.name)
+
+
+def gemv_columns(spec: Spec) -> Case:
+    """A second tile of columns, in a round and nearly another one; or part of a tile, in sums of five pieces."""
+    whole = spec.kernel.spec(**{axis.name: spec[axis.name] for axis in spec.kernel.axes}, dtype=spec.dtype)
+    round_ = spec.threads // spec["LANES"] * spec["UNROLL"]
+    depth = 5 * round_ + 3 if spec["partial"] else 2 * round_ - 1
+    packs = spec["LANES"] + (-1 if spec["partial"] else 1)
+    return _product(spec, packs * spec["VEC"], depth, algorithm=whole.name, trans=True)
+
+
+def gemv_sum(spec: Spec) -> Case:
+    """Sums in a few pieces."""
+    return _product(spec, 13, 7 * 32 * 4 + 12, algorithm=f"gemv_v4_l32_r1_u1_{spec.dtype}")
+
+
+def _product(spec: Spec, rows: int, depth: int, *, algorithm: str, trans: bool = False) -> Case:
+    shape = (depth, rows) if trans else (rows, depth)
+    options: dict[str, Any] = {"alpha": 1.5, "beta": -0.5, "trans": trans, "algorithm": algorithm}
+    values = np.float16 if "half" in spec.flags else spec.dtype.numpy
+    x, y = numbers(spec, (depth,), (rows,), dtype=values)
+    if spec.dtype.numpy.kind == "i":
+        a = between_poison(np.random.default_rng(1).integers(-99, 99, shape).astype(spec.dtype.numpy))
+        (scale,) = numbers(spec, (rows,), dtype=np.float32)
+        options["scale"] = scale / 1024
+        weights = a * options["scale"].astype(np.float64)[:, None]
+    else:
+        (a,) = numbers(spec, shape)
+        a[..., :9] *= 8  # what stands at the ends counts for more
+        a[..., -9:] *= 8
+        weights = a.astype(np.float64)
+    expected = 1.5 * (weights.T if trans else weights) @ x.astype(np.float64) - 0.5 * y.astype(np.float64)
+    return Case(kgen_gemv, (a, x, y), options, expected, rms_bar(dtype_of(values).name, rows), values)
+
+
+CASES = {
+    "reduce_rows": reduce_rows,
+    "reduce_columns": reduce_columns,
+    "dot": dot,
+    "histogram": histogram,
+    "histogram_weights": weighted_histogram,
+    "histogram_largest": weighted_histogram,
+    "histogram_total": weighted_histogram,
+    "histogram_density": weighted_histogram,
+    "gemv": gemv,
+    "gemv_columns": gemv_columns,
+    "gemv_sum": gemv_sum,
+}
