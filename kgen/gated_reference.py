@@ -85,6 +85,45 @@ def gated_backward(
     return made | {"u": dbonus.sum((0, 2)), "initial": ds}
 
 
+def normalized(
+    q: Any, k: Any, v: Any, *, scale: float, epsilon: float, initial: Any, normalizer: Any, reverse: bool = False
+) -> tuple[Array, Array, Array]:
+    """Linear attention divided by scale z[t] . q[t] + epsilon, z[t] = z[t - 1] + k[t]: o, last state, last z."""
+    ones = np.ones((*np.shape(v)[:3], 1))
+    states = np.concatenate([initial, np.asarray(normalizer)[..., None]], -1)
+    o, last = gated(q, k, np.concatenate([v, ones], -1), scale=scale, initial=states, reverse=reverse)
+    return o[..., :-1] / (o[..., -1:] + epsilon), last[..., :-1], last[..., -1]
+
+
+def normalized_backward(
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    scale: float,
+    epsilon: float,
+    initial: Any,
+    normalizer: Any,
+    dstate: Any,
+    dnormalizer: Any,
+    reverse: bool = False,
+) -> dict[str, Array]:
+    """Its gradients: those of the numerator and the denominator, as columns of one linear attention."""
+    ones = np.ones((*np.shape(v)[:3], 1))
+    wide = np.concatenate([v, ones], -1)
+    states = np.concatenate([initial, np.asarray(normalizer)[..., None]], -1)
+    both, _ = gated(q, k, wide, scale=scale, initial=states, reverse=reverse)
+    below = both[..., -1:] + epsilon
+    do = np.asarray(do, np.float64)
+    of_below = -(do * both[..., :-1]).sum(-1, keepdims=True) / below**2
+    gradient = np.concatenate([dstate, np.asarray(dnormalizer)[..., None]], -1)
+    upstream = np.concatenate([do / below, of_below], -1)
+    made = gated_backward(upstream, q, k, wide, scale=scale, initial=states, dstate=gradient, reverse=reverse)
+    initials = {"initial": made["initial"][..., :-1], "normalizer": made["initial"][..., -1]}
+    return made | {"v": made["v"][..., :-1]} | initials
+
+
 def _walk(
     q: Any, k: Any, v: Any, g: Any, u: Any, scale: float, initial: Any, reverse: bool
 ) -> tuple[Array, list[Array]]:

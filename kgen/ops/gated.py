@@ -38,6 +38,16 @@ class Form(NamedTuple):
     gate: int
     gate_name: str = ""
     bonus: bool = False
+    normal: bool = False  # whether the result may be normalized
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return ("initial_state", "cu_seqlens", *(("initial_normalizer",) if self.normal else ()))
+
+    @property
+    def gradients(self) -> tuple[str, ...]:
+        """Of states, as the backward pass takes them."""
+        return ("dstate", *(("dnormalizer",) if self.normal else ()))
 
     @property
     def arrays(self) -> tuple[str, ...]:
@@ -53,6 +63,8 @@ class Options(NamedTuple):
     mode: str = "auto"
     layout: str = "bhtd"
     feature_map: str | None = None
+    normalize: bool = False
+    epsilon: float = 0.0
 
 
 class Arrays(NamedTuple):
@@ -65,13 +77,11 @@ class Arrays(NamedTuple):
     u: Operand | None
     initial: Operand | None
     offsets: Operand | None
-
-
-_STATES = ("initial_state", "cu_seqlens")
+    normal: Operand | None = None
 
 
 def forward_operator(name: str, form: Form, *options: str) -> Operator:
-    arguments = (*form.arrays, *_STATES)
+    arguments = (*form.arrays, *form.states)
     return Operator(
         name,
         arguments,
@@ -79,14 +89,14 @@ def forward_operator(name: str, form: Form, *options: str) -> Operator:
         partial(_forward_results, form, options),
         partial(_prepare_forward, form, options),
         takes=_takes(arguments),
-        optional=_STATES,
+        optional=form.states,
         mixed=True,
         rows=False,
     )
 
 
 def backward_operator(name: str, form: Form, *options: str) -> Operator:
-    arguments = ("do", *form.arrays, *_STATES, "dstate")
+    arguments = ("do", *form.arrays, *form.states, *form.gradients)
     return Operator(
         name,
         arguments,
@@ -94,14 +104,15 @@ def backward_operator(name: str, form: Form, *options: str) -> Operator:
         partial(_backward_results, form, options),
         partial(_prepare_backward, form, options),
         takes=_takes(arguments),
-        optional=(*_STATES, "dstate"),
+        optional=(*form.states, *form.gradients),
         mixed=True,
         rows=False,
     )
 
 
 def _takes(arguments: Sequence[str]) -> dict[str, tuple[DType, ...]]:
-    special = {"initial_state": (F32,), "dstate": (F32,), "state": (F32,), "cu_seqlens": (I32, I64), "indices": (I32,)}
+    states = ("initial_state", "initial_normalizer", "dstate", "dnormalizer")
+    special = dict.fromkeys(states, (F32,)) | {"cu_seqlens": (I32, I64)}
     return {name: special.get(name, FLOATS) for name in arguments}
 
 
@@ -123,19 +134,24 @@ def _forward_results(
     arrays = _arrays(form, given)
     _check_options(op, options)
     _check_arrays(op, form, arrays, options.layout)
+    if options.normalize and arrays.v.shape[3] >= WIDEST:
+        raise ValueError(f"{op}: v has {arrays.v.shape[3]} value columns; with normalize it takes fewer than {WIDEST}")
+    if arrays.normal and not options.normalize:
+        raise ValueError(f"{op}: initial_normalizer goes with normalize=True")
     heads = _heads(arrays, options.layout)
     _, head, _ = AXES[options.layout]
     shape = list(arrays.q.shape[:3])
     shape[head] = heads
     o = ((*shape, arrays.v.shape[3]), arrays.q.dtype)
-    return [o, (_state_shape(arrays, options.layout), F32)] if options.return_state else [o]
+    state = _state_shape(arrays, options.layout)
+    states = [(state, F32), *([(state[:3], F32)] if options.normalize else [])]
+    return [o, *(states if options.return_state else [])]
 
 
 def _backward_results(
     form: Form, names: tuple[str, ...], op: str, given: Sequence[Operand | None], *values: Any
 ) -> Results:
-    do, *inputs, dstate = given
-    assert do
+    do, inputs, dstate, dnormal = _gradients_of(form, given)
     (o_shape, dtype), *_ = _forward_results(form, names, op, inputs, *values)
     options = Options(**dict(zip(names, values, strict=True)))
     arrays = _arrays(form, inputs)
@@ -144,8 +160,23 @@ def _backward_results(
     _check_type(op, do, arrays.q, (dtype,))
     if dstate:
         _check_shape(op, dstate, _state_shape(arrays, options.layout), "[sequences, H, K, V]")
-    made = [arrays.q, arrays.k, arrays.v, arrays.g, arrays.u, arrays.initial]
+    if dnormal:
+        _check_shape(op, dnormal, _state_shape(arrays, options.layout)[:3], "[sequences, H, K]")
+    made = [arrays.q, arrays.k, arrays.v, arrays.g, arrays.u, arrays.initial, arrays.normal]
     return [(x.shape, x.dtype) for x in made if x]
+
+
+def _gradients_of(
+    form: Form, given: Sequence[Operand | None]
+) -> tuple[Operand, Sequence[Operand | None], Operand | None, Operand | None]:
+    """What the backward pass takes: do, the inputs of the forward pass, and the gradients of its last states."""
+    do, *rest = given
+    assert do
+    if form.normal:
+        *inputs, dstate, dnormal = rest
+        return do, inputs, dstate, dnormal
+    *inputs, dstate = rest
+    return do, inputs, dstate, None
 
 
 def _check_options(op: str, options: Options) -> None:
@@ -160,7 +191,7 @@ def _check_options(op: str, options: Options) -> None:
 
 
 def _check_arrays(op: str, form: Form, arrays: Arrays, layout: str) -> None:
-    q, k, v, g, u, initial, offsets = arrays
+    q, k, v, g, u, initial, offsets, normal = arrays
     check_axes(op, (q, k, v), layout)
     batch, head, time = AXES[layout]
     for x in (k, v):
@@ -202,6 +233,8 @@ def _check_arrays(op: str, form: Form, arrays: Arrays, layout: str) -> None:
             raise ValueError(f"{op}: {q.argument} has shape {q.shape}; with cu_seqlens it takes a batch of 1")
     if initial:
         _check_shape(op, initial, _state_shape(arrays, layout), "[sequences, H, K, V]")
+    if normal:
+        _check_shape(op, normal, _state_shape(arrays, layout)[:3], "[sequences, H, K]")
 
 
 def _check_type(op: str, x: Operand, q: Operand, types: tuple[DType, ...]) -> None:
@@ -251,6 +284,8 @@ def _problem(form: Form, arrays: Arrays, options: Options) -> Problem:
         feature=FEATURES[options.feature_map],
         offsets=arrays.offsets.dtype.itemsize if arrays.offsets else 0,
         device=q.device,
+        normal=bool(options.normalize),
+        epsilon=float(options.epsilon),
         gate_rows=rows_of("g", g, options.layout) if g else None,
         gate_type=g.dtype if g else F32,
         bonus_strides=u.strides if u else (),
@@ -260,7 +295,7 @@ def _problem(form: Form, arrays: Arrays, options: Options) -> Problem:
 
 def _input_names(form: Form) -> list[str]:
     """The inputs by role, in the order in which the operator takes them."""
-    return ["q", "k", "v", *(["g"] if form.gate else []), *(["u"] if form.bonus else []), *_STATES]
+    return ["q", "k", "v", *(["g"] if form.gate else []), *(["u"] if form.bonus else []), *form.states]
 
 
 def _prepare_forward(
@@ -275,9 +310,10 @@ def _prepare_forward(
     arrays = _arrays(form, given)
     problem = _problem(form, arrays, options)
     o, *state = results
-    program = Program([*_input_names(form), "o", *(["state"] if state else [])], problem.device)
+    program = Program([*_input_names(form), "o", *["state", "normalizer"][: len(state)]], problem.device)
     q, k, v = (rows_of(name, x, options.layout) for name, x in zip("qkv", arrays[:3], strict=True))
-    _states(problem, initial_state=arrays.initial, state=state[0] if state else None)
+    _states(problem, initial_state=arrays.initial, initial_normalizer=arrays.normal)
+    _states(problem, **dict(zip(("state", "normalizer"), state, strict=False)))
     tile = add_scan(
         program,
         problem,
@@ -287,6 +323,7 @@ def _prepare_forward(
         rows_of("o", o, options.layout),
         initial="initial_state" if arrays.initial else NOTHING,
         last="state" if state else NOTHING,
+        normals=("initial_normalizer" if arrays.normal else NOTHING, "normalizer" if len(state) > 1 else NOTHING),
     )
     return program.plan(_why(problem, tile.width, problem.values))
 
@@ -310,15 +347,17 @@ def _prepare_backward(
 ) -> Plan:
     options = Options(**dict(zip(names, values, strict=True)))
     layout = options.layout
-    do, *inputs, dstate = given
-    assert do
+    do, inputs, dstate, dnormal = _gradients_of(form, given)
     arrays = _arrays(form, inputs)
     problem = _problem(form, arrays, options)
     gradient_names = ["dq", "dk", "dv", *(["dg"] if form.gate else []), *(["du"] if form.bonus else [])]
     gradient_names += ["dinitial"] if arrays.initial else []
+    gradient_names += ["dinitial_normal"] if arrays.normal else []
     gradients = dict(zip(gradient_names, results, strict=True))
-    program = Program(["do", *_input_names(form), "dstate", *gradient_names], problem.device)
+    program = Program(["do", *_input_names(form), *form.gradients, *gradient_names], problem.device)
     _states(problem, initial_state=arrays.initial, dstate=dstate, dinitial=gradients.get("dinitial"))
+    _states(problem, initial_normalizer=arrays.normal, dnormalizer=dnormal)
+    _states(problem, dinitial_normal=gradients.get("dinitial_normal"))
     initial = "initial_state" if arrays.initial else NOTHING
     from_state = "dstate" if dstate else NOTHING
 
@@ -327,6 +366,15 @@ def _prepare_backward(
     if form.gate:
         program.room("products", problem.numbers(problem.features))
         program.room("slope_start", problem.shared * problem.features)
+    before = "initial_normalizer" if arrays.normal else NOTHING
+    if problem.normal:
+        # What was divided by, and the result before it was rounded, once more: cheaper to compute than to keep.
+        whole = scratch_rows("o of normal", problem, problem.values)
+        program.room(whole.name, problem.numbers(problem.values))
+        program.room("inverses", problem.numbers(1))
+        add_scan(
+            program, problem, q, k, v, whole, wide=True, initial=initial, normals=(before, NOTHING), inverses="inverses"
+        )
     slopes = rows_of("dg", gradients["dg"], layout) if form.gate else None
     if slopes and (form.gate == 1 or slopes.heads < problem.heads):
         slopes = None  # parts of it, to be summed
@@ -335,6 +383,7 @@ def _prepare_backward(
         """A scan into a gradient; where heads share an input, by way of floats for every head."""
         result = gradients[name]
         final = rows_of(name, result, layout)
+        more["inverses"] = "inverses" if problem.normal else NOTHING
         if final.heads == problem.heads:
             return add_scan(program, problem, z, x, y, final, **more)
         whole = scratch_rows(f"{name} of heads", problem, result.shape[3])
@@ -344,9 +393,14 @@ def _prepare_backward(
         add_sum(program, whole.name, final, shape, result.dtype, problem.heads)
         return tile
 
-    scan("dq", upstream, v, k, turned=True, initial=initial, last_gradient=from_state, gradients=Gradients(q))
+    normals = (before, NOTHING)
+    queries = Gradients(q)
+    scan(
+        "dq", upstream, v, k, turned=True, initial=initial, last_gradient=from_state, gradients=queries, normals=normals
+    )
+    normals = ("dnormalizer" if dnormal else NOTHING, "dinitial_normal" if arrays.normal else NOTHING)
     keys = Gradients(k, slopes)
-    tile = scan("dk", v, upstream, q, turned=True, adjoint=True, initial=from_state, gradients=keys)
+    tile = scan("dk", v, upstream, q, turned=True, adjoint=True, initial=from_state, gradients=keys, normals=normals)
     scan("dv", k, q, upstream, adjoint=True, initial=from_state, last="dinitial" if arrays.initial else NOTHING)
     if form.gate and not slopes:
         final = rows_of("dg", gradients["dg"], layout)

@@ -105,6 +105,8 @@ def _scan_problem(spec: Spec) -> str | None:
         return "a bonus goes with a gate for each feature"
     if (spec["ufloat"] and not spec["bonus"]) or (spec["gfloat"] and not spec["GATE"]):
         return "what is not there has no type"
+    if spec["normal"] and spec["GATE"]:
+        return "a normalizer goes with no gate"
     if spec["FEATURE"] and spec["GATE"]:
         return "features other than the inputs themselves go with no gate"
     if spec.dtype is F32 and (spec["wide"] or spec["gfloat"] or spec["ufloat"]):
@@ -135,6 +137,7 @@ def _scan(name: str, summary: str, formula: str, flags: tuple[Flag, ...], defaul
                 Flag("reverse", "from the last time step to the first"),
                 Flag("bonus", "a token reads the state before its gate, and itself times a bonus (RWKV6)"),
                 *flags,
+                Flag("normal", "the result is divided by what queries read of the sum of keys"),
                 Flag("wide", "results are floats"),
                 Flag("gfloat", "gates are floats"),
                 Flag("ufloat", "the bonus is floats"),

@@ -97,7 +97,9 @@ class Problem:
     gate_type: DType = F32
     bonus_strides: Ints = ()
     bonus_type: DType = F32
-    states: dict[str, Ints] = field(default_factory=dict)  # strides [sequence, head, feature, value] by name
+    normal: bool = False
+    epsilon: float = 0.0
+    states: dict[str, Ints] = field(default_factory=dict)  # strides [sequence, head, feature(, value)] by name
 
     @property
     def shared(self) -> int:
@@ -130,11 +132,13 @@ def add_scan(
     initial: str = NOTHING,
     last: str = NOTHING,
     last_gradient: str = NOTHING,
+    normals: tuple[str, str] = (NOTHING, NOTHING),
+    inverses: str = NOTHING,
     gradients: Gradients | None = None,
 ) -> Tile:
     """Queue one `gated_scan`; the arrays' roles are those of kgen.ops.gated_kernels. Returns how it is cut."""
     p = problem
-    rows, columns = (p.values, p.features) if turned else (p.features, p.values)
+    rows, columns = (p.values + p.normal, p.features) if turned else (p.features, p.values)
     tile = tile_for(rows, columns, p.shared, p.gate > 0, multiprocessors(p.device))
     halves = p.dtype is not F32
     signed = bool(gradients) and p.gate > 0
@@ -156,6 +160,7 @@ def add_scan(
         **own_flags,
         reverse=p.reverse != adjoint,
         bonus=p.bonus,
+        normal=p.normal,
         wide=wide and halves,
         gfloat=p.gate > 0 and p.gate_type is F32 and halves,
         ufloat=p.bonus and p.bonus_type is F32 and halves,
@@ -177,6 +182,11 @@ def add_scan(
         strides += own.strides
     pointers += [initial, last]
     strides += [*_state(p, initial, turned), *_state(p, last, turned)]
+    if p.normal:
+        if turned or not adjoint:
+            pointers += normals
+            strides += [stride for name in normals for stride in p.states.get(name, (0, 0, 0))]
+        pointers += [inverses, *(["o of normal"] if turned else [])]
     if p.offsets:
         pointers.append("cu_seqlens")
     if products:
@@ -197,7 +207,8 @@ def add_scan(
     strides += o.strides
     blocks = p.shared * -(-columns // tile.width)
     ints = (p.heads, p.length, rows, columns, *(p.heads // x.heads for x in groups))
-    program.add(Step(spec, blocks, len(pointers), ints, tuple(strides), (p.scale,)), tuple(pointers))
+    floats = (p.scale, p.epsilon) if p.normal and not turned and not adjoint else (p.scale,)
+    program.add(Step(spec, blocks, len(pointers), ints, tuple(strides), floats), tuple(pointers))
     return tile
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from kgen.ops.gated import Form, backward_operator, forward_operator
 from kgen.ops.gated_step import step, step_operator
 
-_FORM = Form("q", 0)
-_OPTIONS = ("scale", "reverse", "feature_map", "return_state", "mode", "layout")
-_GRADIENT_OPTIONS = ("scale", "reverse", "feature_map", "layout")
+_FORM = Form("q", 0, normal=True)
+_OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "return_state", "mode", "layout")
+_GRADIENT_OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "layout")
 
 
 def linear_attention(
@@ -21,6 +21,9 @@ def linear_attention(
     initial_state: Any = None,
     return_state: bool = False,
     feature_map: str | None = None,
+    normalize: bool = False,
+    epsilon: float = 1e-6,
+    initial_normalizer: Any = None,
     reverse: bool = False,
     cu_seqlens: Any = None,
     mode: str = "auto",
@@ -45,6 +48,10 @@ def linear_attention(
         Whether to return the last state too.
     feature_map : "elu", "relu" or "identity"
         f, of each number: elu(x) + 1, max(x, 0), or x.
+    normalize : bool
+        Divide o[t] by scale z[t] . f(q[t]) + epsilon, where z[t] = z[t - 1] + f(k[t]).
+    initial_normalizer : array [N, H, K], optional
+        z before the first time step, in float32; by default zero.
     reverse : bool
         From the last time step to the first.
     cu_seqlens : array [N + 1] of int32 or int64, optional
@@ -61,7 +68,7 @@ def linear_attention(
     -------
     o : array [B, H, T, V] of the inputs' dtype, H the largest number of heads. Sums and states are in float32, and the
     same from call to call bit for bit.
-    state : array [N, H, K, V] in float32, with `return_state`.
+    state : array [N, H, K, V] in float32, with `return_state`; with `normalize` a third, z [N, H, K].
 
     Raises
     ------
@@ -72,7 +79,7 @@ def linear_attention(
 
     Notes
     -----
-    Katharopoulos et al., "Transformers are RNNs", 2020, equations 18 to 20, without the normalizer.
+    Katharopoulos et al., "Transformers are RNNs", 2020, equations 16 to 20.
 
     Examples
     --------
@@ -81,8 +88,9 @@ def linear_attention(
     >>> o, state = kgen.linear_attention(q, k, v, return_state=True)               # doctest: +SKIP
     >>> o = kgen.linear_attention(q, k, v, initial_state=state)                    # doctest: +SKIP
     """
-    options = (scale, reverse, feature_map, return_state, mode, layout)
-    o, *state = _forward((q, k, v, initial_state, cu_seqlens), (out, None)[: 1 + bool(return_state)], options, stream)
+    options = (scale, reverse, feature_map, normalize, epsilon, return_state, mode, layout)
+    outs = (out, *(None,) * (1 + bool(normalize) if return_state else 0))
+    o, *state = _forward((q, k, v, initial_state, cu_seqlens, initial_normalizer), outs, options, stream)
     return (o, *state) if return_state else o
 
 
@@ -93,9 +101,13 @@ def linear_attention_backward(
     v: Any,
     *,
     dstate: Any = None,
+    dnormalizer: Any = None,
     scale: float | None = None,
     initial_state: Any = None,
     feature_map: str | None = None,
+    normalize: bool = False,
+    epsilon: float = 1e-6,
+    initial_normalizer: Any = None,
     reverse: bool = False,
     cu_seqlens: Any = None,
     layout: str = "bhtd",
@@ -109,15 +121,18 @@ def linear_attention_backward(
         The gradient with respect to o.
     dstate : array [N, H, K, V] in float32, optional
         The gradient with respect to the last state; by default zero.
+    dnormalizer : array [N, H, K] in float32, optional
+        And to the last z.
 
     Returns
     -------
-    dq, dk, dv of the shapes and dtypes of q, k, v, and, where there is an `initial_state`, its gradient in float32. The
-    other parameters, and what is raised, are as in `linear_attention`. Bit for bit the same from call to call.
+    dq, dk, dv of the shapes and dtypes of q, k, v, and, where there are an `initial_state` and an `initial_normalizer`,
+    their gradients in float32. The other parameters, and what is raised, are as in `linear_attention`. Bit for bit the
+    same from call to call.
     """
-    inputs = (do, q, k, v, initial_state, cu_seqlens, dstate)
-    outs = (None,) * (4 if initial_state is not None else 3)
-    return tuple(_backward(inputs, outs, (scale, reverse, feature_map, layout), stream))
+    inputs = (do, q, k, v, initial_state, cu_seqlens, initial_normalizer, dstate, dnormalizer)
+    outs = (None,) * (3 + (initial_state is not None) + (initial_normalizer is not None))
+    return tuple(_backward(inputs, outs, (scale, reverse, feature_map, normalize, epsilon, layout), stream))
 
 
 def linear_attention_step(

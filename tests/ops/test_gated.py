@@ -363,6 +363,43 @@ def test_feature_maps_are_those_of_numpy(xp: ModuleType, asnumpy: AsNumpy, featu
         assert rms_error(asnumpy(x), expected) < GRADIENT_SLACK * rms_bar("f32", x.size)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "reverse", "heads"), [("f32", False, 2), _on_a_gpu("bf16", True, 2), _on_a_gpu("f32", False, 1)]
+)
+def test_normalized_attention_and_its_gradients_are_those_of_float64(
+    xp: ModuleType, asnumpy: AsNumpy, dtype: str, reverse: bool, heads: int
+) -> None:
+    rng = np.random.default_rng(8)
+    b, h, t, k, v = SMALL
+    kind = DTYPES[dtype].numpy
+    # Positive, as a normalizer wants them.
+    q, key = (rng.random((b, n, t, k)).astype(kind) for n in (h, heads))
+    value, do = (rng.standard_normal((b, n, t, v)).astype(kind) for n in (heads, h))
+    states = {"initial_state": rng.standard_normal((b, h, k, v)), "initial_normalizer": rng.random((b, h, k))}
+    ends = {"dstate": rng.standard_normal((b, h, k, v)), "dnormalizer": rng.standard_normal((b, h, k))}
+    on = [xp.asarray(x) for x in (q, key, value)]
+    before, after = ({name: xp.asarray(x.astype("f")) for name, x in group.items()} for group in (states, ends))
+    common: Any = {"normalize": True, "epsilon": 0.1, "reverse": reverse}
+    o, state, normalizer = linear_attention(*on, **before, **common, return_state=True)
+    made = linear_attention_backward(xp.asarray(do), *on, **before, **after, **common)
+
+    inputs = [x.astype(np.float64).repeat(h // x.shape[1], 1) for x in (q, key, value)]
+    below: Any = {"scale": k**-0.5, "epsilon": 0.1, "reverse": reverse}
+    below |= {"initial": asnumpy(before["initial_state"]), "normalizer": asnumpy(before["initial_normalizer"])}
+    expected = reference.normalized(*inputs, **below)
+    for x, wanted in zip((o, state, normalizer), expected, strict=True):
+        bar = rms_bar("f32" if x.dtype == np.float32 else dtype, wanted.size)
+        assert rms_error(asnumpy(x).astype(np.float64), wanted) < bar
+    dlast = {name: asnumpy(x) for name, x in after.items()}
+    grads = reference.normalized_backward(do.astype(np.float64), *inputs, **below, **dlast)
+    for name, x in zip(("q", "k", "v", "initial", "normalizer"), made, strict=True):
+        wanted = grads[name]
+        if name in ("k", "v"):
+            wanted = wanted.reshape(b, heads, -1, *wanted.shape[2:]).sum(2)
+        bar = GRADIENT_SLACK * rms_bar("f32" if x.dtype == np.float32 else dtype, wanted.size)
+        assert rms_error(asnumpy(x).astype(np.float64), wanted) < bar, name
+
+
 def arrays(xp: ModuleType, **changed: Any) -> dict[str, Any]:
     f = np.zeros((1, 2, 4, 8), "f")
     made: dict[str, Any] = {"q": f, "k": f, "v": f, "g": f, "initial_state": None, "cu_seqlens": None} | changed
