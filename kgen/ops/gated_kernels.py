@@ -29,9 +29,9 @@ STEP_THREADS = 256
 _FLOAT_BYTES = 4
 
 
-def _steps(room: int) -> int:
+def _steps(room: int, pairs: bool) -> int:
     """Time steps from barrier to barrier: fewer where each takes much of a loader's registers."""
-    return 16 if room <= 128 else 8 if room <= 256 else 4
+    return 16 if room <= 128 else 8 if room <= 256 or pairs else 4
 
 
 class Role(NamedTuple):
@@ -61,7 +61,7 @@ def _token_floats(spec: Spec) -> int:
     along_rows = 2 + (vector and not turned)
     own = products or slopes or (turned and spec["FEATURE"])
     along_columns = 1 + (vector and turned) + bool(own) + slopes + shifted
-    scalars = 1 + (spec["GATE"] == 1) + shifted
+    scalars = 1 + (spec["GATE"] > 0 and not (vector and turned)) + shifted
     return -(-(room * along_rows + columns * along_columns + scalars) // 4) * 4
 
 
@@ -70,7 +70,7 @@ def block_columns(spec: Spec) -> int:
 
 
 def _scan_geometry(spec: Spec) -> dict[str, int]:
-    steps = _steps(spec["ROWS"] * spec["LANES"])
+    steps = _steps(spec["ROWS"] * spec["LANES"], pairs=spec["GATE"] == 2 and not _role(spec).turned)
     return {
         "THREADS": 32 * (spec["WARPS"] + LOADERS),
         "LOADERS": LOADERS,
@@ -90,7 +90,7 @@ def _scan_text(spec: Spec) -> dict[str, bool | str]:
         "per_step": gate == 1,
         "per_row": per_row,
         "per_column": per_column,
-        "factor": "a[n]" if per_row else "a[j]" if per_column else "a",
+        "factor": "a[j]" if per_column else "a",
         "shifted": shifted,
         "walked": "walked" if shifted else "steps",
         "with_own": role.products or role.slopes or bool(spec["FEATURE"] and role.turned),

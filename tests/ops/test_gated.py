@@ -33,7 +33,7 @@ GATED = tuple(OPERATORS)[1:]
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
 examples = settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 
