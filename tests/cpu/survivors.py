@@ -99,6 +99,9 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("take_*", "row < rows", "further rows read the last index, and its row, again", "*inside &&*"),
     Survivor("take_n16_l256*", "row < rows", "a block has one row, and there is none too many"),
     Survivor("take_n16_l256*", "min(first_row + r * GROUPS, rows - 1) -> first_row + r * GROUPS", "the same"),
+    Survivor("lmha_chunk*_outer_*", "state_bound <= LARGEST_STATE", "a state that is only added to may be of any size"),
+    Survivor("lmha_chunk*_outer_packed*", "min(token + C, end_token) -> *", "they are whole chunks"),
+    Survivor("lmha_chunk*_outer_packed*", "[em] < [em]_size", "what is behind is the next token's, and not read later"),
 )
 
 

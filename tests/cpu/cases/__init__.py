@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import cast
 
 from kgen.spec import Spec
-from tests.cpu.cases import along_rows, attention, elements, moves, sums
+from tests.cpu.cases import along_rows, attention, elements, gated, moves, sums
 from tests.cpu.cases.case import Case, call, verify
 
 __all__ = ["CASES", "Case", "call", "cases_of", "verify"]
@@ -18,7 +18,7 @@ __all__ = ["CASES", "Case", "call", "cases_of", "verify"]
 Make = Callable[[Spec], Case | tuple[Case, ...]]
 
 CASES: Mapping[str, Make] = cast(
-    Mapping[str, Make], attention.CASES | sums.CASES | moves.CASES | elements.CASES | along_rows.CASES
+    Mapping[str, Make], attention.CASES | gated.CASES | sums.CASES | moves.CASES | elements.CASES | along_rows.CASES
 )
 """By kernel, or by the stem that kernels share: from a specialization, the calls that run it."""
 

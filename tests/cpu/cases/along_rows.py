@@ -86,10 +86,10 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
 
 
 def normalisation_in_parts(spec: Spec) -> Case:
-    """Groups of three channels, each in two parts of two rounds."""
+    """Groups of three channels, each in two parts of two rounds, which have other means."""
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
     x, weight, bias = numbers(spec, (1, 6, (tile + 5 * spec["VEC"]) // spec["VEC"] * spec["VEC"]), (6,), (6,))
-    x += np.asarray(3, x.dtype)
+    x += np.linspace(0, 6, x.size).astype(x.dtype).reshape(x.shape)
     expected = _normal(x.reshape(1, 2, -1), None, None).reshape(x.shape)
     expected = expected * weight.astype(np.float64)[:, None] + bias.astype(np.float64)[:, None]
     settings = ((rows, "cut", lambda *about: None), (norm_plans, "multiprocessors", lambda device: 1))
@@ -97,8 +97,8 @@ def normalisation_in_parts(spec: Spec) -> Case:
 
 
 def backward_of_normalisation(spec: Spec) -> Case:
-    """Rows that nearly fill the registers, more of them than are added up at once."""
-    shape = (133, 2036)
+    """Rows that nearly fill the registers, or so many that their sums are in several parts."""
+    shape = _row(spec, 3) if spec.kernel.name == "norm_backward" else (523, 132)
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
     wide_dy, wide_x, wide_weight = wide(dy, x, weight)
     mean = wide_x.mean(-1)
@@ -107,8 +107,9 @@ def backward_of_normalisation(spec: Spec) -> Case:
     normal = (wide_x - mean[:, None]) * rstd[:, None].astype(np.float64)
     weighed = wide_dy * wide_weight
     dx = weighed - weighed.mean(-1, keepdims=True) - normal * (weighed * normal).mean(-1, keepdims=True)
+    settings = _taking(spec) if spec.kernel.name == "norm_backward" else ()
     expected = (dx * rstd[:, None], (wide_dy * normal).sum(0), wide_dy.sum(0))
-    return Case(norm_backward.layer_norm_backward, (dy, x, mean, rstd, weight), {}, expected)
+    return Case(norm_backward.layer_norm_backward, (dy, x, mean, rstd, weight), {}, expected, settings=settings)
 
 
 CASES = {

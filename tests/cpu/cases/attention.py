@@ -60,12 +60,13 @@ def lmha_chunk(spec: Spec) -> tuple[Case, ...]:
     made: list[Any]
     if spec["outer"] and not spec["packed"]:
         k, v = numbers(spec, (1, 2, length, e - at_once), (1, 2, length, m - at_once))
-        made = [
-            (k * np.float32(of_k), v * np.float32(of_v)) for of_k, of_v in ((1, 1), (2.0**45, 2.0**45), (1, 2.0**62))
-        ]
+        large = np.float32(2.0**100)
+        made = [(k, v), (k, v * large)]
+        if e <= 64:  # and in two parts
+            made.append(numbers(spec, (1, 1, 8 * size + 7, e - at_once), (1, 1, 8 * size + 7, m - at_once)))
         return tuple(Case(kgen.linear_state, pair, {}, reference.linear_state(*wide(*pair))) for pair in made)
     scales: tuple[Scale, ...] = (
-        ((0, 0),) if spec.dtype.name == "f16" or e > 64 else ((0, 0), (2.0**45, 2.0**45), (1, 2.0**62))
+        ((0, 0),) if spec.dtype.name == "f16" or e > 64 else ((0, 0), (2.0**45, 2.0**45), (1, 2.0**100))
     )
     if spec["outer"]:  # the states of the first of two segments, for the second one
         main = spec.kernel.spec(E=e, MB=m, C=size, dtype=spec.dtype)

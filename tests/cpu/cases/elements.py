@@ -54,7 +54,18 @@ def quantize(spec: Spec) -> Case:
     return Case(kgen_quantize, (x,), options, (codes.astype(np.float64), scales), 1e-6)
 
 
+def quantize_with_one_scale(spec: Spec) -> Case:
+    """Several parts, the last of them shorter."""
+    (x,) = numbers(spec, (3, 4 * spec.threads * spec["VEC"] + 37))
+    x[-1, -1] = -9
+    wide_x = x.astype(np.float32)
+    scale = abs(wide_x).max() / np.float32(448)
+    codes = (wide_x / scale).astype(dtype_of("e4m3").numpy).astype(np.float64)
+    return Case(kgen_quantize, (x,), {}, (codes, np.asarray(scale, np.float64)), 1e-6)
+
+
 CASES = {
     "elementwise": elementwise,
     "quantize_e4m3": quantize,
+    "quantize_largest": quantize_with_one_scale,
 }

@@ -106,7 +106,9 @@ def gemv(spec: Spec) -> Case:
 
 def gemv_columns(spec: Spec) -> Case:
     """A second tile of columns, in a round and nearly another one; or part of a tile, in sums of five pieces."""
-    whole = spec.kernel.spec(**{axis.name: spec[axis.name] for axis in spec.kernel.axes}, dtype=spec.dtype)
+    axes = {axis.name: spec[axis.name] for axis in spec.kernel.axes}
+    flags = dict.fromkeys(spec.flags - {"partial"}, True)
+    whole = spec.kernel.spec(**axes, **flags, dtype=spec.dtype)
     round_ = spec.threads // spec["LANES"] * spec["UNROLL"]
     depth = 5 * round_ + 3 if spec["partial"] else 2 * round_ - 1
     packs = spec["LANES"] + (-1 if spec["partial"] else 1)
@@ -121,11 +123,12 @@ def gemv_sum(spec: Spec) -> Case:
 def _product(spec: Spec, rows: int, depth: int, *, algorithm: str, trans: bool = False) -> Case:
     shape = (depth, rows) if trans else (rows, depth)
     options: dict[str, Any] = {"alpha": 1.5, "beta": -0.5, "trans": trans, "algorithm": algorithm}
-    values = np.float16 if "half" in spec.flags else spec.dtype.numpy
+    quantized = spec.dtype.numpy.kind == "i"
+    values = np.dtype(np.float16 if "half" in spec.flags else np.float32 if quantized else spec.dtype.numpy)
     x, y = numbers(spec, (depth,), (rows,), dtype=values)
-    if spec.dtype.numpy.kind == "i":
+    if quantized:
         a = between_poison(np.random.default_rng(1).integers(-99, 99, shape).astype(spec.dtype.numpy))
-        (scale,) = numbers(spec, (rows,), dtype=np.float32)
+        (scale,) = numbers(spec, shape[:1], dtype=np.float32)
         options["scale"] = scale / 1024
         weights = a * options["scale"].astype(np.float64)[:, None]
     else:
@@ -147,6 +150,8 @@ CASES = {
     "histogram_total": weighted_histogram,
     "histogram_density": weighted_histogram,
     "gemv": gemv,
+    "gemv_quantized": gemv,
     "gemv_columns": gemv_columns,
+    "gemv_columns_quantized": gemv_columns,
     "gemv_sum": gemv_sum,
 }

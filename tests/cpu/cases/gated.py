@@ -1,0 +1,91 @@
+"""Calls of linear attention with gates: three rounds of time steps and a part of one, hard gates among soft ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgen import gated_reference as reference
+from kgen.ops import gated_plan
+from kgen.ops.gated_kernels import Tile, block_columns, tile_for
+from kgen.ops.gla import gla, gla_backward, gla_step
+from kgen.ops.rwkv6 import rwkv6
+from kgen.spec import Spec
+from tests.cpu.cases.case import Array, Case, between_poison, numbers
+from tests.gpu.numerics import GRADIENT_SLACK, RMS_BAR
+
+
+def _tile(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:
+    """The operator cuts states as this specialization does, where they fit."""
+    tile = Tile(spec["ROWS"], spec["LANES"], spec["COLUMNS"], spec["WARPS"])
+
+    def taken(rows: int, *about: Any) -> Tile:
+        return tile if rows <= tile.rows * tile.lanes else tile_for(rows, *about)
+
+    return ((gated_plan, "tile_for", taken),)
+
+
+def _inputs(spec: Spec, heads: int, length: int, features: int, values: int) -> tuple[Array, ...]:
+    """q, k, v and gates, of which some forget everything."""
+    q, k, g, v = numbers(spec, *3 * [(1, heads, length, features)], (1, heads, length, values))
+    g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
+    return q, k, v, between_poison(g)
+
+
+def gated_scan(spec: Spec) -> Case:
+    """Features that nearly fill the lanes, and a second tile of columns."""
+    room, width = spec["ROWS"] * spec["LANES"], block_columns(spec)
+    arrays = _inputs(spec, 2, 3 * spec.derived["STEPS"] + 2, room - 4, width + 4)
+    if spec["bonus"]:
+        arrays = (*arrays, *numbers(spec, (2, room - 4)))
+    expected, _ = reference.gated(*arrays, scale=(room - 4) ** -0.5)
+    return Case(rwkv6 if spec["bonus"] else gla, arrays, {}, expected, settings=_tile(spec))
+
+
+def gradients(spec: Spec) -> Case:
+    """The features are a second tile of columns, the values nearly fill the lanes."""
+    room, width = spec["ROWS"] * spec["LANES"], block_columns(spec)
+    arrays = _inputs(spec, 2, 3 * spec.derived["STEPS"] + 2, width + 4, room - 4)
+    return _backward(spec, arrays, _tile(spec))
+
+
+def gated_sum(spec: Spec) -> Case:
+    """Two heads share their gates, whose gradient is a sum."""
+    q, k, v, g = _inputs(spec, 2, 43, 20, 28)
+    return _backward(spec, (q, k, v, between_poison(g[:, :1])), ())
+
+
+def _backward(spec: Spec, arrays: tuple[Array, ...], settings: tuple[tuple[Any, str, Any], ...]) -> Case:
+    q, k, v, g = arrays
+    (do,) = numbers(spec, v.shape)
+    every = np.broadcast_to(g, k.shape)
+    made = reference.gated_backward(do, q, k, v, every, scale=q.shape[-1] ** -0.5)
+    dg = made["g"] if g.shape == k.shape else made["g"].sum(1, keepdims=True)
+    expected = (made["q"], made["k"], made["v"], dg)
+    bar = GRADIENT_SLACK * RMS_BAR[spec.dtype.name]
+    return Case(gla_backward, (do, *arrays), {}, expected, bar, settings=settings)
+
+
+def gated_step(spec: Spec) -> Case:
+    """One token for nine states; a second tile of columns."""
+    features, values = spec["ROOM"] - 4, spec["COLUMNS"] + 4
+    q, k, v, g = (x[0] for x in _inputs(spec, 3, 3, features, values))
+    (state,) = numbers(spec, (3, 3, features, values), dtype=np.float32)
+    along = [x[:, :, None] for x in (q, k, v, g)]
+    o, last = reference.gated(*along, scale=features**-0.5, initial=state)
+
+    def step(q: Array, k: Array, v: Array, g: Array) -> tuple[Array, Array]:
+        own = between_poison(state)
+        return gla_step(q, k, v, g, own), own
+
+    return Case(step, (q, k, v, g), {}, (o[:, :, 0], last))
+
+
+CASES = {
+    "gated_scan": gated_scan,
+    "gated_scan_query": gradients,
+    "gated_scan_key": gradients,
+    "gated_sum": gated_sum,
+    "gated_step": gated_step,
+}
