@@ -102,22 +102,36 @@ class Emitter:
         return self.names.assign(to, kind, self.names.value(source, kind, at))
 
     def _predicate(self, at: Instruction, found: re.Match[str]) -> str:
-        """`setp.lt.and.s32 p|q, a, b, c`: p = a < b and c, q = not (a < b) and c; `set` gives a number instead."""
+        """`setp.lt.and.s32 p|q, a, b, c`: p = a < b and c, q = not (a < b) and c; `set` gives a number instead.
+
+        Of packed halves, p compares the low ones and q the high ones.
+        """
         types = found[5].strip(".").split(".")
-        compared = lookup(f"setp.{found[2]}{found[4]}.{types[-1]}")
+        packed = types[-1] in ("f16x2", "bf16x2")
+        compared = lookup(f"setp.{found[2]}{found[4]}.{types[-1].removesuffix('x2') if packed else types[-1]}")
         if compared is None:
             raise unknown(at)
+        if compared.form.include:
+            self.includes.add(compared.form.include)
         left, right = (self.names.value(text, types[-1], at) for text in at.operands[1:3])
         kind = C_TYPES[types[-1]]
-        flush = "kg::ftz" if compared.ftz else ""
-        lines = [f"const {kind} a = {flush}({left}), b = {flush}({right}); const bool x_ = {compared.form.expression};"]
+        flush = "kg::ftz" if compared.ftz else "kg::low" if packed else ""
+        lines = [f"const {kind} a_ = {left}, b_ = {right};"]
+
+        def test(name: str, of: str) -> str:
+            half = C_TYPES["b16"] if packed else kind
+            return f"bool {name}; {{ const {half} a = {of}(a_), b = {of}(b_); {name} = {compared.form.expression}; }}"
+
+        lines.append(test("x_", flush))
         also = f" {_BOOLEAN[found[3]]} {self.names.value(at.operands[3], 'pred', at)}" if found[3] else ""
         if found[1] == "set":
             one = "1.0f" if types[0] == "f32" else "0xffffffffu"
             lines.append(self.names.assign(at.operands[0], types[0], f"(x_{also}) ? {one} : 0"))
         else:
             first, _, second = at.operands[0].partition("|")
-            if second:
+            if second and packed:
+                lines.append(f"{test('z_', 'kg::high')} const bool y_ = z_{also};")
+            elif second:
                 lines.append(f"const bool y_ = !x_{also};")
             lines.append(self.names.assign(first.strip(), "pred", f"x_{also}"))
             if second:

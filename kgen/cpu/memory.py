@@ -30,6 +30,7 @@ _OPERATIONS = {
     "dec": "x == 0 || x > b ? b : x - 1",
     "cas": "x == b ? c : x",
 }
+_UPDATE = "kg::ATOMIC | kg::READ | kg::WRITE"
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 
 
@@ -81,18 +82,24 @@ def _load(emit: Emitter, at: Instruction) -> str:
 
 
 def _store(emit: Emitter, at: Instruction) -> str:
-    if at.opcode.startswith(("st.async", "st.bulk")):
+    if at.opcode.startswith("st.bulk"):
         raise UnknownInstructionError(f"the executor does not know `{at}`", line=at.line)
     parts, kind = words(at), words(at)[-1]
     given = listed(at.operands[1])
     size = SIZES[kind]
     what = "kg::WRITE" + "".join(f" | {_ORDERS[word]}" for word in parts if word in _ORDERS)
+    after = ""
+    if parts[1] == "async":  # an mbarrier counts the bytes
+        what += " | kg::ASYNC"
+        place, site = address(emit, at.operands[2], "CLUSTER", at), emit.site(at)
+        barrier = f"kg::mbarrier_at<kg::CLUSTER>(w, {place}, {_UPDATE}, l, {site})"
+        after = f" kg::async_stored(w, {barrier}, {size * len(given)}, l, {site});"
     pointer = _pointer(emit, at.operands[0], size * len(given), what, at)
     each = [
         f"kg::store<{C_TYPES[kind]}>(p_ + {i * size}, {emit.names.value(text, kind, at)});"
         for i, text in enumerate(given)
     ]
-    return f"{{ uint8_t* p_ = {pointer}; {' '.join(each)} }}"
+    return f"{{ uint8_t* p_ = {pointer}; {' '.join(each)}{after} }}"
 
 
 def _atomic(emit: Emitter, at: Instruction) -> str:
@@ -117,6 +124,11 @@ def _atomic(emit: Emitter, at: Instruction) -> str:
             emit.includes.add("ops/half.h")
             changed = f"kg::{operation}{'_rn' if operation == 'add' else ''}_{kind}(x, b)"
         integer = kind[0] in "usb" and kind not in _HALVES
+        if operation == "add" and kind == "f32" and space_of(at) != "SHARED":  # subnormals are flushed there
+            emit.includes.add("ops/convert.h")
+            changed = "kg::flushed(kg::flushed(x) + kg::flushed(b))"
+            if space_of(at) == "GENERIC":
+                changed = f"kg::is_shared(w, (uint64_t)p_) ? x + b : {changed}"
         if operation == "add" and integer:
             done = f"kg::atomic_add<{c_type}>(p_ + {i * size}, b)"
         else:
@@ -185,7 +197,7 @@ def _mbarrier(emit: Emitter, at: Instruction) -> str:
     has_state = what in ("arrive", "arrive_drop") and not at.operands[0].startswith("[")
     state, (place, *given) = (at.operands[0], at.operands[1:]) if has_state else ("_", at.operands)
     space = space_of(at)
-    access = "kg::WRITE" if what in ("init", "inval") else "kg::ATOMIC | kg::READ | kg::WRITE"
+    access = "kg::WRITE" if what in ("init", "inval") else _UPDATE
     pointer = f"kg::mbarrier_at<kg::{space}>(w, {address(emit, place, space, at)}, {access}, l, {site})"
     number = names.value(given[0], "u32", at) if given else "1u"
     if what == "init":

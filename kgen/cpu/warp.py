@@ -136,7 +136,7 @@ def _barrier(emit: Emitter, at: Instruction) -> Cut:
     if "warp" in parts:
         return Cut(f"kg::warp_sync(w, group, {site});", _mask(emit, at.operands[0], at))
     if "cluster" in parts:
-        kind = 0 if "arrive" in parts else 1
+        kind = 1 if "wait" in parts else 2 if "relaxed" in parts else 0
         return Cut(f"w->calls->cluster(w, {kind}, {site});", "all")
     kind = next(_KINDS[word] for word in parts if word in _KINDS)
     if kind < 2:

@@ -15,7 +15,7 @@ from kgen.spec import Spec
 
 
 @contextmanager
-def watched(sources: Mapping[Spec, str] | None = None) -> Iterator[Watch]:
+def watched(sources: Mapping[Spec, str] | None = None, *, order: str = "forward") -> Iterator[Watch]:
     """Inside the block every launch is checked; specializations in `sources` run that CUDA text."""
     exchanged = sources or {}
 
@@ -26,7 +26,7 @@ def watched(sources: Mapping[Spec, str] | None = None) -> Iterator[Watch]:
         return library.library_of_text(text, arch, check=check, title=spec.name)
 
     replaced = mock.patch.object(run, "library_of", library_of)
-    with watching(timeout=20) as watch, replaced, mock.patch.object(Operator, "_plan", _plan):
+    with watching(order=order, seed=1, timeout=20) as watch, replaced, mock.patch.object(Operator, "_plan", _plan):
         yield watch
 
 

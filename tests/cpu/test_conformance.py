@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +17,7 @@ from kgen.cpu.conformance.tables import forms
 GOLDEN = Golden(Path(__file__).parent / "golden" / "h200.npz")
 FORMS = forms()
 UNIT = 40  # forms that are compiled together
-# Two comparisons in one instruction, and float atomics in global memory, which flush subnormals.
-AWAITED = re.compile(r"setp\.\w+\.b?f16x2|(atom|red)\.global\.(add\.f32|v\d\.f32\.add)")
-READY = [form for form in FORMS if not AWAITED.match(form.name)]
-UNITS = [READY[at : at + UNIT] for at in range(0, len(READY), UNIT)]
+UNITS = [FORMS[at : at + UNIT] for at in range(0, len(FORMS), UNIT)]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=[symbol(unit[0]).removeprefix("form_") for unit in UNITS])
@@ -29,14 +25,6 @@ def test_forms_give_what_an_h200_gave(unit):
     found = [complaint(form, outs, GOLDEN) for form, outs in executor.run(unit)]
     wrong = [text for text in found if text]
     assert not wrong, f"{len(wrong)} of {len(unit)} forms differ\n" + "\n".join(wrong)
-
-
-@pytest.mark.xfail(strict=True, reason="the executor does not do these yet")
-def test_awaited_forms_give_what_an_h200_gave():
-    for form in FORMS:
-        if AWAITED.match(form.name):
-            for tried, outs in executor.run([form]):
-                assert not complaint(tried, outs, GOLDEN)
 
 
 def test_every_form_has_golden_data_of_the_inputs_that_are_made_here(capsys):

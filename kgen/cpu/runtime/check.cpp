@@ -70,9 +70,8 @@ void clear_clock(Checker* c, Clock clock) { memset(clock, 0, c->threads * sizeof
 struct Span { uint32_t from, to; };
 static Span span(Checker* c, CheckWarp* w)  // whom this warp can know of
 {
-    if (c->between_blocks) return {0, c->threads};
-    const uint32_t first = w->id / c->per_block * c->per_block;
-    return {first, first + c->per_block};
+    const uint32_t first = w->id / c->reach * c->reach;
+    return {first, first + c->reach};
 }
 static void join(Checker* c, CheckWarp* w, Clock& into, Clock from)
 {
@@ -91,7 +90,7 @@ static void gather(Checker* c, CheckWarp* w, int lane, Clock& into)  // all that
     if (!into) into = new_clock(c);
     join(c, w, into, t.known);
     const uint32_t first = w->id / c->per_block * c->per_block;
-    raise_(into, first, first + c->per_block, t.floor);
+    raise_(into, first, first + c->stores, t.floor);
     raise_(into, w->id, w->id + 32, t.warp_floor);
     into[w->id + (uint32_t)lane] = w->now;
 }
@@ -103,7 +102,7 @@ static bool knows(const Checker* c, const CheckWarp* w, uint32_t lane, uint32_t 
     const uint32_t self = w->id + lane;
     if (u == self || time == 0) return true;
     if (time <= t.warp_floor && u / 32 == self / 32) return true;
-    if (time <= t.floor && u / c->per_block == self / c->per_block) return true;
+    if (time <= t.floor && u / c->per_block == self / c->per_block && u % c->per_block < c->stores) return true;
     return t.known && time <= t.known[u];
 }
 
@@ -124,10 +123,12 @@ struct Access {
 static void race(const Access& a, const char* now, uint32_t other, int other_site, const char* then)
 {
     const uint32_t per_block = a.c->per_block, thread = a.w->id % per_block, at = other % per_block;
+    char who[32] = "an asynchronous store";
+    if (at < a.c->stores) snprintf(who, sizeof who, "thread %u", at);
     say(a.c, once(1, a.site, other_site),
-        "race %d %u %u thread %u %s %s %llu; thread %u of block %u %s it, and nothing orders the two: @%d", a.site, a.block,
+        "race %d %u %u thread %u %s %s %llu; %s of block %u %s it, and nothing orders the two: @%d", a.site, a.block,
         thread / 32, thread + (uint32_t)a.lane, now, a.global ? "global address" : "shared memory at",
-        (unsigned long long)a.address, at, other / per_block, then, other_site);
+        (unsigned long long)a.address, who, other / per_block, then, other_site);
 }
 
 static void note_reader(const Access& a, Cell& cell)
@@ -202,7 +203,8 @@ static void touch(const Access& a, Cell& cell)
             }
         }
     }
-    cell.writer = a.w->id + lane, cell.written = a.w->now, cell.write_site = (uint32_t)a.site;
+    cell.writer = a.what & ASYNC ? a.w->id / c->per_block * c->per_block + c->stores : a.w->id + lane;
+    cell.written = a.w->now, cell.write_site = (uint32_t)a.site;
     cell.flags = strong ? STRONG : 0;
     drop_readers(c, cell);
     if (together && !strong) cell.flags |= SAME, cell.reader = value;
@@ -286,7 +288,7 @@ static void strong_access(const Access& a, uint64_t address)
 {
     Checker* c = a.c;
     CheckThread& t = a.w->threads[a.lane];
-    if (a.global) c->between_blocks |= c->threads > c->per_block;
+    if (a.global) c->reach = c->threads;
     Object& o = object(c, address);
     if (a.what & READ && o.past) {
         if (a.what & ACQUIRE) join(c, a.w, t.known, o.past);
@@ -310,19 +312,19 @@ static bool within(const Area* areas, uint32_t count, uint64_t at, uint32_t size
     return false;
 }
 
-uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
+uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, Arena shared, uint64_t address, uint32_t size, uint32_t what, int lane,
+                      int site)
 {
     uint32_t space = what & 0xf00;
     const uint32_t thread = k->id % c->per_block + (uint32_t)lane;
     Access a{c, k, block, lane, site, what & 0xff, address, true, (const uint8_t*)address, 4};
     if (space == GENERIC) {
-        if (address - (uint64_t)w->shared < w->total_shared) space = SHARED, address -= (uint64_t)w->shared;
-        else if (address - (uint64_t)w->local < 32ull * w->local_size) space = LOCAL;
+        if (address - (uint64_t)w->local < 32ull * w->local_size) space = LOCAL;
         else if (address - (uint64_t)w->args < 4096) return (uint8_t*)address;
         else space = GLOBAL;
     }
-    if (space == SHARED || (space == CLUSTER && !(address >> 24))) address = (uint32_t)address;
-    const char* names[] = {"global address", "shared memory at", "local address", "", "cluster shared memory at"};
+    if (space == SHARED) address = (uint32_t)address;
+    const char* names[] = {"global address", "shared memory at", "local address"};
     const char* verb = what & WRITE ? "writes" : "reads";
     if (size & (size - 1) ? false : address % size)
         say(c, once(4, site, 0), "misaligned %d %u %u thread %u %s %u bytes at %s %llu", site, block, thread / 32, thread, verb, size,
@@ -332,7 +334,6 @@ uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint64_
         say(c, once(5, site, 0), "bounds %d %u %u thread %u %s %u bytes beyond its local memory", site, block, thread / 32, thread, verb, size);
         return c->sink;
     }
-    if (space == CLUSTER && address >> 24) return w->calls->remote(w, (uint32_t)address, size, lane, site);
     const Area* area = nullptr;
     if (space != GLOBAL) {
         if (!within(c->input->areas, c->input->area_count, address, size, &area)) {
@@ -340,10 +341,11 @@ uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint64_
                 thread, verb, size, (unsigned long long)address);
             return c->sink;
         }
-        a.address = address, a.global = false, a.data = w->shared + address;
-        if (a.what & (ATOMIC | RELAXED | ACQUIRE | RELEASE)) strong_access(a, (uint64_t)w->shared + address);
-        touch_range(a, k->shared, address, size);
-        return w->shared + address;
+        if (what & ASYNC) tick(c, k);
+        a.address = address, a.global = false, a.data = shared.memory + address;
+        if (a.what & (ATOMIC | RELAXED | ACQUIRE | RELEASE)) strong_access(a, (uint64_t)a.data);
+        touch_range(a, shared.shadow, address, size);
+        return shared.memory + address;
     }
     if (!within(c->input->buffers, c->input->buffer_count, address, size, &area)) {
         say(c, once(5, site, 0), "bounds %d %u %u thread %u %s %u bytes at a global address beyond every argument", site, block, thread / 32, thread,
@@ -398,6 +400,10 @@ void check_sync(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint32_t lane
     } else if (what == 6) {
         say(c, once(7, site, 0), "divergence %d %u %u lane %d takes part with a lane or a mask that does not: %08llx", site, block,
             k->id % c->per_block / 32, lane, (unsigned long long)address);
+    } else if (what == 7) {  // an asynchronous store has come
+        Object& o = object(c, address);
+        if (!o.phase) o.phase = new_clock(c);
+        o.phase[k->id / c->per_block * c->per_block + c->stores] = k->now;
     }
 }
 
@@ -441,6 +447,10 @@ void check_arrive(Checker* c, CheckWarp* w, uint32_t lanes, Clock* gathered)
     KG_LANES(lanes) gather(c, w, __builtin_ctz(m), *gathered);
     tick(c, w);
 }
+void check_arrive_relaxed(Checker* c, CheckWarp* w, uint32_t lanes, Clock* gathered)
+{
+    KG_LANES(lanes) join(c, w, *gathered, w->threads[__builtin_ctz(m)].released);
+}
 void check_pass(Checker* c, CheckWarp* w, uint32_t lanes, Clock gathered)
 {
     KG_LANES(lanes) join(c, w, w->threads[__builtin_ctz(m)].known, gathered);
@@ -450,7 +460,7 @@ void check_block_barrier(Checker* c, CheckWarp** warps, uint32_t count)
 {
     const uint32_t before = c->time;
     Clock all = nullptr;
-    if (c->between_blocks)
+    if (c->reach > c->per_block)
         for (uint32_t i = 0; i < count; ++i)
             for (int lane = 0; lane < 32; ++lane) join(c, warps[i], all, warps[i]->threads[lane].known);
     for (uint32_t i = 0; i < count; ++i) {
@@ -469,8 +479,11 @@ Checker* new_checker(const Launch* launch)
 {
     Checker* c = (Checker*)calloc(1, sizeof(Checker));
     c->launch = launch, c->input = launch->check, c->time = 1;
-    c->per_block = (launch->block[0] * launch->block[1] * launch->block[2] + 31) / 32 * 32;
+    c->stores = (launch->block[0] * launch->block[1] * launch->block[2] + 31) / 32 * 32;
+    c->per_block = c->reach = c->stores + 32;
     c->threads = c->per_block * launch->grid[0] * launch->grid[1] * launch->grid[2];
+    c->per_cluster = c->per_block * launch->cluster[0];
+    if (launch->cluster[1] * launch->cluster[2] > 1) c->per_cluster = c->threads;  // its ids do not follow on one another
     c->more = (Readers*)calloc(16, sizeof(Readers)), c->more_count = 1, c->more_room = 16;  // 0 stands for none
     c->buffers = (Shadow*)calloc(c->input->buffer_count + 1, sizeof(Shadow));
     for (uint32_t i = 0; i < c->input->buffer_count; ++i) {

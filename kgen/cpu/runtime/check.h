@@ -3,6 +3,7 @@
 // Order is kept by vector clocks, after FastTrack (Flanagan, Freund 2009). Every access bears its thread and the time of its
 // warp's last synchronization. What thread t knows of thread u's past is the latest of: `floor`, for all of its block, by
 // barriers; `warp_floor`, for its warp, by __syncwarp; `known[u]`, by mbarriers, named barriers, flags with fences.
+// Behind its threads a block has one id more, of its asynchronous stores: only the mbarrier that counts them tells of them.
 #pragma once
 #include "launch.h"
 
@@ -80,8 +81,9 @@ struct Object {  // what threads synchronize by: a word in memory
 struct Checker {
     const Launch* launch;
     const Check* input;
-    uint32_t time, threads, per_block;  // threads: ids in the grid
-    bool between_blocks;                // whether blocks have synchronized with one another
+    uint32_t time, threads, per_block, per_cluster;  // threads: ids in the grid
+    uint32_t stores;                                 // the id, within its block, of asynchronous stores
+    uint32_t reach;                                  // ids among which threads have synchronized: blocks, clusters, or the grid
     Shadow* buffers;
     Readers* more;
     uint32_t more_count, more_room;
@@ -101,11 +103,16 @@ void begin_warp(Checker* c, CheckWarp* w, uint32_t block, uint32_t index, Shadow
 void end_warp(CheckWarp* w);
 
 // What a warp does, told by the runtime.
-uint8_t* check_access(Checker*, Warp*, CheckWarp*, uint32_t block, uint64_t address, uint32_t size, uint32_t what, int lane, int site);
+struct Arena {  // a block's shared memory
+    uint8_t* memory;
+    Shadow* shadow;
+};
+uint8_t* check_access(Checker*, Warp*, CheckWarp*, uint32_t block, Arena shared, uint64_t address, uint32_t size, uint32_t what, int lane, int site);
 void check_sync(Checker*, Warp*, CheckWarp*, uint32_t block, uint32_t lanes, int what, uint64_t object, int site);
 void check_async(Checker*, Warp*, CheckWarp*, uint32_t block, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site);
 void check_group(Checker*, Warp*, CheckWarp*, uint32_t block, int lane, int what, uint32_t count);
 void check_arrive(Checker*, CheckWarp*, uint32_t lanes, Clock* gathered);  // at a barrier for some of the warps
+void check_arrive_relaxed(Checker*, CheckWarp*, uint32_t lanes, Clock* gathered);  // tells what fences released
 void check_pass(Checker*, CheckWarp*, uint32_t lanes, Clock gathered);
 void check_block_barrier(Checker*, CheckWarp** warps, uint32_t count);      // all living warps of a block are at it
 Clock new_clock(Checker*);

@@ -128,7 +128,7 @@ template <class F> struct ByLane {
 template <class F> static inline ByLane<F> by_lane(F f) { return {f}; }
 
 // What orders memory; only a checked kernel tells the runtime.
-enum { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT, PHASE, ASTRAY };
+enum { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT, PHASE, ASTRAY, ASYNC_DONE };
 
 static inline void tell(Warp* w, uint32_t lanes, int what, const uint8_t* object, int site)
 {
@@ -226,6 +226,13 @@ static inline bool mbarrier_over(Warp* w, uint8_t* p, uint32_t parity, int lane,
     bool over = mbarrier_parity(load<uint64_t>(p)) != parity;
     if (over) tell(w, 1u << lane, WAITED, p, site), ++*w->progress;
     return over;
+}
+
+// The bytes of a st.async, which is done at once, have come.
+static inline void async_stored(Warp* w, uint8_t* p, uint32_t bytes, int lane, int site)
+{
+    tell(w, 1u << lane, ASYNC_DONE, p, site);
+    mbarrier_update(w, p, 0, -(int32_t)bytes, false, lane, site);
 }
 
 // cp.async, in a kernel that is not checked, is done at once.

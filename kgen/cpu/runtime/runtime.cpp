@@ -51,7 +51,7 @@ struct Block {
 struct Cluster {
     Block* blocks;
     uint32_t count, living, arrived, phase;
-    Clock gathered;
+    Clock gathered, passed;  // what those know who arrived, in this phase and the last one
     Cluster* next;
 };
 
@@ -224,32 +224,44 @@ static uint32_t barrier(Warp* w, uint32_t id, uint32_t count, int kind, uint32_t
     return kind == 2 ? yes : kind == 3 ? yes == w->ntid[0] * w->ntid[1] * w->ntid[2] : yes != 0;
 }
 
+static void reach_cluster(Checker* checker)  // blocks of a cluster tell one another what they know
+{
+    if (checker->reach < checker->per_cluster) checker->reach = checker->per_cluster;
+}
+
+static void settle(Cluster* c)
+{
+    uint32_t living = 0;
+    for (uint32_t i = 0; i < c->count; ++i) living += c->blocks[i].living;
+    if (!c->arrived || c->arrived < living) return;
+    free(c->passed);
+    c->passed = c->gathered, c->gathered = nullptr;
+    c->arrived = 0, ++c->phase;
+}
+
+// barrier.cluster: 0 arrive, 1 wait, 2 arrive.relaxed.
 static void cluster(Warp* w, int kind, int site)
 {
     Runner* r = runner_of(w);
     Cluster* c = r->block->cluster;
-    if (kind == 0) {
+    if (kind != 1) {
         r->answer = c->phase;
         if (r->check) {
-            current->checker->between_blocks |= c->count > 1;
-            check_arrive(current->checker, r->check, w->live, &c->gathered);
+            reach_cluster(current->checker);
+            (kind == 0 ? check_arrive : check_arrive_relaxed)(current->checker, r->check, w->live, &c->gathered);
         }
         ++c->arrived, ++current->progress;
-        uint32_t living = 0;
-        for (uint32_t i = 0; i < c->count; ++i) living += c->blocks[i].living;
-        if (c->arrived >= living) c->arrived = 0, ++c->phase;
+        settle(c);
         return;
     }
     r->site = site;
     const uint32_t phase = r->answer;
     while (c->phase == phase) {
-        uint32_t living = 0;
-        for (uint32_t i = 0; i < c->count; ++i) living += c->blocks[i].living;
-        if (c->arrived && c->arrived >= living) c->arrived = 0, ++c->phase;
-        else pause(r);
+        settle(c);
+        if (c->phase == phase) pause(r);
     }
     ++current->progress;
-    if (r->check) check_pass(current->checker, r->check, w->live, c->gathered);
+    if (r->check) check_pass(current->checker, r->check, w->live, c->passed);
     r->site = -1;
 }
 
@@ -291,7 +303,28 @@ static uint8_t* remote(Warp* w, uint32_t address, uint32_t size, int lane, int s
 static uint8_t* access(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
 {
     Runner* r = runner_of(w);
-    return check_access(current->checker, w, r->check, r->block->index, address, size, what, lane, site);
+    Block* owner = r->block;
+    Cluster* c = owner->cluster;
+    const uint32_t space = what & 0xf00, rank = (uint32_t)address >> 24;
+    if (space == CLUSTER) {
+        if (rank > c->count) remote(w, (uint32_t)address, size, lane, site);
+        if (rank) owner = &c->blocks[rank - 1];
+        address &= 0xffffff, what = (what & 0xff) | SHARED;
+    } else if (space == GENERIC) {
+        for (uint32_t i = 0; i < c->count; ++i) {
+            if (address - (uint64_t)c->blocks[i].memory >= w->total_shared) continue;
+            owner = &c->blocks[i];
+            address -= (uint64_t)owner->memory, what = (what & 0xff) | SHARED;
+            break;
+        }
+    }
+    if (owner != r->block) reach_cluster(current->checker);
+    if (!owner->living) {
+        report(current->launch, "bounds %d %u %u lane %d: shared memory of block %u, which has ended", site, r->block->index, w->index, lane,
+               owner->index);
+        abandon(r);
+    }
+    return check_access(current->checker, w, r->check, r->block->index, {owner->memory, owner->shadow}, address, size, what, lane, site);
 }
 static void sync(Warp* w, uint32_t lanes, int what, uint64_t object, int site)
 {
@@ -418,6 +451,7 @@ static void end_cluster(Worker* worker, Cluster* c)
         free(block.runners);
     }
     free(c->gathered);
+    free(c->passed);
     free(c->blocks);
     free(c);
 }

@@ -37,7 +37,7 @@ struct Warp {
 #define KG_LANES(mask) for (uint32_t m = (mask); m; m &= m - 1)
 
 // Memory: where an access of `size` bytes goes. Addresses in shared memory are 32-bit offsets, all others host pointers.
-enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, RELAXED = 32 };
+enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, RELAXED = 32, ASYNC = 64 };
 enum { GLOBAL = 0 << 8, SHARED = 1 << 8, LOCAL = 2 << 8, GENERIC = 3 << 8, CLUSTER = 4 << 8, PARAM = 5 << 8 };
 
 template <int SPACE> static inline uint8_t* at(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
