@@ -10,6 +10,7 @@ from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.reduce_kernels import ELEMENTS, LOAD_BYTES
+from kgen.ops.reduce_text import result_of_bits, text_of_extreme, text_of_sum
 from kgen.ops.reduce_workspace import workspace
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -29,10 +30,13 @@ def _geometry(spec: Spec) -> dict[str, int]:
     }
 
 
-def _text(spec: Spec) -> dict[str, bool | int]:
+def _text(spec: Spec) -> dict[str, Any]:
     """A dot product of truth values is their maximum, all others are sums of the elements' own type."""
-    told = {"SUM": spec.dtype is not BOOL, "MAX": spec.dtype is BOOL, "PROD": False, "MIN": False, "ARG": False}
-    return {**told, "fractional": False, "brain": spec.dtype is BF16, "OUT": 8 * spec.dtype.itemsize}
+    if spec.dtype is BOOL:
+        return text_of_extreme("max", BOOL)
+    bits = 8 * spec.dtype.itemsize
+    own = result_of_bits(spec.dtype, bits, fractional=False, brain=spec.dtype is BF16)
+    return text_of_sum("sum", spec.dtype, own)
 
 
 def _partial_bytes(spec: Spec) -> int:

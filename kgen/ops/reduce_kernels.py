@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, I64, INTEGERS, DType
+from kgen.ops.reduce_text import FLOATING, result_of_bits, text_of_extreme, text_of_sum
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -24,7 +25,15 @@ WORDS = {
     "argmax": "place of the maximum",
     "argmin": "place of the minimum",
 }
-FLOATING = (F64, *FLOATS)
+DEFAULTS = (
+    "sum_rows_g256_v4_i4_o32_split_f32",
+    "sum_rows_g8_v4_i4_o32_f32",
+    "sum_columns_l32_v4_i4_o32_split_f32",
+    "max_rows_g256_v4_i4_split_f32",
+    "argmax_rows_g8_v4_i4_f32",
+    "argmax_columns_l32_v4_i4_split_f32",
+)
+"""Enough to read: the other operations differ from these in a line."""
 ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
 LOAD_BYTES = 16
 STATIC_LIMIT = 48 * 1024
@@ -128,10 +137,12 @@ def operation(spec: Spec) -> str:
     return spec.kernel.name.partition("_")[0]
 
 
-def _text(spec: Spec) -> Mapping[str, bool]:
-    """The operation, as the templates ask for it."""
+def _text(spec: Spec) -> dict[str, Any]:
     op = operation(spec)
-    return {"SUM": op == "sum", "PROD": op == "prod", "MAX": "max" in op, "MIN": "min" in op, "ARG": "arg" in op}
+    if not summed(op):
+        return text_of_extreme(op, spec.dtype)
+    fractional, brain = bool(spec["fractional"]), bool(spec["brain"])
+    return text_of_sum(op, spec.dtype, result_of_bits(spec.dtype, spec["OUT"], fractional=fractional, brain=brain))
 
 
 def value_bytes(spec: Spec) -> int:
@@ -154,7 +165,6 @@ _SPLIT = Flag("split", "several blocks share a row, and the last to finish combi
 
 def _kernels(op: str) -> tuple[Kernel, Kernel]:
     bits, flags = ((_BITS,), (_SPLIT, *_OF_SUMS)) if summed(op) else ((), (_SPLIT,))
-    of_result = "_o32" if summed(op) else ""
     rows = Kernel(
         name=f"{op}_rows",
         summary=f"The {WORDS[op]} of every row, which is contiguous or, with VEC 1, of any stride.",
@@ -171,7 +181,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         check=_illegal_rows,
         grid="(rows * parts, or ceil(rows / ROWS)): parts vary fastest",
         origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
-        defaults=(f"{op}_rows_g256_v4_i4{of_result}_split_f32", f"{op}_rows_g8_v4_i4{of_result}_f32"),
+        defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_rows_")),
         stem="reduce_rows",
         text=_text,
     )
@@ -191,7 +201,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         check=_illegal_columns,
         grid="(outer * ceil(columns / WIDTH) * parts): parts vary fastest",
         origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
-        defaults=(f"{op}_columns_l32_v4_i4{of_result}_split_f32",),
+        defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_columns_")),
         stem="reduce_columns",
         text=_text,
     )

@@ -9,7 +9,8 @@ import numpy as np
 from kgen.dtypes import BOOL, F64, I64, INTEGERS, U64, UNSIGNED, DType, dtype_of, listed
 from kgen.errors import SpecError
 from kgen.operand import Operand
-from kgen.ops.reduce_kernels import ELEMENTS, FLOATING
+from kgen.ops.reduce_kernels import ELEMENTS
+from kgen.ops.reduce_text import FLOATING
 
 _PYTHON_TYPES: dict[object, DType] = {float: F64, int: I64, bool: BOOL}
 
