@@ -106,7 +106,7 @@ RAGGED = register(
         ),
         grid="(ceil(rows / own rows) * ceil(columns / own columns) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_r64_c16_u32",),
+        defaults=("transpose_ragged_r128_c16_u32",),
     )
 )
 
