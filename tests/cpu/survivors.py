@@ -102,6 +102,9 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("lmha_chunk*_outer_*", "state_bound <= LARGEST_STATE", "a state that is only added to may be of any size"),
     Survivor("lmha_chunk*_outer_packed*", "min(token + C, end_token) -> *", "they are whole chunks"),
     Survivor("lmha_chunk*_outer_packed*", "[em] < [em]_size", "what is behind is the next token's, and not read later"),
+    Survivor(
+        "lmha_chunk*", "largest <= LARGEST", "a threshold with a margin: numbers of 2^100 come out right without it"
+    ),
 )
 
 
