@@ -431,7 +431,8 @@ class _Body:
 def join(a: Type, b: Type) -> Type:
     """The type in which two meet, by NEP 50.
 
-    >>> join(F32, FLOAT).name, join(dtype_of("i8"), INT).name, join(dtype_of("i8"), FLOAT).name, join(BOOL, INT).name
+    >>> from kgen.dtypes import I8
+    >>> join(F32, FLOAT).name, join(I8, INT).name, join(I8, FLOAT).name, join(BOOL, INT).name
     ('f32', 'i8', 'f64', 'i64')
     """
     if isinstance(a, DType) and isinstance(b, DType):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kgen.arch import Arch
 from kgen.dtypes import F32, F64, FLOATS, DType
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -38,6 +39,7 @@ RANK = register(
             "CHUNK": _RANK_CHUNK,
             "STATIC_SMEM": _RANK_CHUNK * (8 if spec.dtype is F64 else 4),
         },
+        min_arch=Arch(8, 0),  # warps add up in one instruction
         grid=f"(ceil(N / {RANK_BOXES}))",
         origin="sorting by counting",
         defaults=("nms_rank_f32",),

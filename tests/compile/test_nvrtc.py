@@ -29,9 +29,16 @@ MakeKernel = Callable[..., Kernel]
 RunPython = Callable[..., str]
 
 SM_80, SM_90A, SM_100A = map(Arch.parse, ("sm_80", "sm_90a", "sm_100a"))
-SPILLS_ALLOWED = {"lmha_chunk_e128_m128": 128, "lmha_chunk_e128_m128_adds": 160}
-"""Bytes that a thread of these may spill: 16 warps leave each thread 128 registers, the state takes 64 of them, and
-where no warp can hand registers over (before sm_90) what `adds` has on its way from memory comes on top."""
+SPILLS_ALLOWED = {
+    "lmha_chunk_e128_m128": 128,
+    "lmha_chunk_e128_m128_adds": 160,
+    "gated_scan_query": 48,
+    "softmax_columns_t8_d64_n4_v8_online": 8,
+    "gemv_v4_l32_r1_u1": 16,
+}
+"""Bytes that a thread of these may spill. lmha_chunk: 16 warps leave each thread 128 registers, the state takes 64 of
+them, and where no warp can hand registers over (before sm_90) what `adds` has on its way from memory comes on top. The
+others are at the limit that their blocks per multiprocessor set, on one architecture of the three."""
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
