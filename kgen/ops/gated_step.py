@@ -14,7 +14,7 @@ from kgen.dtypes import F32, FLOATS, I32
 from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand, aligned
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.gated import FEATURES, Form
+from kgen.ops.gated_checks import FEATURES, Form
 from kgen.ops.gated_kernels import STEP, WIDEST
 
 _OPTIONS = ("scale", "feature_map", "state_shape")

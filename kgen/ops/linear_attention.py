@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.ops.gated import Form, backward_operator, forward_operator
+from kgen.ops.gated import backward_operator, forward_operator
+from kgen.ops.gated_checks import Form
 from kgen.ops.gated_step import step, step_operator
 
 _FORM = Form("q", 0, normal=True)
