@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,10 @@ from tests.cpu.mutation import mutants
 
 SUBSET = (
     "lmha_low_occupancy_e64_w4_c4_f32",
-    "softmax_t128_n4_v8_bf16",
-    "sum_rows_g256_v4_i4_o32_split_f32",
-    "gemv_columns_v8_l32_u8_partial_bf16",
-    "transpose_r64_c64_i4_o4_down_u32",
+    "softmax_t128_*_bf16",
+    "sum_rows_*_split_f32",
+    "gemv_columns_*_partial_bf16",
+    "transpose_r64_c64_i4_o4_*u32",
 )
 """Kernels that compile in little time: warps that hand over, rows in a block, blocks that meet, tiles."""
 
@@ -82,7 +83,7 @@ def test_one_thing_is_removed_at_a_time_and_lines_stay() -> None:
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KGEN_CACHE_DIR", str(tmp_path_factory.mktemp("mutants")))
-        chosen = [spec for spec in kgen.select() if spec.name in SUBSET]
+        chosen = [spec for spec in kgen.select() if any(fnmatch.fnmatch(spec.name, name) for name in SUBSET)]
         assert len(chosen) == len(SUBSET)
         return list(judge([(spec, one) for spec in chosen for one in mutants(source_of(spec))], cores()))
 
