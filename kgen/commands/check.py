@@ -15,43 +15,43 @@ if TYPE_CHECKING:
 @click.command()
 @name_argument("spec")
 @click.argument("shape", nargs=-1, type=int)
-@click.option("--seed", default=0, show_default=True, help="Of the inputs and of the random order.")
+@click.option("--seed", default=0, show_default=True, help="Of the random order.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that a launch may take.")
 @json_option
 def check(spec: Spec, shape: tuple[int, ...], seed: int, timeout: float, as_json: bool) -> None:
     """Run a kernel on the CPU, three times in different orders, and say what is wrong with it.
 
     Races within and between blocks, accesses out of bounds, misaligned or of what nobody wrote, barriers that not all
-    reach, deadlocks; and whether the results are right. Needs no GPU. SHAPE is that of the operator's sample call:
+    reach, deadlocks; and whether the results are right. Needs no GPU. SHAPE, in place of sizes that suit the kernel, is
+    B H T E M of linear attention, rows and columns of what goes along rows or columns, or that of the elements:
 
         kgen check lmha_e64_t1_f32 1 2 100 60 40
     """
     from kgen.checking import watching
     from kgen.cpu.frame import ORDERS
     from kgen.errors import SpecError
-    from kgen.samples import sample
+    from kgen.samples import call, cases_of, complaint
 
-    made = sample(spec, shape or None, seed)
     runs: list[dict[str, Any]] = []
     for order in ORDERS:
-        with watching(order=order, seed=seed, timeout=timeout) as watch:
-            results = made.call()
-        if spec.name not in watch.kernels:
-            hint = f"it launches {', '.join(watch.kernels) or 'nothing'}"
-            raise SpecError(f"the sample call of {spec.name} does not launch it at this shape", hint=hint)
-        error = made.error(results)
-        wrong = not error <= made.tolerance
-        found = [finding._asdict() for finding in watch.findings]
-        runs.append(
-            {"order": order, "error": error, "tolerance": made.tolerance, "right": not wrong, "findings": found}
-        )
-        if not as_json:
-            for finding in watch.findings:
-                click.echo(f"{finding}\n")
-            verdict = "wrong results" if wrong else "right results"
-            reports = f"{len(found)} report{'' if len(found) == 1 else 's'}"
-            click.echo(f"{order:8} {verdict} (error {error:.1e}, at most {made.tolerance:.0e}), {reports}")
+        for case in cases_of(spec, shape or None):
+            with watching(order=order, seed=seed, timeout=timeout) as watch:
+                results = call(case)
+            if spec.name not in watch.kernels:
+                hint = f"it launches {', '.join(watch.kernels) or 'nothing'}"
+                raise SpecError(f"the sample call of {spec.name} does not launch it at this shape", hint=hint)
+            wrong = complaint(case, results)
+            found = [finding._asdict() for finding in watch.findings]
+            shapes = [list(given.shape) for given in case.inputs]
+            runs.append({"order": order, "inputs": shapes, "wrong": wrong, "findings": found})
+            if not as_json:
+                for finding in watch.findings:
+                    click.echo(f"{finding}\n")
+                verdict = f"wrong results: {wrong}" if wrong else "right results"
+                reports = f"{len(found)} report{'' if len(found) == 1 else 's'}"
+                given = " ".join("x".join(map(str, one)) or "scalar" for one in shapes)
+                click.echo(f"{order:8} {given}: {verdict}, {reports}")
     if as_json:
         print_json({"name": spec.name, "runs": runs})
-    if any(run["findings"] or not run["right"] for run in runs):
+    if any(run["findings"] or run["wrong"] for run in runs):
         raise SystemExit(1)

@@ -1,60 +1,49 @@
-"""Small calls that run one specialization, for `kgen check` and the tests: a module for each operator's kernels.
+"""Small calls that run one specialization, for `kgen check` and the tests: an operator, odd sizes, the float64 result.
 
-A module declares `SAMPLES`: for each kernel's name a function of the specialization, a shape (or None: one that is
-small, odd, and goes round every pipeline twice) and a random generator, which gives a Sample.
+Sizes go round every pipeline stage at least twice and are multiples of no tile, so that each wait and each bounds test
+decides something: without it the result is wrong, or a check speaks. `tests.cpu.mutants` holds the sizes to that.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-import pkgutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from kgen.errors import SpecError
+from kgen.samples import along_rows, attention, elements, gated, moves, sums
+from kgen.samples.case import Case, Shape, call, complaint, verify
 from kgen.spec import Spec
 
-Shape = tuple[int, ...]
+__all__ = ["CASES", "Case", "call", "cases_of", "complaint", "verify"]
+
+CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
+    Mapping[str, Any],
+    attention.CASES | gated.CASES | sums.CASES | moves.CASES | elements.CASES | along_rows.CASES,
+)
+"""By kernel, or by the stem that kernels share: from a specialization (and a shape), the calls that run it."""
 
 
-@dataclass(frozen=True)
-class Sample:
-    """A call on NumPy arrays, the same in float64, and how far results may be from that, relative to the largest."""
+def cases_of(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """The calls that run a specialization; raises SpecError, which names it, where there are none.
 
-    call: Callable[[], Any]
-    expected: Sequence[Any]
-    tolerance: float
-
-    def error(self, results: Any) -> float:
-        """The largest difference to the expected results, relative to the largest of these; NaN counts as infinite."""
-        given = results if isinstance(results, tuple | list) else (results,)
-        worst = 0.0
-        for result, expected in zip(given, self.expected, strict=True):
-            scale = float(np.abs(expected).max(initial=0.0)) or 1.0
-            difference = np.abs(np.asarray(result).astype(np.float64) - expected)
-            worst = max(worst, float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0)) / scale)
-        return worst
-
-
-Maker = Callable[[Spec, Shape | None, np.random.Generator], Sample]
-
-
-@functools.cache
-def samples() -> dict[str, Maker]:
-    """What makes the sample of each kernel, by the kernel's name."""
-    made: dict[str, Maker] = {}
-    for module in pkgutil.iter_modules(__path__):
-        made |= importlib.import_module(f"{__name__}.{module.name}").SAMPLES
-    return made
-
-
-def sample(spec: Spec, shape: Shape | None = None, seed: int = 0) -> Sample:
-    """A small call that runs a specialization; raises SpecError for a kernel that has none."""
-    known = samples()
-    if spec.kernel.name not in known:
-        raise SpecError(f"there is no sample call for {spec.kernel.name}", hint=f"there are for {', '.join(known)}")
-    return known[spec.kernel.name](spec, shape, np.random.default_rng(seed))
+    shape  of the call, in place of the sizes that suit the specialization; what it means, the functions say that take
+           one (B, H, T, E, M of linear attention; rows and columns of what goes along rows; elements)
+    """
+    make = CASES.get(spec.kernel.name) or CASES.get(spec.kernel.stem)
+    if make is None:
+        raise SpecError(
+            f"{spec.name} has no sample call", hint=f"kgen/samples must say how {spec.kernel.name} is called"
+        )
+    if shape is None:
+        made = make(spec)
+    elif "shape" in inspect.signature(make).parameters:
+        try:
+            made = make(spec, shape)
+        except (ValueError, TypeError, IndexError) as error:
+            raise SpecError(
+                f"{spec.name} has no sample call of the shape {' '.join(map(str, shape))}: {error}"
+            ) from error
+    else:
+        raise SpecError(f"the sample call of {spec.name} has a shape of its own")
+    return (made,) if isinstance(made, Case) else made

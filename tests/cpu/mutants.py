@@ -3,7 +3,7 @@
     python -m tests.cpu.mutants                        every default kernel
     python -m tests.cpu.mutants 'softmax*' --json      of these, as JSON lines
 
-Each mutant runs the kernel's case (tests/cpu/cases) under watch in a process of its own: a report, a wrong result, a
+Each mutant runs the kernel's case (kgen/samples) under watch in a process of its own: a report, a wrong result, a
 crash or a wait for ever flags it. What survives must be among the survivors that tests/cpu/survivors.py explains.
 """
 
@@ -32,7 +32,7 @@ from kgen.errors import CompileError, ExecutionError
 from kgen.recipe import recipe
 from kgen.render import render_recipe
 from kgen.spec import Spec
-from tests.cpu.cases import call, cases_of, verify
+from kgen.samples import call, cases_of, verify
 from tests.cpu.executing import watched
 from tests.cpu.mutation import Mutant, mutants
 from tests.cpu.survivors import explanation

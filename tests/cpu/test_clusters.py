@@ -12,7 +12,7 @@ from kgen import cpu
 from kgen.cpu.check import Outcome
 from kgen.recipe import recipe
 from kgen.render import render_recipe
-from tests.cpu.cases import call, cases_of, verify
+from kgen.samples import call, cases_of, verify
 from tests.cpu.executing import watched
 
 KERNELS = (

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import kgen
+from kgen.samples import call, cases_of, verify
 from kgen.spec import Spec
-from tests.cpu.cases import call, cases_of, verify
 from tests.cpu.executing import watched
 
 

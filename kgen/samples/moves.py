@@ -10,8 +10,8 @@ from kgen.ops.nms import nms as kgen_nms
 from kgen.ops.rope import rope as kgen_rope
 from kgen.ops.take import take as kgen_take
 from kgen.ops.transpose import transpose as kgen_transpose
+from kgen.samples.case import Array, Case, between_poison, numbers, wide
 from kgen.spec import Spec
-from tests.cpu.cases.case import Array, Case, between_poison, numbers, wide
 
 
 def transpose(spec: Spec) -> Case:

@@ -12,24 +12,25 @@ from kgen.ops.dot import dot as kgen_dot
 from kgen.ops.gemv import gemv as kgen_gemv
 from kgen.ops.histogram import bincount
 from kgen.ops.histogram import histogram as kgen_histogram
+from kgen.samples.accuracy import rms_bar
+from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
-from tests.cpu.cases.case import Array, Case, between_poison, numbers, wide
-from tests.gpu.numerics import rms_bar
 
 
-def reduce_rows(spec: Spec) -> Case:
+def reduce_rows(spec: Spec, shape: Shape | None = None) -> Case:
     """A row for several blocks, or rows for fewer threads than a warp has; loads that do not fill the last round."""
     group, load = spec["GROUP"], spec["VEC"] * spec["ITEMS"]
-    shape = (3, 5 * group * load + 11) if spec["split"] else (303, group * load + 11)
+    shape = shape or ((3, 5 * group * load + 11) if spec["split"] else (303, group * load + 11))
     return _reduction(spec, shape, -1)
 
 
-def reduce_columns(spec: Spec) -> Case:
+def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case:
     """A second tile of columns, and rows for several blocks."""
-    return _reduction(spec, (9 * 32 * spec["ITEMS"] + 5, spec["LANES"] * spec["VEC"] + spec["VEC"]), 0)
+    shape = shape or (9 * 32 * spec["ITEMS"] + 5, spec["LANES"] * spec["VEC"] + spec["VEC"])
+    return _reduction(spec, shape, 0)
 
 
-def _reduction(spec: Spec, shape: tuple[int, int], axis: int) -> Case:
+def _reduction(spec: Spec, shape: Shape, axis: int) -> Case:
     name = spec.kernel.name.partition("_")[0]
     (x,) = numbers(spec, shape)
     if name == "prod":  # of numbers near 1, so that it stays a number

@@ -9,17 +9,17 @@ import numpy as np
 from kgen.dtypes import dtype_of
 from kgen.ops.activations import NAMED
 from kgen.ops.quantize import quantize as kgen_quantize
+from kgen.samples.case import Array, Case, Shape, numbers, wide
 from kgen.spec import Spec
-from tests.cpu.cases.case import Array, Case, numbers, wide
 
 
-def elementwise(spec: Spec) -> Case:
+def elementwise(spec: Spec, shape: Shape | None = None) -> Case:
     """Two blocks and a part of one; elements at the end that fill no vector."""
     operator = NAMED[spec.kernel.name]
     count = (2 * spec.threads * spec["ITEMS"] + 37) * spec["VEC"] + 1
     arrays = 2 if spec.kernel.name in ("add", "swiglu") else 1
-    inputs = list(numbers(spec, *arrays * [(count,)]))
-    if spec["INDEXED"]:  # the second one is the same for all rows
+    inputs = list(numbers(spec, *arrays * [shape or (count,)]))
+    if spec["INDEXED"] and not shape:  # the second one is the same for all rows
         inputs = [inputs[0][: count // 9 * 9].reshape(9, -1), inputs[1][: count // 9]]
     expected = _FUNCTIONS[spec.kernel.name](*wide(*inputs))
     return Case(operator, tuple(inputs), {"algorithm": spec.name}, expected)

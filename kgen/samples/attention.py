@@ -9,21 +9,30 @@ import numpy as np
 import kgen
 from kgen import reference
 from kgen.ops import chunk
+from kgen.samples.case import Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
-from tests.cpu.cases.case import Case, between_poison, numbers, wide
 
 Scale = tuple[float, float]
 """Of keys and of values."""
 
 
 def _scan(
-    spec: Spec, length: int, e: int, m: int, *, heads: int = 2, algorithm: str = "", scale: Scale = (0, 0), **more: Any
+    spec: Spec,
+    length: int,
+    e: int,
+    m: int,
+    *,
+    batch: int = 1,
+    heads: int = 2,
+    algorithm: str = "",
+    scale: Scale = (0, 0),
+    **more: Any,
 ) -> Case:
     """An early and a late value are infinite: with queries and keys above zero their columns are, and nothing else.
 
     With a `scale` nothing is infinite, and all keys and values are that large.
     """
-    q, k, v = numbers(spec, (1, heads, length, e), (1, heads, length, e), (1, heads, length, m))
+    q, k, v = numbers(spec, *2 * [(batch, heads, length, e)], (batch, heads, length, m))
     q, k = between_poison(abs(q)), between_poison(abs(k))
     reverse = "reverse" in spec.flags
     infinite = [(0, 2, m // 2), (heads - 1, length - 2, m // 3)]
@@ -39,17 +48,27 @@ def _scan(
     return Case(kgen.causal_dot_product, (q, k, v), options, expected, **more)
 
 
-def lmha(spec: Spec) -> Case:
+def _of_shape(spec: Spec, shape: Shape, algorithm: str = "") -> Case:
+    """A shape is B, H, T, E, M."""
+    batch, heads, length, e, m = shape
+    return _scan(spec, length, e, m, batch=batch, heads=heads, algorithm=algorithm, scale=(1, 1))
+
+
+def lmha(spec: Spec, shape: Shape | None = None) -> Case:
     """Three fetches of STEPS tokens and a part of one; a second tile of columns."""
+    if shape:
+        return _of_shape(spec, shape)
     return _scan(spec, 3 * spec["STEPS"] + 2, spec["E"] - 7, spec["COLUMNS"] + 3)
 
 
-def lmha_low_occupancy(spec: Spec) -> Case:
+def lmha_low_occupancy(spec: Spec, shape: Shape | None = None) -> Case:
     """Three rounds of the block's time steps and a part of one."""
+    if shape:
+        return _of_shape(spec, shape)
     return _scan(spec, 3 * spec["WARPS"] * spec["COLS_PER_THREAD"] + 7, spec["E"] - 3 * spec["VEC"], 3 * spec["VEC"])
 
 
-def lmha_chunk(spec: Spec) -> tuple[Case, ...]:
+def lmha_chunk(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """Four chunks and a part of one; the two stages are filled twice, and a second tile of columns is begun.
 
     With up to 64 features also the same of numbers too large for the tensor cores, by themselves or added up.
@@ -58,6 +77,9 @@ def lmha_chunk(spec: Spec) -> tuple[Case, ...]:
     at_once = max(e // 32, m // 32, 2)
     length = 4 * size + 7
     made: list[Any]
+    if shape:
+        helps = any(spec[flag] for flag in ("outer", "adds", "partial"))  # only a part of a call
+        return _of_shape(spec, shape, "lmha_chunk" if helps else "")
     if spec["outer"] and not spec["packed"]:
         k, v = numbers(spec, (1, 2, length, e - at_once), (1, 2, length, m - at_once))
         large = np.float32(2.0**100)

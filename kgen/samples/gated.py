@@ -11,9 +11,9 @@ from kgen.ops import gated_plan
 from kgen.ops.gated_kernels import Tile, block_columns, tile_for
 from kgen.ops.gla import gla, gla_backward, gla_step
 from kgen.ops.rwkv6 import rwkv6
+from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
+from kgen.samples.case import Array, Case, between_poison, numbers
 from kgen.spec import Spec
-from tests.cpu.cases.case import Array, Case, between_poison, numbers
-from tests.gpu.numerics import GRADIENT_SLACK, RMS_BAR
 
 
 def _tile(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:

@@ -12,10 +12,11 @@ from unittest import mock
 import numpy as np
 
 from kgen.dtypes import dtype_of
+from kgen.samples.accuracy import RMS_BAR, rms_bar, rms_error
 from kgen.spec import Spec
-from tests.gpu.numerics import RMS_BAR, rms_bar, rms_error
 
 Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
 
 
 class Case(NamedTuple):
@@ -37,7 +38,7 @@ class Case(NamedTuple):
 
 
 def call(case: Case) -> tuple[Array, ...]:
-    """The results of a case, in poisoned arrays where the operator takes some."""
+    """The results of a case, in poisoned arrays where the operator takes some; its inputs must not be written to."""
     expected = case.expected if isinstance(case.expected, tuple) else (case.expected,)
     options = dict(case.options)
     if len(expected) == 1 and "out" in inspect.signature(case.operator).parameters:
@@ -45,30 +46,44 @@ def call(case: Case) -> tuple[Array, ...]:
     with ExitStack() as stack:
         for owner, name, value in case.settings:
             stack.enter_context(mock.patch.object(owner, name, value))
+        for given in case.inputs:
+            if isinstance(given, np.ndarray) and given.flags.writeable:
+                given.flags.writeable = False
+                stack.callback(given.setflags, write=True)
         result = case.operator(*case.inputs, **options)
     return result if isinstance(result, tuple) else (result,)
 
 
+def complaint(case: Case, results: tuple[Array, ...]) -> str:
+    """What is wrong with the results; nothing, where they are right."""
+    expected = case.expected if isinstance(case.expected, tuple) else (case.expected,)
+    if len(results) != len(expected):
+        return f"{len(results)} results, not {len(expected)}"
+    return next(filter(None, (_wrong(case, result, right) for result, right in zip(results, expected))), "")
+
+
 def verify(case: Case, results: tuple[Array, ...]) -> None:
     """Raise AssertionError for results that are wrong."""
-    expected = case.expected if isinstance(case.expected, tuple) else (case.expected,)
-    assert len(results) == len(expected)
-    for result, right in zip(results, expected):
-        assert result.shape == right.shape, f"the result has shape {result.shape}, not {right.shape}"
-        dtype = case.inputs[0].dtype
-        if case.bar == 0 or right.dtype.kind in "iub":
-            wrong = np.argwhere(np.asarray(result, right.dtype) != right)
-            assert not len(wrong), f"{len(wrong)} of {right.size} elements differ, the first at {tuple(wrong[0])}"
-            continue
-        off = ~np.isfinite(right)
-        assert np.array_equal(np.isfinite(result), ~off), "not finite elsewhere than expected"
-        assert np.array_equal(np.asarray(result, np.float64)[off], right[off], equal_nan=True), (
-            "not finite, and another"
-        )
-        result, right = np.where(off, 0, result), np.where(off, 0, right)
-        name = dtype_of(result.dtype if result.dtype.itemsize < dtype.itemsize else dtype).name
-        error, bar = rms_error(result, right), case.bar or (RMS_BAR[name] if right.size > 16 else rms_bar(name, 1))
-        assert error <= bar, f"the relative RMS error is {error:.2g}, and {bar:.2g} is allowed"
+    if wrong := complaint(case, results):
+        raise AssertionError(wrong)
+
+
+def _wrong(case: Case, result: Array, right: Array) -> str:
+    if result.shape != right.shape:
+        return f"the result has shape {result.shape}, not {right.shape}"
+    dtype = case.inputs[0].dtype
+    if case.bar == 0 or right.dtype.kind in "iub":
+        differ = np.argwhere(np.asarray(result, right.dtype) != right)
+        return f"{len(differ)} of {right.size} elements differ, the first at {tuple(differ[0])}" if len(differ) else ""
+    off = ~np.isfinite(right)
+    if not np.array_equal(np.isfinite(result), ~off):
+        return "not finite elsewhere than expected"
+    if not np.array_equal(np.asarray(result, np.float64)[off], right[off], equal_nan=True):
+        return "not finite, and another"
+    result, right = np.where(off, 0, result), np.where(off, 0, right)
+    name = dtype_of(result.dtype if result.dtype.itemsize < dtype.itemsize else dtype).name
+    error, bar = rms_error(result, right), case.bar or (RMS_BAR[name] if right.size > 16 else rms_bar(name, 1))
+    return "" if error <= bar else f"the relative RMS error is {error:.2g}, and {bar:.2g} is allowed"
 
 
 def _result_dtype(case: Case, expected: Array) -> Any:

@@ -8,8 +8,8 @@ import numpy as np
 
 from kgen.ops import norm, norm_backward, norm_plans, rows, softmax_backward, softmax_online
 from kgen.ops import softmax as softmaxes
+from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
-from tests.cpu.cases.case import Array, Case, between_poison, numbers, wide
 
 
 def _softmax(x: Array, axis: int) -> Array:
@@ -28,43 +28,44 @@ def _taking(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:
     return ((rows, "cut", lambda *about: rows.Cut.of(spec)),)
 
 
-def softmax(spec: Spec) -> Case:
+def softmax(spec: Spec, shape: Shape | None = None) -> Case:
     """More rows than a block takes at once."""
-    (x,) = numbers(spec, _row(spec, 11 if spec["LANES"] <= 32 else 3))
+    (x,) = numbers(spec, shape or _row(spec, 11 if spec["LANES"] <= 32 else 3))
     return Case(softmaxes.softmax, (x,), {"axis": -1, "algorithm": spec.name}, _softmax(x, -1))
 
 
-def softmax_of_long_rows(spec: Spec) -> Case:
+def softmax_of_long_rows(spec: Spec, shape: Shape | None = None) -> Case:
     """Two rounds and a part of one for each block, of which a row has one or two."""
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
     whole = not (spec["partial"] or spec["apply"])
-    (x,) = numbers(spec, (2, 2 * tile + 3 * spec["VEC"]) if whole else (1, 3 * tile + 5 * spec["VEC"]))
+    shape = shape or ((2, 2 * tile + 3 * spec["VEC"]) if whole else (1, 3 * tile + 5 * spec["VEC"]))
+    (x,) = numbers(spec, shape)
     settings = ((softmax_online, "multiprocessors", lambda device: 1),)
     options = {"axis": -1, "algorithm": "softmax_online"}
     return Case(softmaxes.softmax, (x,), options, _softmax(x, -1), settings=settings)
 
 
-def softmax_columns(spec: Spec) -> Case:
+def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
     """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many."""
     room = spec["DEPTH"] * spec["HELD"]
     length = 2 * room + 99 if spec["online"] else room - 5
-    (x,) = numbers(spec, (length, (spec["LANES"] + 3) * spec["VEC"]))
+    (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"]))
     algorithm = "softmax_columns" if spec["online"] else spec.name
     return Case(softmaxes.softmax, (x,), {"axis": 0, "algorithm": algorithm}, _softmax(x, 0))
 
 
-def backward_of_softmax(spec: Spec) -> Case:
+def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers."""
-    dy, x = numbers(spec, *2 * [_row(spec, 3)])
+    dy, x = numbers(spec, *2 * [shape or _row(spec, 3)])
     y = between_poison(_softmax(x, -1).astype(x.dtype))
     wide_dy, wide_y = wide(dy, y)
     expected = wide_y * (wide_dy - (wide_dy * wide_y).sum(-1, keepdims=True))
     return Case(softmax_backward.softmax_backward, (dy, y), {"axis": -1}, expected, settings=_taking(spec))
 
 
-def normalisation(spec: Spec) -> Case:
+def normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers, of a mean that is not zero."""
-    shape = _row(spec, 3)
+    shape = shape or _row(spec, 3)
     x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
     x += np.asarray(3, x.dtype)
     if spec["residual"]:
@@ -96,9 +97,9 @@ def normalisation_in_parts(spec: Spec) -> Case:
     return Case(norm.group_norm, (x, 2, weight, bias), {}, expected, settings=settings)  # type: ignore[arg-type]
 
 
-def backward_of_normalisation(spec: Spec) -> Case:
+def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers, or so many that their sums are in several parts."""
-    shape = _row(spec, 3) if spec.kernel.name == "norm_backward" else (523, 132)
+    shape = shape or (_row(spec, 3) if spec.kernel.name == "norm_backward" else (523, 132))
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
     wide_dy, wide_x, wide_weight = wide(dy, x, weight)
     mean = wide_x.mean(-1)

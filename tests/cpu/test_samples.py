@@ -1,0 +1,80 @@
+"""Sample calls and `kgen check`, which runs them: every default kernel has one, and what is wrong is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import kgen
+from kgen.checking import watching
+from kgen.cli import main
+from kgen.errors import SpecError
+from kgen.samples import call, cases_of, complaint
+
+SHAPES = {
+    "lmha_e64_t1_f32": (1, 2, 40, 60, 20),
+    "lmha_chunk_e64_m64_bf16": (2, 1, 70, 60, 40),
+    "softmax_t128_n4_v8_bf16": (2, 4000),
+    "norm_t128_n4_v8_rms_weight_bf16": (2, 4000),
+    "sum_rows_g8_v4_i4_o32_f32": (290, 139),
+    "add_v4_f32": (3, 700),
+}
+
+
+def check(*words: object) -> Result:
+    return CliRunner().invoke(main, ["check", *map(str, words)])
+
+
+def test_every_default_kernel_has_a_sample_call() -> None:
+    for spec in kgen.select():
+        assert cases_of(spec), spec
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_check_runs_a_kernel_at_a_shape_in_every_order(name: str) -> None:
+    result = check(name, *SHAPES[name], "--json")
+    assert result.exit_code == 0, result.output
+    runs = json.loads(result.output)["runs"]
+    assert [run["order"] for run in runs] == ["forward", "reverse", "random"]
+    assert not any(run["wrong"] or run["findings"] for run in runs)
+    batch_or_rows = {tuple(given)[:1] for run in runs for given in run["inputs"][:1]}
+    assert batch_or_rows == {SHAPES[name][:1]}
+
+
+def test_check_tells_wrong_results_and_reports_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoilt(case: Any) -> tuple[Any, ...]:
+        return tuple(result + 1 for result in call(case))
+
+    monkeypatch.setattr("kgen.samples.call", spoilt)
+    result = check("add_v4_f32", 3, 700)
+    assert result.exit_code == 1
+    assert "wrong results: the relative RMS error" in result.output
+
+
+@pytest.mark.parametrize(("name", "shape"), [("lmha_e64_t1_f32", (3, 4)), ("nms_rank_f32", (3, 4))])
+def test_a_shape_that_makes_no_sense_is_refused(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError, match=name):
+        cases_of(kgen.parse(name), shape)
+
+
+def test_one_wrong_number_among_the_results_is_found_and_an_input_cannot_be_written_to() -> None:
+    (case,) = cases_of(kgen.parse("add_v4_f32"), (3, 700))
+    with kgen.backend("cpu"):
+        results = call(case)
+    assert not complaint(case, results)
+    results[0][1, 33] += 10
+    assert complaint(case, results)
+    assert all(given.flags.writeable for given in case.inputs)
+
+
+def test_the_same_kernel_unwatched_gives_the_same_bits() -> None:
+    (case,) = cases_of(kgen.parse("lmha_e64_t1_f32"))
+    with watching() as watch:
+        (checked,) = call(case)
+    assert watch.kernels
+    with kgen.backend("cpu"):
+        np.testing.assert_array_equal(call(case)[0], checked)
