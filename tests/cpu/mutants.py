@@ -31,8 +31,8 @@ from kgen.cpu.library import ARCH
 from kgen.errors import CompileError, ExecutionError
 from kgen.recipe import recipe
 from kgen.render import render_recipe
-from kgen.spec import Spec
 from kgen.samples import call, cases_of, verify
+from kgen.spec import Spec
 from tests.cpu.executing import watched
 from tests.cpu.mutation import Mutant, mutants
 from tests.cpu.survivors import explanation
