@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand
 from kgen.ops import rows
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.norm_plans import RMS, WEIGHT_TYPES
+from kgen.ops.norm_plans import RMS
+from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, centred, text_of_rows, text_of_weights
 from kgen.registry import register
 from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -29,6 +31,23 @@ def _check(spec: Spec) -> str | None:
     return rows.check_stream(spec) or rows.check(spec, HELD)
 
 
+def _text(spec: Spec) -> dict[str, Any]:
+    upstream = "to_float(given[pack].at[i])"
+    if spec["weight"]:
+        weight = "weight_to_float(weights[pack].at[i])"
+        upstream += f" * (weight_offset + {weight})" if spec["rms"] else f" * {weight}"
+    mean = "" if spec["rms"] else " - sum"
+    return {
+        **text_of_rows(spec, "Sum"),
+        **text_of_weights(spec),
+        "any_weights": spec["ragged"] and spec["weight"],
+        "channels": False,
+        "centred": centred(spec, "to_float(value[pack].at[i])"),
+        "upstream": upstream,
+        "gradient": f"rstd * (upstream(pack, i){mean} - normal(pack, i) * product)",
+    }
+
+
 BACKWARD = register(
     rows.RowKernel(
         name="norm_backward",
@@ -43,6 +62,7 @@ BACKWARD = register(
             rows.STREAM,
         ),
         derive=lambda spec: {**rows.derive(spec, 1 if spec["rms"] else 2), "RESIDENT": 0},
+        text=_text,
         check=_check,
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
         origin="the chain rule",
@@ -65,6 +85,7 @@ WEIGHTS = register(
             "THREADS": spec["LANES"] * spec["DEPTH"],
             "STATIC_SMEM": 4 * (1 + spec["bias"]) * spec["DEPTH"] * spec["LANES"] * spec["VEC"],
         },
+        text=lambda spec: {**ALIGNED, "centred": centred(spec, "to_float(value.at[i])")},
         check=lambda spec: (
             "no load is wider than 16 bytes" if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR else None
         ),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kgen.dtypes import BF16, F16, F32
+from kgen.dtypes import F32
 from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand
 from kgen.ops import rows
 from kgen.ops.axes import Rows, as_rows, collapse, staged
 from kgen.ops.calls import Plan
+from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, affine, centred, text_of_rows, text_of_weights
 from kgen.registry import register
 from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -19,7 +20,6 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 HELD = 40  # numbers of a row in a thread's registers
 MOMENTS = 8  # bytes of what is known of a part
 
-WEIGHT_TYPES = {F32: "wfloat", F16: "whalf", BF16: "wbf"}
 AFFINE = (
     Flag("weight", "the result is multiplied by a vector"),
     Flag("bias", "a vector is added to the result"),
@@ -43,6 +43,21 @@ def check_affine(spec: Spec) -> str | None:
     return None
 
 
+def _text_of_rows(spec: Spec) -> dict[str, Any]:
+    return {
+        **text_of_rows(spec, "Sum"),
+        **text_of_weights(spec),
+        "any_weights": spec["ragged"] and (spec["weight"] or spec["bias"]) and not spec["channels"],
+        "centred": centred(spec, "to_float(value[pack].at[i])"),
+        "affine": affine(spec),
+    }
+
+
+def _text_of_parts(spec: Spec) -> dict[str, Any]:
+    shared = {**ALIGNED, "filled": spec["residual"], **text_of_weights(spec)}
+    return {**shared, "centred": "value[pack][i]", "affine": affine(spec)}
+
+
 def _check_rows(spec: Spec) -> str | None:
     if spec["residual"] and not spec["rms"]:
         return "only an RMS norm takes a residual"
@@ -64,6 +79,7 @@ NORM = register(
             *rows.FLAGS,
         ),
         derive=lambda spec: rows.derive(spec, 1 if spec["rms"] else 2),
+        text=_text_of_rows,
         check=_check_rows,
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
         origin="Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467",
@@ -103,6 +119,7 @@ SPLIT = register(
             *AFFINE,
         ),
         derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 12},
+        text=_text_of_parts,
         check=_check_split,
         grid="a block for each part of a row",
         origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",

@@ -13,8 +13,8 @@ from typing import Any
 
 from kgen.dtypes import I64
 from kgen.operand import Operand
+from kgen.ops.axes import normal_axes
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.reduce_axes import normalize_axes
 from kgen.ops.reduce_kernels import ELEMENTS, FORMULAS, summed
 from kgen.ops.reduce_launches import NAIVE
 from kgen.ops.reduce_plan import plan_reduction
@@ -153,7 +153,7 @@ def _results_of_sum(
 ) -> Results:
     (x,) = given
     _check_algorithm(op, x, algorithm)
-    return [(_shape(x, normalize_axes(op, axis, len(x.shape)), keepdims), type_of_result(op, x, dtype))]
+    return [(_shape(x, normal_axes(op, axis, len(x.shape)), keepdims), type_of_result(op, x, dtype))]
 
 
 def _results_of_extreme(
@@ -163,7 +163,7 @@ def _results_of_extreme(
     if op.startswith("arg") and isinstance(axis, tuple):
         raise TypeError(f"{op}: axis is {axis!r}; it takes an int or None")
     _check_algorithm(op, x, algorithm)
-    axes = normalize_axes(op, axis, len(x.shape))
+    axes = normal_axes(op, axis, len(x.shape))
     shape = _shape(x, axes, keepdims)
     if math.prod(x.shape[at] for at in axes) == 0:
         raise ValueError(f"{op}: x has shape {x.shape}, which is empty along axis {axis}; there is no such element")
@@ -189,7 +189,7 @@ def _prepare_sum(
     algorithm: str | None,
 ) -> Plan:
     (x,), (out,) = given, results
-    axes = normalize_axes(op, axis, len(x.shape))
+    axes = normal_axes(op, axis, len(x.shape))
     count = math.prod(x.shape[at] for at in axes) if op == "mean" else 1
     return plan_reduction("sum" if op == "mean" else op, x, out, axes, float(count), algorithm)
 
@@ -203,7 +203,7 @@ def _prepare_extreme(
     algorithm: str | None = None,
 ) -> Plan:
     (x,), (out,) = given, results
-    return plan_reduction(op, x, out, normalize_axes(op, axis, len(x.shape)), 1.0, algorithm)
+    return plan_reduction(op, x, out, normal_axes(op, axis, len(x.shape)), 1.0, algorithm)
 
 
 def _results_of_groups(name: str, given: Sequence[Operand], op: str, width: int) -> Results:

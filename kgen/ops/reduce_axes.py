@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 
 class Kept(NamedTuple):
     """An axis of the result: its size, and its stride in the input and in the result, in elements."""
@@ -29,25 +27,6 @@ class Layout(NamedTuple):
     kept: tuple[Kept, ...]
     reduced: tuple[Reduced, ...]
     start: int = 0
-
-
-def normalize_axes(op: str, axis: object, ndim: int) -> tuple[int, ...]:
-    """The axes that `axis` names, in order; raises NumPy's exceptions for what is none of them."""
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if isinstance(axis, tuple) else (axis,)
-    chosen = []
-    for one in given:
-        try:
-            at = one.__index__()
-        except AttributeError:
-            raise TypeError(f"{op}: axis is {axis!r}; it takes an int, a tuple of ints, or None") from None
-        if not -ndim <= at < ndim:
-            raise np.exceptions.AxisError(f"{op}: axis {at} is out of bounds for x, which has {ndim} dimensions")
-        chosen.append(at % ndim)
-    if len(set(chosen)) < len(chosen):
-        raise ValueError(f"{op}: axis is {axis!r}, which names an axis twice")
-    return tuple(sorted(chosen))
 
 
 def layout(

@@ -11,10 +11,18 @@ from kgen.operand import Operand
 from kgen.ops import rows
 from kgen.ops.axes import as_rows, normal_axes, staged
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.rows_text import text_of_rows
 from kgen.registry import register
-from kgen.spec import Flag
+from kgen.spec import Flag, Spec
 
 HELD = 32  # numbers of each row in a thread's registers
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    gradient = "upstream - exponential(value) * sum" if spec["log"] else "(upstream - sum) * value"
+    gradient = f"scale * ({gradient})" if spec["scaled"] else gradient
+    return {**text_of_rows(spec, "Sum"), "gradient": gradient, "divides": False}
+
 
 BACKWARD = register(
     rows.RowKernel(
@@ -29,6 +37,7 @@ BACKWARD = register(
             rows.STREAM,
         ),
         derive=lambda spec: rows.derive(spec, 1),
+        text=_text,
         check=lambda spec: rows.check_stream(spec) or rows.check(spec, HELD),
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
         origin="the chain rule",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kgen.errors import SpecError
 from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand
 from kgen.ops import rows
 from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
-from kgen.ops.softmax_flags import FLAGS, Wanted
+from kgen.ops.rows_text import ALIGNED
+from kgen.ops.softmax_flags import FLAGS, Wanted, answer, text
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -27,6 +30,13 @@ def _check(spec: Spec) -> str | None:
     if spec["LANES"] * spec["DEPTH"] > THREADS:
         return f"a block has at most {THREADS} threads"
     return "float32 is wide" if spec["wide"] and spec.dtype.itemsize == 4 else None
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    number = "value[held][i]"
+    if spec["online"]:  # which reads again; elsewhere the registers hold what follows
+        number = f"{number} - top[i]" if spec["log"] else f"exponential({number} - top[i])"
+    return {**ALIGNED, **text(spec), "answer": answer(spec, number, at="[i]")}
 
 
 COLUMNS = register(
@@ -48,6 +58,7 @@ COLUMNS = register(
             "THREADS": spec["LANES"] * spec["DEPTH"],
             "STATIC_SMEM": 8 * spec["DEPTH"] * spec["LANES"] * spec["VEC"],
         },
+        text=_text,
         check=_check,
         grid="(ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns",
         origin="the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice",

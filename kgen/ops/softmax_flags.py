@@ -42,6 +42,21 @@ class Wanted(NamedTuple):
         return (self.scale,) if self.scale != 1 else ()
 
 
+def text(spec: Spec) -> dict[str, str | bool]:
+    """For the kernels on FLAGS: the type of the result, and whether finding it takes a division that is exact."""
+    sums_only = not spec.flags.isdisjoint(("lse", "log", "partial"))
+    return {"result": "float" if spec["wide"] else "Element", "divides": spec.dtype is F32 and not sums_only}
+
+
+def answer(spec: Spec, number: str, total: str = "sum", at: str = "") -> str:
+    """The result, from an exponential or the logarithm of one; `at`: where sums are kept for several columns."""
+    if spec["log"]:
+        return f"{number} - log_sum{at}"
+    if spec.dtype is F32:
+        return f"quotient({number}, {total}{at}, inverse{at})"
+    return f"{number} * inverse{at}"
+
+
 def check(spec: Spec) -> str | None:
     """Why a combination of FLAGS is illegal, or None."""
     if spec["lse"] and any(spec[flag] for flag in ("log", "scaled", "causal", "mask")):

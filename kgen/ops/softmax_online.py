@@ -7,12 +7,14 @@ together, in the same order in every block, and writes. So is the softmax over a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand
 from kgen.ops import rows, softmax_flags
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
+from kgen.ops.rows_text import ALIGNED
 from kgen.ops.softmax_flags import Wanted
 from kgen.ops.softmax_rows import mask_rows, pitched
 from kgen.registry import register
@@ -31,6 +33,20 @@ def _check(spec: Spec) -> str | None:
     return softmax_flags.check(spec)
 
 
+def _text(spec: Spec) -> dict[str, Any]:
+    number = "value[pack][i] - below"
+    inside = "column + i < seen" if spec["causal"] else "inside"
+    outside = "past what the query sees" if spec["causal"] else "past the end"
+    return {
+        **ALIGNED,
+        **softmax_flags.text(spec),
+        "outside": f"{outside} or is left out" if spec["mask"] else outside,
+        "inside": f"{inside} && chosen.of[i]" if spec["mask"] else inside,
+        "seen_end": "seen" if spec["causal"] else "end",
+        "answer": softmax_flags.answer(spec, number if spec["log"] else f"exponential({number})", "total.sum"),
+    }
+
+
 ONLINE = register(
     Kernel(
         name="softmax_online",
@@ -47,6 +63,7 @@ ONLINE = register(
             Flag("apply", "only the second reading, from the totals of the parts"),
         ),
         derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 8},
+        text=_text,
         check=_check,
         grid="a block for each row, or for each part of one",
         origin="Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from kgen.launch import Step, bind, multiprocessors
 from kgen.operand import Operand
 from kgen.ops import rows, softmax_flags
 from kgen.ops.axes import Rows, others, part
 from kgen.ops.calls import Plan
+from kgen.ops.rows_text import text_of_rows
 from kgen.ops.softmax_flags import Wanted
 from kgen.registry import register
 from kgen.spec import Spec
@@ -21,6 +23,24 @@ def _derive(spec: Spec) -> dict[str, int]:
     if spec["LANES"] == 256 and spec["CLUSTER"] > 1 and spec["PACKS"] * spec["VEC"] <= 32:
         derived["RESIDENT"] = 5  # 48 registers; up to 13 % faster than what the compiler takes by itself
     return derived
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    kept = {
+        "column + i < seen": spec["causal"],
+        "column + i >= 0": spec["scaled"] and spec["ragged"],
+        "column + i < columns": spec["scaled"] and not spec["causal"],
+        "chosen.of[i]": spec["mask"],
+    }
+    conditions = " && ".join(condition for condition, needed in kept.items() if needed)
+    number = ("scale * " if spec["scaled"] else "") + "to_float(taken[pack].at[i])"
+    return {
+        **text_of_rows(spec, "Max", "Sum"),
+        **softmax_flags.text(spec),
+        "end": "seen" if spec["causal"] else "columns",
+        "number": f"{conditions} ? {number} : -INF" if conditions else number,
+        "answer": softmax_flags.answer(spec, "value[pack][i]"),
+    }
 
 
 def _check(spec: Spec) -> str | None:
@@ -37,6 +57,7 @@ SOFTMAX = register(
         axes=rows.AXES,
         flags=(*softmax_flags.FLAGS, *rows.FLAGS),
         derive=_derive,
+        text=_text,
         check=_check,
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
         origin="the textbook: the greatest number is taken from all before the exponential",

@@ -232,7 +232,7 @@ def test_a_long_row_is_cut_into_parts(xp: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda x: reduce.sum(x, 2), np.exceptions.AxisError, "sum: axis 2 is out of bounds for x"),
+        (lambda x: reduce.sum(x, 2), np.exceptions.AxisError, "sum: axis 2 is out of bounds for array of dimension 2"),
         (lambda x: reduce.max(x, -3), np.exceptions.AxisError, "max: axis -3"),
         (lambda x: reduce.sum(x, (0, 0)), ValueError, "names an axis twice"),
         (lambda x: reduce.sum(x, 1.5), TypeError, "axis is 1.5"),

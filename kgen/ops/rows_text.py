@@ -1,0 +1,58 @@
+"""What the templates of kernels on rows need beside numbers: qualifiers, types, and expressions that flags decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgen.dtypes import BF16, F16, F32
+from kgen.spec import Spec
+
+WEIGHT_TYPES = {F32: "wfloat", F16: "whalf", BF16: "wbf"}
+"""The flag that says of which type weights are, where that is not the type of the rows."""
+VECTOR = 16  # bytes of the widest load
+
+ALIGNED = {"CLUSTER": 1, "ragged": False, "shifted": False, "any_weights": False, "filled": False}
+"""For kernels without such flags: a block has a row to itself, and all packs begin at multiples of a pack."""
+
+_MERGES = {"Max": "fmaxf(a, b)", "Sum": "a + b"}
+
+
+def text_of_rows(spec: Spec, *reductions: str) -> dict[str, Any]:
+    """For the kernels on `rows.AXES`, with the reductions over a row that they use: "Max", "Sum"."""
+    resident = spec.derived["RESIDENT"]
+    bounds = f"__launch_bounds__({spec.threads}, {resident})" if resident else f"__launch_bounds__({spec.threads})"
+    return {
+        "bounds": f"__cluster_dims__(CLUSTER, 1, 1) {bounds}\n   " if spec["CLUSTER"] > 1 else bounds,
+        "shared": spec["LANES"] > 32,
+        "merges": {name: _MERGES[name] for name in reductions},
+        "any_weights": False,
+        "filled": True,
+    }
+
+
+def text_of_weights(spec: Spec) -> dict[str, Any]:
+    """For the kernels that multiply rows by weights, of their own type or another."""
+    weight = next((dtype for dtype, flag in WEIGHT_TYPES.items() if spec[flag]), spec.dtype)
+    return {
+        "weight_type": weight.c,
+        "half_weights": weight is F16 and spec.dtype is not F16,
+        "bfloat16_weights": weight is BF16 and spec.dtype is not BF16,
+        "weight_to_float": {F16: "__half2float(x)", BF16: "__bfloat162float(x)"}.get(weight, "x"),
+        "weights_alignment": min(spec["VEC"] * weight.itemsize, VECTOR),
+    }
+
+
+def centred(spec: Spec, number: str) -> str:
+    """A number of a row less the mean; the root mean square is taken about zero."""
+    return number if spec["rms"] else f"({number} - mean)"
+
+
+def affine(spec: Spec) -> str:
+    """What becomes of `normal`, a normalised number, by weight and bias; a weight of a group is in it already."""
+    result = "normal"
+    if spec["weight"] and not spec["channels"]:
+        weight = "weight_to_float(weights.at[i])"
+        result += f" * (weight_offset + {weight})" if spec["rms"] else f" * {weight}"
+    if spec["bias"]:
+        result += " + shift" if spec["channels"] else " + weight_to_float(biases.at[i])"
+    return result
