@@ -27,7 +27,7 @@ def on(xp, host):
     if xp is np:
         return host
     plain = {1: np.uint8, 2: np.uint16}.get(host.dtype.itemsize)
-    return xp.asarray(host.view(plain)).view(host.dtype) if plain and host.dtype.kind == "V" else xp.asarray(host)
+    return xp.asarray(host.view(plain)).view(host.dtype) if plain and host.dtype.kind not in "biu" else xp.asarray(host)
 
 
 def exact(x):

@@ -129,9 +129,8 @@ def test_casts_are_those_of_ml_dtypes(xp, asnumpy, source):
 
 def test_floats_beyond_the_largest_code_saturate(xp, asnumpy):
     x = np.array([1e9, -1e9, np.nan, 449, 0.001], "f")
-    np.testing.assert_array_equal(
-        asnumpy(cast(xp.asarray(x), "e4m3")).astype("f"), [448, -448, np.nan, 448, 0.001953125]
-    )
+    codes = asnumpy(cast(xp.asarray(x), "e4m3")).view(E4M3)  # CuPy holds their bytes
+    np.testing.assert_array_equal(codes.astype("f"), [448, -448, np.nan, 448, 0.001953125])
 
 
 def test_a_library_without_8_bit_floats_gets_their_bytes(monkeypatch):
