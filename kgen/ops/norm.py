@@ -117,7 +117,7 @@ def rms_norm(
     --------
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):
-    ...     kgen.rms_norm(np.array([3, 4, 0, 0], "f"), np.full(4, 5, "f"))
+    ...     kgen.rms_norm(np.array([3, 4, 0, 0], "f"), np.full(4, 5, "f"), eps=1e-12)
     array([6., 8., 0., 0.], dtype=float32)
     """
     outs = (out, *((None,) if residual is not None else ()), *((None,) if return_rstd else ()))
@@ -143,7 +143,7 @@ def fused_add_rms_norm(
     >>> import numpy as np, kgen
     >>> residual = np.array([1, 4, 0, 0], "f")
     >>> with kgen.backend("cpu"):
-    ...     kgen.fused_add_rms_norm(np.array([2, 0, 0, 0], "f"), residual), residual
+    ...     kgen.fused_add_rms_norm(np.array([2, 0, 0, 0], "f"), residual, eps=1e-12), residual
     (array([1.2, 1.6, 0. , 0. ], dtype=float32), array([3., 4., 0., 0.], dtype=float32))
     """
     return _fused_add_rms_norm((x, residual, weight), (out, residual), (eps, weight_offset), stream)[0]
