@@ -34,19 +34,21 @@ def _inputs(spec: Spec, heads: int, length: int, features: int, values: int) -> 
 
 
 def gated_scan(spec: Spec) -> Case:
-    """Features that nearly fill the lanes, and a second tile of columns."""
+    """From one state to another; features that nearly fill the lanes, and a second tile of columns."""
     room, width = spec["ROWS"] * spec["LANES"], block_columns(spec)
-    arrays = _inputs(spec, 2, 3 * spec.derived["STEPS"] + 2, room - 4, width + 4)
+    arrays = _inputs(spec, 2, 3 * spec.derived["STEPS"] + 1, room - 4, width + 4)
     if spec["bonus"]:
         arrays = (*arrays, *numbers(spec, (2, room - 4)))
-    expected, _ = reference.gated(*arrays, scale=(room - 4) ** -0.5)
-    return Case(rwkv6 if spec["bonus"] else gla, arrays, {}, expected, settings=_tile(spec))
+    (initial,) = numbers(spec, (1, 2, room - 4, width + 4), dtype=np.float32)
+    expected = reference.gated(*arrays, scale=(room - 4) ** -0.5, initial=initial)
+    options = {"initial_state": initial, "return_state": True}
+    return Case(rwkv6 if spec["bonus"] else gla, arrays, options, expected, settings=_tile(spec))
 
 
 def gradients(spec: Spec) -> Case:
     """The features are a second tile of columns, the values nearly fill the lanes."""
     room, width = spec["ROWS"] * spec["LANES"], block_columns(spec)
-    arrays = _inputs(spec, 2, 3 * spec.derived["STEPS"] + 2, width + 4, room - 4)
+    arrays = _inputs(spec, 2, 3 * spec.derived["STEPS"] + 1, width + 4, room - 4)
     return _backward(spec, arrays, _tile(spec))
 
 
@@ -60,11 +62,13 @@ def _backward(spec: Spec, arrays: tuple[Array, ...], settings: tuple[tuple[Any, 
     q, k, v, g = arrays
     (do,) = numbers(spec, v.shape)
     every = np.broadcast_to(g, k.shape)
-    made = reference.gated_backward(do, q, k, v, every, scale=q.shape[-1] ** -0.5)
+    initial, dstate = numbers(spec, *2 * [(*k.shape[:2], k.shape[3], v.shape[3])], dtype=np.float32)
+    options = {"initial_state": initial, "dstate": dstate}
+    made = reference.gated_backward(do, q, k, v, every, scale=q.shape[-1] ** -0.5, initial=initial, dstate=dstate)
     dg = made["g"] if g.shape == k.shape else made["g"].sum(1, keepdims=True)
-    expected = (made["q"], made["k"], made["v"], dg)
+    expected = (made["q"], made["k"], made["v"], dg, made["initial"])
     bar = GRADIENT_SLACK * RMS_BAR[spec.dtype.name]
-    return Case(gla_backward, (do, *arrays), {}, expected, bar, settings=settings)
+    return Case(gla_backward, (do, *arrays), options, expected, bar, settings=settings)
 
 
 def gated_step(spec: Spec) -> Case:

@@ -70,12 +70,12 @@ SURVIVORS: tuple[Survivor, ...] = (
         "of two slices one is left, which is written by the thread that reads it; of more not",
         "*half as many slices are left",
     ),
-    Survivor("gemv_v*", "min((split + 1) * split_packs, packs) -> *", "only `partial` kernels take sums in pieces"),
+    Survivor("gemv_*v*", "min((split + 1) * split_packs, packs) -> *", "only `partial` kernels take sums in pieces"),
     Survivor(
         "gemv_columns_*_f32", "min((split + 1) * split_rows, depth) -> *", "only `partial` kernels take sums in pieces"
     ),
     Survivor(
-        "gemv_v4_l128*", "min(own_row, rows - 1) -> own_row", "a group is a whole block, and there is none too many"
+        "gemv_v4_l256_r1_*", "min(own_row, rows - 1) -> own_row", "a group is a whole block, and there is none too many"
     ),
     Survivor("gemv_*_ragged_*", "min((VEC - misaligned) % VEC, depth) -> *", _LONG),
     Survivor(
@@ -105,6 +105,15 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "lmha_chunk*", "largest <= LARGEST", "a threshold with a margin: numbers of 2^100 come out right without it"
     ),
+    Survivor("gated_*", "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column", _WITHIN),
+    Survivor("gemv_v4_l256_r1_*", "own < rows", "a group is a whole block, and there is none too many"),
+    Survivor(
+        "nms_sweep*",
+        "*found*room) -> room",
+        "there is room for fewer boxes than stay; for more, a case would take long",
+    ),
+    Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
+    Survivor("gated_scan*", "row_lane < SPREAD", "further lanes write the same number to the same place"),
 )
 
 
