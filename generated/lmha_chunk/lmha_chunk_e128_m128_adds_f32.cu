@@ -17,7 +17,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al.,
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
-//   parts   lmha_chunk.cu.j2 bcf0d1e8, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 7e77ddf5
+//   parts   lmha_chunk.cu.j2 3418f31d, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 7e77ddf5
 //   again   kgen build lmha_chunk_e128_m128_adds_f32
 
 using Element = float;
@@ -296,43 +296,37 @@ __device__ __forceinline__ void wait(const unsigned long long& mbarrier, int par
 #define HAND_OVER_REGISTERS(how, count)
 #endif
 
-constexpr int TERMS = 2 * PARTS - 1;
-
-// 16 queries x 8 keys of the scores, as binary16 parts, with zeros above the diagonal.
+// 16 queries x 16 keys of the scores, as binary16 parts, with zeros above the diagonal.
 __device__ __forceinline__ void score_tile(Stage& stage, int row, int column, int lane)
 {
-    const unsigned key_tile = shared_address(&stage.k[0][column + lane % 8][lane / 8 * 8]);
+    const unsigned key_tile = shared_address(&stage.k[0][column + lane / 16 * 8 + lane % 8][lane / 8 % 2 * 8]);
     const unsigned query_tile = shared_address(&stage.q[0][row + lane % 16][lane / 16 * 8]);
-    float score[TERMS][4] = {};  // independent sums: a chain of one would wait for its own latency
-#pragma unroll(2 / PARTS)
-    for (int step = 0; step < E / 16; step += 2) {
+    float score[2][PARTS][4] = {};  // by half of the keys: high high, and what has a low part
+#pragma unroll 1  // the rows of the next chunk leave no registers for more
+    for (int step = 0; step < E / 16; ++step) {
         unsigned keys[PARTS][4];
+        unsigned queries[PARTS][4];
 #pragma unroll
         for (int part = 0; part < PARTS; ++part) {
             load_tiles(keys[part], key_tile + part * C * E_ROW + step * STEP);
+            load_tiles(queries[part], query_tile + part * C * E_ROW + step * STEP);
         }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            unsigned queries[PARTS][4];
-#pragma unroll
-            for (int part = 0; part < PARTS; ++part) {
-                load_tiles(queries[part], query_tile + part * C * E_ROW + (step + half) * STEP);
-            }
-#pragma unroll
-            for (int term = 0; term < TERMS; ++term) {  // high high, low high, high low
-                const unsigned* key = keys[term / 2];
-                mma(score[term], queries[term % 2], key[2 * half], key[2 * half + 1]);
-            }
+            mma(score[half][0], queries[0], keys[0][2 * half], keys[0][2 * half + 1]);
+            mma(score[half][1], queries[1], keys[0][2 * half], keys[0][2 * half + 1]);
+            mma(score[half][1], queries[0], keys[1][2 * half], keys[1][2 * half + 1]);
         }
     }
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const int query = row + lane / 4 + 8 * i;
-        const int key = column + lane % 4 * 2;
+    for (int i = 0; i < 4; ++i) {
+        const int query = row + lane / 4 + i % 2 * 8;
+        const int key = column + lane % 4 * 2 + i / 2 * 8;
         float x[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            const float sum = score[1][2 * i + j] + score[2][2 * i + j] + score[0][2 * i + j];
+            float sum = score[i / 2][0][i % 2 * 2 + j];
+            sum += score[i / 2][1][i % 2 * 2 + j];
             x[j] = key + j <= query ? sum * SCORE_SCALE : 0.0f;
         }
         unsigned parts[PARTS];
@@ -402,7 +396,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
 
     if (warp_in_block >= CONSUMERS) {
         // ---- Producers ----
-        HAND_OVER_REGISTERS(dec, 88);
+        HAND_OVER_REGISTERS(dec, 96);
         const int warp = warp_in_block - CONSUMERS;
         const int e_lane = lane * (E / 32);
         const int m_lane = m_block + lane * (MB / 32);
@@ -473,11 +467,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
             }
             load_v();
 
-            // Scores q_i . k_j on and under the diagonal, in tiles of 16 queries x 8 keys dealt over the producers.
-            for (int tile = warp; tile < C * C / 128; tile += PRODUCERS) {
-                const int row = tile / (C / 8) * 16;
-                const int column = tile % (C / 8) * 8;
-                if (column < row + 16) {
+            // Scores q_i . k_j on and under the diagonal, in tiles of 16 x 16 dealt over the producers.
+            for (int tile = warp; tile < C * C / 256; tile += PRODUCERS) {
+                const int row = tile / (C / 16) * 16;
+                const int column = tile % (C / 16) * 16;
+                if (column <= row) {
                     score_tile(stage, row, column, lane);
                 }
             }
@@ -487,7 +481,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
     }
 
     // ---- Consumers ----
-    HAND_OVER_REGISTERS(inc, 168);
+    HAND_OVER_REGISTERS(inc, 160);
     const int warp = warp_in_block;
     const int m_warp = m_block + 16 * warp;
 
@@ -526,9 +520,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
         const int token = first_token + chunk * C;
         const unsigned query_tile = shared_address(&stage.q[0][lane % 16][lane / 16 * 8]);
         const unsigned score_tile = shared_address(&stage.scores[0][lane % 16][lane / 16 * 8]);
-        const unsigned value_tile = shared_address(&stage.v[0][lane % 16][16 * warp + lane / 16 * 8]);
         const unsigned key_tile = shared_address(&stage.k[0][lane % 16][lane / 16 * 8]);
-        const unsigned turned_value_tile =
+        const unsigned value_tile =
             shared_address(&stage.v[0][lane / 16 * 8 + lane % 8][16 * warp + lane / 8 % 2 * 8]);
         const unsigned largest = __reduce_max_sync(ALL_LANES, stage.largest[lane % PRODUCERS]);
         const unsigned smallest = __reduce_min_sync(ALL_LANES, stage.smallest[lane % PRODUCERS]);
@@ -562,6 +555,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
                 }
             }
 
+            // The tiles of v, for both uses: as they come they are v^T, the left operand of the state's update, and in
+            // another order v, the right operand of the outputs.
+            unsigned values[C / 16][PARTS][4];
+#pragma unroll
+            for (int step = 0; step < C / 16; ++step) {
+#pragma unroll
+                for (int part = 0; part < PARTS; ++part) {
+                    load_tiles_transposed(values[step][part], value_tile + (part * C + 16 * step) * M_ROW);
+                }
+            }
+
             // Scores times v, over the keys up to the queries' own tile; both parts together are the output.
             const float intra_unit = half_unit(largest) / SCORE_SCALE;
             const float inter_unit = half_unit(__float_as_uint(state_bound));
@@ -580,14 +584,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
                 float intra[2][4] = {};
 #pragma unroll
                 for (int step = 0; step <= rows; ++step) {
-                    unsigned values[PARTS][4];
                     unsigned scores[PARTS][4];
+                    unsigned right[PARTS][4];
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part) {
-                        load_tiles_transposed(values[part], value_tile + (part * C + 16 * step) * M_ROW);
                         load_tiles(scores[part], score_tile + (part * C + 16 * rows) * C_ROW + step * STEP);
+#pragma unroll
+                        for (int i = 0; i < 4; ++i) {
+                            right[part][i] = values[step][part][i % 2 * 2 + i / 2];
+                        }
                     }
-                    multiply(intra[0], intra[1], scores, values);
+                    multiply(intra[0], intra[1], scores, right);
                 }
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
@@ -614,14 +621,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
 #pragma unroll
                 for (int step = 0; step < C / 16; ++step) {
                     unsigned keys[PARTS][4];
-                    unsigned values[PARTS][4];
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part) {
                         const int row = part * C + 16 * step;
                         load_tiles_transposed(keys[part], key_tile + row * E_ROW + tile / 2 * STEP);
-                        load_tiles_transposed(values[part], turned_value_tile + row * M_ROW);
                     }
-                    multiply(fresh[0], fresh[1], values, keys);
+                    if (tile + 2 == E / 8 && step + 1 == C / 16) {
+                        arrive(stage.free);  // all of the chunk is read
+                    }
+                    multiply(fresh[0], fresh[1], values[step], keys);
                 }
 #pragma unroll
                 for (int i = 0; i < 8; ++i) {
@@ -629,6 +637,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
                 }
             }
         } else {
+            arrive(stage.free);  // nothing but the extremes is read
+
             // Plain float arithmetic, token after token in the same state: an inf or a NaN reaches its own token and
             // later ones only, and a huge token takes no precision from those before it.
             // The state moves to local memory meanwhile: a loop may index that, so there is no code for each register.
@@ -682,7 +692,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
             }
         }
         state_bound += 32768.0f * C * __uint_as_float(largest);
-        arrive(stage.free);
         o_lane += C * o_time;
         addend_lane += C * m_size;
     }

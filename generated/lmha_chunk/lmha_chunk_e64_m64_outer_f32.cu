@@ -17,7 +17,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al.,
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
-//   parts   lmha_chunk.cu.j2 bcf0d1e8, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 7e77ddf5
+//   parts   lmha_chunk.cu.j2 3418f31d, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 7e77ddf5
 //   again   kgen build lmha_chunk_e64_m64_outer_f32
 
 using Element = float;
@@ -401,13 +401,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e64_m64
         wait(stage.ready, chunk / 2 % 2);  // the producers have written all of this chunk
         const int token = first_token + chunk * C;
         const unsigned key_tile = shared_address(&stage.k[0][lane % 16][lane / 16 * 8]);
-        const unsigned turned_value_tile =
+        const unsigned value_tile =
             shared_address(&stage.v[0][lane / 16 * 8 + lane % 8][16 * warp + lane / 8 % 2 * 8]);
         const unsigned largest = __reduce_max_sync(ALL_LANES, stage.largest[lane % PRODUCERS]);
         const unsigned smallest = __reduce_min_sync(ALL_LANES, stage.smallest[lane % PRODUCERS]);
         const bool alike = largest == 0 || largest <= smallest + SPREAD;
 
         if (alike && largest <= LARGEST && state_bound <= LARGEST_STATE) {
+            // v^T, the left operand.
+            unsigned values[C / 16][PARTS][4];
+#pragma unroll
+            for (int step = 0; step < C / 16; ++step) {
+#pragma unroll
+                for (int part = 0; part < PARTS; ++part) {
+                    load_tiles_transposed(values[step][part], value_tile + (part * C + 16 * step) * M_ROW);
+                }
+            }
+
             // S += sum of k_j v_j^T over the chunk, in fresh accumulators: tensor cores cut off where floats round.
             const float unit = half_unit(largest);
 #pragma unroll
@@ -416,14 +426,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e64_m64
 #pragma unroll
                 for (int step = 0; step < C / 16; ++step) {
                     unsigned keys[PARTS][4];
-                    unsigned values[PARTS][4];
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part) {
                         const int row = part * C + 16 * step;
                         load_tiles_transposed(keys[part], key_tile + row * E_ROW + tile / 2 * STEP);
-                        load_tiles_transposed(values[part], turned_value_tile + row * M_ROW);
                     }
-                    multiply(fresh[0], fresh[1], values, keys);
+                    if (tile + 2 == E / 8 && step + 1 == C / 16) {
+                        arrive(stage.free);  // all of the chunk is read
+                    }
+                    multiply(fresh[0], fresh[1], values[step], keys);
                 }
 #pragma unroll
                 for (int i = 0; i < 8; ++i) {
@@ -431,6 +442,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e64_m64
                 }
             }
         } else {
+            arrive(stage.free);  // nothing but the extremes is read
+
             // Plain float arithmetic, token after token in the same state: an inf or a NaN reaches its own token and
             // later ones only, and a huge token takes no precision from those before it.
             // The state moves to local memory meanwhile: a loop may index that, so there is no code for each register.
@@ -469,7 +482,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e64_m64
             }
         }
         state_bound += 32768.0f * C * __uint_as_float(largest);
-        arrive(stage.free);
     }
 
     states += (static_cast<long long>(batch_head) * slots + segment) * e_size * m_size;
