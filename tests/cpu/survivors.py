@@ -114,6 +114,10 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
     Survivor("gated_scan*", "row_lane < SPREAD", "further lanes write the same number to the same place"),
+    Survivor("lmha_*_s1_*", "min(length - start, STEPS) -> STEPS", "there is one step at a time, and always one left"),
+    Survivor(
+        "gemv_sum*", "column < columns", f"what lies behind the parts is read: {_IDLE}", "*if (column < columns) {"
+    ),
 )
 
 
