@@ -22,7 +22,7 @@ def kernels() -> dict[str, Kernel]:
     declared = config().kernels
     if declared is not None:
         _import_file(declared.resolve())
-    return registry.registered()
+    return dict(sorted(registry.registered().items()))  # whatever was imported first
 
 
 def parse(name: str) -> Spec:

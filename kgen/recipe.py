@@ -51,6 +51,7 @@ class Recipe:
     def toolkit_headers(self) -> tuple[str, ...]:
         """The CUDA headers that the text may include: they come with the toolkit, not with the text."""
         named = {name for _, text in self.parts for name in _TOOLKIT_HEADER.findall(text)}
+        named |= {value for value in self.spec.kernel.text(self.spec).values() if str(value).endswith(".h")}
         return tuple(sorted(named | ({self.spec.dtype.header} if self.spec.dtype.header else set())))
 
 

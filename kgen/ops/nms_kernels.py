@@ -82,6 +82,7 @@ SWEEP = register(
         flags=(Flag("thresholded", "boxes whose score is not above a threshold count for nothing"),),
         dtypes=REALS,
         derive=lambda spec: {"THREADS": _SWEEP_THREADS, "STATIC_SMEM": 32, "DYNAMIC_SMEM": 8 * spec["TILES"]},
+        min_arch=Arch(8, 0),
         grid="(1)",
         origin=_ORIGIN,
         defaults=("nms_sweep_t512_w6_f32",),
