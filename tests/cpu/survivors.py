@@ -1,6 +1,6 @@
 """Mutants that no run can tell from the kernel, or none of the sizes that its operator gives it, each with the reason.
 
-What a compiler finds to be the same code is no mutant and not listed here. A test holds that all of a subset survive.
+What a compiler finds to be the same code is no mutant and not listed here. The reasons come from reading the kernels.
 """
 
 from __future__ import annotations
