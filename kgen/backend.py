@@ -11,8 +11,10 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from kgen.config import BACKENDS, ConfigError, config
+from kgen.errors import DeviceError
 from kgen.notice import notice as notice  # beside HOST, for who allocates there
 
 HOST = -1
@@ -51,9 +53,31 @@ def device_for_numpy(*, quiet: bool = False) -> int:
         if not quiet:
             _say_once()
         return HOST
-    from kgen.streams import gpu
-
     return int(gpu().cuda.runtime.getDevice())
+
+
+@functools.cache
+def cupy() -> Any:
+    """The CuPy module, imported on first use: it takes 0.4 s, and listing or rendering kernels does not need it."""
+    try:
+        import cupy
+    except ImportError as error:
+        hint = "pip install 'kgen[cuda13]', or kgen[cuda12] for an older driver"
+        raise DeviceError(f"operators need CuPy ({error})", hint=hint) from None
+    return cupy
+
+
+@functools.cache
+def gpu() -> Any:
+    """The CuPy module, on a machine that has a GPU."""
+    module = cupy()
+    if not module.cuda.is_available():
+        raise DeviceError(
+            "no NVIDIA GPU is usable here",
+            hint="check the driver with nvidia-smi; the CPU executor computes NumPy arrays without one "
+            "(KGEN_BACKEND=cpu, or auto)",
+        )
+    return module
 
 
 @functools.cache

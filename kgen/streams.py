@@ -6,7 +6,6 @@ per-thread one. Nothing in this module blocks the host.
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,32 +14,9 @@ from typing import Any
 import numpy as np
 
 from kgen.backend import HOST
-from kgen.errors import DeviceError
+from kgen.backend import cupy as cupy
+from kgen.backend import gpu as gpu
 from kgen.operand import Kind, Operand
-
-
-@functools.cache
-def cupy() -> Any:
-    """The CuPy module, imported on first use: it takes 0.4 s, and listing or rendering kernels does not need it."""
-    try:
-        import cupy
-    except ImportError as error:
-        hint = "pip install 'kgen[cuda13]', or kgen[cuda12] for an older driver"
-        raise DeviceError(f"operators need CuPy ({error})", hint=hint) from None
-    return cupy
-
-
-@functools.cache
-def gpu() -> Any:
-    """The CuPy module, on a machine that has a GPU."""
-    module = cupy()
-    if not module.cuda.is_available():
-        raise DeviceError(
-            "no NVIDIA GPU is usable here",
-            hint="check the driver with nvidia-smi; the CPU executor computes NumPy arrays without one "
-            "(KGEN_BACKEND=cpu, or auto)",
-        )
-    return module
 
 
 def stream_pointer(stream: Any) -> int:
