@@ -5,9 +5,7 @@ For CuPy arrays of a kind that was met before (kinds.py), every check is skipped
 
 from __future__ import annotations
 
-import functools
 import inspect
-import operator
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +14,7 @@ from kgen.arrays import adopt, contiguous_inner
 from kgen.dtypes import FLOATS, DType
 from kgen.launch import on_device
 from kgen.operand import Kind, Operand, common_kind
-from kgen.ops.kinds import Met, Plan, apart, meeting, remember, signature
+from kgen.ops.kinds import ALIGNMENT, Met, Plan, apart, meeting, remember, signature
 from kgen.results import allocate, check_out, give_back
 from kgen.streams import on, stream_for
 
@@ -150,9 +148,11 @@ class Operator:
         """`prepare`, once for operands of a kind, whatever library they come from."""
         operands = (*taken, *written)
         device = written[0].device
-        low = functools.reduce(operator.or_, (operand.ptr for operand in operands if operand))
-        layout = tuple(operand and (operand.shape, operand.strides, operand.dtype.name) for operand in operands)
-        key = (layout, low & 15, device, options)
+        layout = tuple(
+            operand and (operand.shape, operand.strides, operand.dtype.name, operand.ptr % ALIGNMENT)
+            for operand in operands
+        )
+        key = (layout, device, options)
         found = self._plans.get(key)
         if found is None:
             with on(device, stream):  # so that loading a kernel sees whether this stream is being captured

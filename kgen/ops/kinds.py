@@ -40,6 +40,10 @@ REMEMBERED = 4096
 """Kinds of calls that an operator remembers; it then starts afresh, so that a server may meet new shapes for ever."""
 
 
+ALIGNMENT = 16
+"""Bytes of the widest load. Each array's place among them is part of a kind: each may be loaded in its own way."""
+
+
 def remember(kept: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any) -> None:
     if len(kept) >= REMEMBERED:
         kept.clear()
@@ -51,7 +55,6 @@ def signature(cupy: Any, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> t
     kind = cupy.ndarray
     parts: list[Any] = [options]
     pointers = []
-    low = 0
     for array in arrays:
         if array is None:
             parts.append(None)
@@ -60,11 +63,9 @@ def signature(cupy: Any, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> t
         if type(array) is not kind:
             return (), []
         pointer = array.data.ptr
-        low |= pointer
         pointers.append(pointer)
         # What flags.c_contiguous reads, at a sixth of its cost; contiguous strides follow from the shape.
-        parts += (array.shape, array._c_contiguous or array.strides, array.dtype.num)
-    parts.append(low & 15)  # how wide loads may be
+        parts += (array.shape, array._c_contiguous or array.strides, array.dtype.num, pointer % ALIGNMENT)
     if _device_count() > 1:
         device = cupy.cuda.runtime.getDevice()
         if any(array.data.device_id != device for array in arrays if array is not None):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kgen.checking import watching
 from kgen.ops.transpose import transpose
 
 SIZES = ("uint8", "float16", "float32", "int64")
@@ -93,3 +94,17 @@ def test_axes_that_numpy_refuses_are_refused_alike(xp, axes):
 def test_an_out_with_gaps_is_refused(xp):
     with pytest.raises(ValueError, match="transpose: out has strides"):
         transpose(xp.ones((2, 3), xp.float32), out=xp.ones((3, 4), xp.float32)[:, ::2])
+
+
+def test_a_plan_for_one_misaligned_array_does_not_serve_another():
+    def starting_at(offset):
+        memory = np.zeros(40 * 40 * 4 + 128, np.uint8)
+        start = -memory.ctypes.data % 64 + offset
+        return memory[start : start + 40 * 40 * 4].view("f4").reshape(40, 40)
+
+    with watching() as watch:
+        for of_input, of_result in ((4, 0), (0, 4)):
+            x, out = starting_at(of_input), starting_at(of_result)
+            x[...] = np.arange(1600).reshape(40, 40)
+            np.testing.assert_array_equal(transpose(x, out=out), x.T)
+    assert watch.findings == []

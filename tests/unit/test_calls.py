@@ -94,6 +94,18 @@ def test_a_call_of_another_kind_is_prepared_anew(recorded, change):
     assert len(recorded.prepared) == len(recorded.launched) == 2
 
 
+@pytest.mark.parametrize("stream", [None, 11], ids=["recognised", "planned"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((4, 0, 0), (0, 4, 0)), ((4, 0, 0), (0, 0, 4)), ((4, 0, 0), (4, 4, 0)), ((8, 4, 0), (4, 8, 0))],
+)
+def test_alignment_is_that_of_each_array_and_not_of_all_together(recorded, first, second, stream):
+    """A kernel may load from one array in wide words while another starts anywhere, or shift one against another."""
+    for offsets in (first, second):
+        recorded(*(array(at + offset) for at, offset in zip((X, Y, OUT), offsets)), stream=stream)
+    assert len(recorded.prepared) == 2
+
+
 def test_an_option_makes_another_kind(recorded):
     recorded(array(X), array(Y), array(OUT))
     recorded(array(X), array(Y), array(OUT), scale=2)
