@@ -29,108 +29,108 @@ if TYPE_CHECKING:
     from kgen.dtypes import F32 as F32
     from kgen.errors import KgenError as KgenError
     from kgen.launch import load as load
-    from kgen.ops.activations import absolute as absolute
-    from kgen.ops.activations import add as add
-    from kgen.ops.activations import celu as celu
-    from kgen.ops.activations import clip as clip
-    from kgen.ops.activations import divide as divide
-    from kgen.ops.activations import elu as elu
-    from kgen.ops.activations import elu_backward as elu_backward
-    from kgen.ops.activations import exp as exp
-    from kgen.ops.activations import geglu as geglu
-    from kgen.ops.activations import gelu as gelu
-    from kgen.ops.activations import gelu_backward as gelu_backward
-    from kgen.ops.activations import gelu_tanh as gelu_tanh
-    from kgen.ops.activations import gelu_tanh_backward as gelu_tanh_backward
-    from kgen.ops.activations import glu as glu
-    from kgen.ops.activations import hardshrink as hardshrink
-    from kgen.ops.activations import hardsigmoid as hardsigmoid
-    from kgen.ops.activations import hardsigmoid_backward as hardsigmoid_backward
-    from kgen.ops.activations import hardswish as hardswish
-    from kgen.ops.activations import hardswish_backward as hardswish_backward
-    from kgen.ops.activations import hardtanh as hardtanh
-    from kgen.ops.activations import leaky_relu as leaky_relu
-    from kgen.ops.activations import leaky_relu_backward as leaky_relu_backward
-    from kgen.ops.activations import log as log
-    from kgen.ops.activations import logsigmoid as logsigmoid
-    from kgen.ops.activations import maximum as maximum
-    from kgen.ops.activations import minimum as minimum
-    from kgen.ops.activations import mish as mish
-    from kgen.ops.activations import multiply as multiply
-    from kgen.ops.activations import negative as negative
-    from kgen.ops.activations import reglu as reglu
-    from kgen.ops.activations import relu as relu
-    from kgen.ops.activations import relu6 as relu6
-    from kgen.ops.activations import relu_backward as relu_backward
-    from kgen.ops.activations import safe_sigmoid as safe_sigmoid
-    from kgen.ops.activations import selu as selu
-    from kgen.ops.activations import sigmoid as sigmoid
-    from kgen.ops.activations import sigmoid_backward as sigmoid_backward
-    from kgen.ops.activations import silu as silu
-    from kgen.ops.activations import silu_backward as silu_backward
-    from kgen.ops.activations import softplus as softplus
-    from kgen.ops.activations import softplus_backward as softplus_backward
-    from kgen.ops.activations import softshrink as softshrink
-    from kgen.ops.activations import softsign as softsign
-    from kgen.ops.activations import sqrt as sqrt
-    from kgen.ops.activations import square as square
-    from kgen.ops.activations import subtract as subtract
-    from kgen.ops.activations import swiglu as swiglu
-    from kgen.ops.activations import swish as swish
-    from kgen.ops.activations import tanh as tanh
-    from kgen.ops.activations import tanh_backward as tanh_backward
     from kgen.ops.calls import explain as explain
-    from kgen.ops.causal_dot_product import causal_dot_product as causal_dot_product
-    from kgen.ops.causal_dot_product import causal_dot_product_backward as causal_dot_product_backward
-    from kgen.ops.dot import dot as dot
-    from kgen.ops.dot import vdot as vdot
-    from kgen.ops.elementwise import elementwise as elementwise
-    from kgen.ops.gemv import gemv as gemv
-    from kgen.ops.gemv_batched import matvec as matvec
-    from kgen.ops.gla import gla as gla
-    from kgen.ops.gla import gla_backward as gla_backward
-    from kgen.ops.gla import gla_step as gla_step
-    from kgen.ops.gla import simple_gla as simple_gla
-    from kgen.ops.gla import simple_gla_backward as simple_gla_backward
-    from kgen.ops.gla import simple_gla_step as simple_gla_step
-    from kgen.ops.histogram import bincount as bincount
-    from kgen.ops.histogram import histogram as histogram
-    from kgen.ops.linear_attention import linear_attention as linear_attention
-    from kgen.ops.linear_attention import linear_attention_backward as linear_attention_backward
-    from kgen.ops.linear_attention import linear_attention_step as linear_attention_step
-    from kgen.ops.linear_state import linear_state as linear_state
-    from kgen.ops.linear_state import query_state as query_state
-    from kgen.ops.nms import batched_nms as batched_nms
-    from kgen.ops.nms import nms as nms
-    from kgen.ops.norm import fused_add_rms_norm as fused_add_rms_norm
-    from kgen.ops.norm import group_norm as group_norm
-    from kgen.ops.norm import layer_norm as layer_norm
-    from kgen.ops.norm import rms_norm as rms_norm
-    from kgen.ops.norm_backward import layer_norm_backward as layer_norm_backward
-    from kgen.ops.norm_backward import rms_norm_backward as rms_norm_backward
-    from kgen.ops.quantize import cast as cast
-    from kgen.ops.quantize import dequantize as dequantize
-    from kgen.ops.quantize import quantize as quantize
-    from kgen.ops.reduce import argmax as argmax
-    from kgen.ops.reduce import argmin as argmin
-    from kgen.ops.reduce import max as max
-    from kgen.ops.reduce import mean as mean
-    from kgen.ops.reduce import min as min
-    from kgen.ops.reduce import prod as prod
-    from kgen.ops.reduce import reduce as reduce
-    from kgen.ops.reduce import sum as sum
-    from kgen.ops.rope import rope as rope
-    from kgen.ops.rwkv6 import rwkv6 as rwkv6
-    from kgen.ops.rwkv6 import rwkv6_backward as rwkv6_backward
-    from kgen.ops.rwkv6 import rwkv6_step as rwkv6_step
-    from kgen.ops.softmax import log_softmax as log_softmax
-    from kgen.ops.softmax import logsumexp as logsumexp
-    from kgen.ops.softmax import softmax as softmax
-    from kgen.ops.softmax_backward import log_softmax_backward as log_softmax_backward
-    from kgen.ops.softmax_backward import softmax_backward as softmax_backward
-    from kgen.ops.take import embedding as embedding
-    from kgen.ops.take import take as take
-    from kgen.ops.transpose import transpose as transpose
+    from kgen.ops.causal.causal_dot_product import causal_dot_product as causal_dot_product
+    from kgen.ops.causal.causal_dot_product import causal_dot_product_backward as causal_dot_product_backward
+    from kgen.ops.causal.linear_state import linear_state as linear_state
+    from kgen.ops.causal.linear_state import query_state as query_state
+    from kgen.ops.elementwise.activations import absolute as absolute
+    from kgen.ops.elementwise.activations import add as add
+    from kgen.ops.elementwise.activations import celu as celu
+    from kgen.ops.elementwise.activations import clip as clip
+    from kgen.ops.elementwise.activations import divide as divide
+    from kgen.ops.elementwise.activations import elu as elu
+    from kgen.ops.elementwise.activations import elu_backward as elu_backward
+    from kgen.ops.elementwise.activations import exp as exp
+    from kgen.ops.elementwise.activations import geglu as geglu
+    from kgen.ops.elementwise.activations import gelu as gelu
+    from kgen.ops.elementwise.activations import gelu_backward as gelu_backward
+    from kgen.ops.elementwise.activations import gelu_tanh as gelu_tanh
+    from kgen.ops.elementwise.activations import gelu_tanh_backward as gelu_tanh_backward
+    from kgen.ops.elementwise.activations import glu as glu
+    from kgen.ops.elementwise.activations import hardshrink as hardshrink
+    from kgen.ops.elementwise.activations import hardsigmoid as hardsigmoid
+    from kgen.ops.elementwise.activations import hardsigmoid_backward as hardsigmoid_backward
+    from kgen.ops.elementwise.activations import hardswish as hardswish
+    from kgen.ops.elementwise.activations import hardswish_backward as hardswish_backward
+    from kgen.ops.elementwise.activations import hardtanh as hardtanh
+    from kgen.ops.elementwise.activations import leaky_relu as leaky_relu
+    from kgen.ops.elementwise.activations import leaky_relu_backward as leaky_relu_backward
+    from kgen.ops.elementwise.activations import log as log
+    from kgen.ops.elementwise.activations import logsigmoid as logsigmoid
+    from kgen.ops.elementwise.activations import maximum as maximum
+    from kgen.ops.elementwise.activations import minimum as minimum
+    from kgen.ops.elementwise.activations import mish as mish
+    from kgen.ops.elementwise.activations import multiply as multiply
+    from kgen.ops.elementwise.activations import negative as negative
+    from kgen.ops.elementwise.activations import reglu as reglu
+    from kgen.ops.elementwise.activations import relu as relu
+    from kgen.ops.elementwise.activations import relu6 as relu6
+    from kgen.ops.elementwise.activations import relu_backward as relu_backward
+    from kgen.ops.elementwise.activations import safe_sigmoid as safe_sigmoid
+    from kgen.ops.elementwise.activations import selu as selu
+    from kgen.ops.elementwise.activations import sigmoid as sigmoid
+    from kgen.ops.elementwise.activations import sigmoid_backward as sigmoid_backward
+    from kgen.ops.elementwise.activations import silu as silu
+    from kgen.ops.elementwise.activations import silu_backward as silu_backward
+    from kgen.ops.elementwise.activations import softplus as softplus
+    from kgen.ops.elementwise.activations import softplus_backward as softplus_backward
+    from kgen.ops.elementwise.activations import softshrink as softshrink
+    from kgen.ops.elementwise.activations import softsign as softsign
+    from kgen.ops.elementwise.activations import sqrt as sqrt
+    from kgen.ops.elementwise.activations import square as square
+    from kgen.ops.elementwise.activations import subtract as subtract
+    from kgen.ops.elementwise.activations import swiglu as swiglu
+    from kgen.ops.elementwise.activations import swish as swish
+    from kgen.ops.elementwise.activations import tanh as tanh
+    from kgen.ops.elementwise.activations import tanh_backward as tanh_backward
+    from kgen.ops.elementwise.elementwise import elementwise as elementwise
+    from kgen.ops.gated.gla import gla as gla
+    from kgen.ops.gated.gla import gla_backward as gla_backward
+    from kgen.ops.gated.gla import gla_step as gla_step
+    from kgen.ops.gated.gla import simple_gla as simple_gla
+    from kgen.ops.gated.gla import simple_gla_backward as simple_gla_backward
+    from kgen.ops.gated.gla import simple_gla_step as simple_gla_step
+    from kgen.ops.gated.linear_attention import linear_attention as linear_attention
+    from kgen.ops.gated.linear_attention import linear_attention_backward as linear_attention_backward
+    from kgen.ops.gated.linear_attention import linear_attention_step as linear_attention_step
+    from kgen.ops.gated.rwkv6 import rwkv6 as rwkv6
+    from kgen.ops.gated.rwkv6 import rwkv6_backward as rwkv6_backward
+    from kgen.ops.gated.rwkv6 import rwkv6_step as rwkv6_step
+    from kgen.ops.gemv.batched import matvec as matvec
+    from kgen.ops.gemv.gemv import gemv as gemv
+    from kgen.ops.histogram.histogram import bincount as bincount
+    from kgen.ops.histogram.histogram import histogram as histogram
+    from kgen.ops.moving.quantize import cast as cast
+    from kgen.ops.moving.quantize import dequantize as dequantize
+    from kgen.ops.moving.quantize import quantize as quantize
+    from kgen.ops.moving.rope import rope as rope
+    from kgen.ops.moving.take import embedding as embedding
+    from kgen.ops.moving.take import take as take
+    from kgen.ops.moving.transpose import transpose as transpose
+    from kgen.ops.nms.nms import batched_nms as batched_nms
+    from kgen.ops.nms.nms import nms as nms
+    from kgen.ops.norm.backward import layer_norm_backward as layer_norm_backward
+    from kgen.ops.norm.backward import rms_norm_backward as rms_norm_backward
+    from kgen.ops.norm.norm import fused_add_rms_norm as fused_add_rms_norm
+    from kgen.ops.norm.norm import group_norm as group_norm
+    from kgen.ops.norm.norm import layer_norm as layer_norm
+    from kgen.ops.norm.norm import rms_norm as rms_norm
+    from kgen.ops.reduce.dot import dot as dot
+    from kgen.ops.reduce.dot import vdot as vdot
+    from kgen.ops.reduce.reduce import argmax as argmax
+    from kgen.ops.reduce.reduce import argmin as argmin
+    from kgen.ops.reduce.reduce import max as max
+    from kgen.ops.reduce.reduce import mean as mean
+    from kgen.ops.reduce.reduce import min as min
+    from kgen.ops.reduce.reduce import prod as prod
+    from kgen.ops.reduce.reduce import reduce as reduce
+    from kgen.ops.reduce.reduce import sum as sum
+    from kgen.ops.softmax.backward import log_softmax_backward as log_softmax_backward
+    from kgen.ops.softmax.backward import softmax_backward as softmax_backward
+    from kgen.ops.softmax.softmax import log_softmax as log_softmax
+    from kgen.ops.softmax.softmax import logsumexp as logsumexp
+    from kgen.ops.softmax.softmax import softmax as softmax
     from kgen.registry import register as register
     from kgen.render import render as render
     from kgen.spec import Axis as Axis
@@ -149,116 +149,116 @@ _FACE = {
     "Kernel": "spec",
     "KgenError": "errors",
     "Spec": "spec",
-    "absolute": "ops.activations",
-    "add": "ops.activations",
-    "argmax": "ops.reduce",
-    "argmin": "ops.reduce",
+    "absolute": "ops.elementwise.activations",
+    "add": "ops.elementwise.activations",
+    "argmax": "ops.reduce.reduce",
+    "argmin": "ops.reduce.reduce",
     "backend": "backend",
-    "batched_nms": "ops.nms",
-    "bincount": "ops.histogram",
+    "batched_nms": "ops.nms.nms",
+    "bincount": "ops.histogram.histogram",
     "build": "build",
-    "cast": "ops.quantize",
-    "causal_dot_product": "ops.causal_dot_product",
-    "causal_dot_product_backward": "ops.causal_dot_product",
-    "celu": "ops.activations",
-    "clip": "ops.activations",
-    "dequantize": "ops.quantize",
-    "divide": "ops.activations",
-    "dot": "ops.dot",
-    "elementwise": "ops.elementwise",
-    "elu": "ops.activations",
-    "elu_backward": "ops.activations",
-    "embedding": "ops.take",
-    "exp": "ops.activations",
+    "cast": "ops.moving.quantize",
+    "causal_dot_product": "ops.causal.causal_dot_product",
+    "causal_dot_product_backward": "ops.causal.causal_dot_product",
+    "celu": "ops.elementwise.activations",
+    "clip": "ops.elementwise.activations",
+    "dequantize": "ops.moving.quantize",
+    "divide": "ops.elementwise.activations",
+    "dot": "ops.reduce.dot",
+    "elementwise": "ops.elementwise.elementwise",
+    "elu": "ops.elementwise.activations",
+    "elu_backward": "ops.elementwise.activations",
+    "embedding": "ops.moving.take",
+    "exp": "ops.elementwise.activations",
     "explain": "ops.calls",
-    "fused_add_rms_norm": "ops.norm",
-    "geglu": "ops.activations",
-    "gelu": "ops.activations",
-    "gelu_backward": "ops.activations",
-    "gelu_tanh": "ops.activations",
-    "gelu_tanh_backward": "ops.activations",
-    "gemv": "ops.gemv",
-    "gla": "ops.gla",
-    "gla_backward": "ops.gla",
-    "gla_step": "ops.gla",
-    "glu": "ops.activations",
-    "group_norm": "ops.norm",
-    "hardshrink": "ops.activations",
-    "hardsigmoid": "ops.activations",
-    "hardsigmoid_backward": "ops.activations",
-    "hardswish": "ops.activations",
-    "hardswish_backward": "ops.activations",
-    "hardtanh": "ops.activations",
-    "histogram": "ops.histogram",
+    "fused_add_rms_norm": "ops.norm.norm",
+    "geglu": "ops.elementwise.activations",
+    "gelu": "ops.elementwise.activations",
+    "gelu_backward": "ops.elementwise.activations",
+    "gelu_tanh": "ops.elementwise.activations",
+    "gelu_tanh_backward": "ops.elementwise.activations",
+    "gemv": "ops.gemv.gemv",
+    "gla": "ops.gated.gla",
+    "gla_backward": "ops.gated.gla",
+    "gla_step": "ops.gated.gla",
+    "glu": "ops.elementwise.activations",
+    "group_norm": "ops.norm.norm",
+    "hardshrink": "ops.elementwise.activations",
+    "hardsigmoid": "ops.elementwise.activations",
+    "hardsigmoid_backward": "ops.elementwise.activations",
+    "hardswish": "ops.elementwise.activations",
+    "hardswish_backward": "ops.elementwise.activations",
+    "hardtanh": "ops.elementwise.activations",
+    "histogram": "ops.histogram.histogram",
     "kernels": "catalog",
-    "layer_norm": "ops.norm",
-    "layer_norm_backward": "ops.norm_backward",
-    "leaky_relu": "ops.activations",
-    "leaky_relu_backward": "ops.activations",
-    "linear_attention": "ops.linear_attention",
-    "linear_attention_backward": "ops.linear_attention",
-    "linear_attention_step": "ops.linear_attention",
-    "linear_state": "ops.linear_state",
+    "layer_norm": "ops.norm.norm",
+    "layer_norm_backward": "ops.norm.backward",
+    "leaky_relu": "ops.elementwise.activations",
+    "leaky_relu_backward": "ops.elementwise.activations",
+    "linear_attention": "ops.gated.linear_attention",
+    "linear_attention_backward": "ops.gated.linear_attention",
+    "linear_attention_step": "ops.gated.linear_attention",
+    "linear_state": "ops.causal.linear_state",
     "load": "launch",
-    "log": "ops.activations",
-    "log_softmax": "ops.softmax",
-    "log_softmax_backward": "ops.softmax_backward",
-    "logsigmoid": "ops.activations",
-    "logsumexp": "ops.softmax",
-    "matvec": "ops.gemv_batched",
-    "max": "ops.reduce",
-    "maximum": "ops.activations",
-    "mean": "ops.reduce",
-    "min": "ops.reduce",
-    "minimum": "ops.activations",
-    "mish": "ops.activations",
-    "multiply": "ops.activations",
-    "negative": "ops.activations",
-    "nms": "ops.nms",
+    "log": "ops.elementwise.activations",
+    "log_softmax": "ops.softmax.softmax",
+    "log_softmax_backward": "ops.softmax.backward",
+    "logsigmoid": "ops.elementwise.activations",
+    "logsumexp": "ops.softmax.softmax",
+    "matvec": "ops.gemv.batched",
+    "max": "ops.reduce.reduce",
+    "maximum": "ops.elementwise.activations",
+    "mean": "ops.reduce.reduce",
+    "min": "ops.reduce.reduce",
+    "minimum": "ops.elementwise.activations",
+    "mish": "ops.elementwise.activations",
+    "multiply": "ops.elementwise.activations",
+    "negative": "ops.elementwise.activations",
+    "nms": "ops.nms.nms",
     "parse": "catalog",
-    "prod": "ops.reduce",
-    "quantize": "ops.quantize",
-    "query_state": "ops.linear_state",
-    "reduce": "ops.reduce",
+    "prod": "ops.reduce.reduce",
+    "quantize": "ops.moving.quantize",
+    "query_state": "ops.causal.linear_state",
+    "reduce": "ops.reduce.reduce",
     "register": "registry",
-    "reglu": "ops.activations",
-    "relu": "ops.activations",
-    "relu6": "ops.activations",
-    "relu_backward": "ops.activations",
+    "reglu": "ops.elementwise.activations",
+    "relu": "ops.elementwise.activations",
+    "relu6": "ops.elementwise.activations",
+    "relu_backward": "ops.elementwise.activations",
     "render": "render",
-    "rms_norm": "ops.norm",
-    "rms_norm_backward": "ops.norm_backward",
-    "rope": "ops.rope",
-    "rwkv6": "ops.rwkv6",
-    "rwkv6_backward": "ops.rwkv6",
-    "rwkv6_step": "ops.rwkv6",
-    "safe_sigmoid": "ops.activations",
+    "rms_norm": "ops.norm.norm",
+    "rms_norm_backward": "ops.norm.backward",
+    "rope": "ops.moving.rope",
+    "rwkv6": "ops.gated.rwkv6",
+    "rwkv6_backward": "ops.gated.rwkv6",
+    "rwkv6_step": "ops.gated.rwkv6",
+    "safe_sigmoid": "ops.elementwise.activations",
     "select": "catalog",
-    "selu": "ops.activations",
-    "sigmoid": "ops.activations",
-    "sigmoid_backward": "ops.activations",
-    "silu": "ops.activations",
-    "silu_backward": "ops.activations",
-    "simple_gla": "ops.gla",
-    "simple_gla_backward": "ops.gla",
-    "simple_gla_step": "ops.gla",
-    "softmax": "ops.softmax",
-    "softmax_backward": "ops.softmax_backward",
-    "softplus": "ops.activations",
-    "softplus_backward": "ops.activations",
-    "softshrink": "ops.activations",
-    "softsign": "ops.activations",
-    "sqrt": "ops.activations",
-    "square": "ops.activations",
-    "subtract": "ops.activations",
-    "sum": "ops.reduce",
-    "swiglu": "ops.activations",
-    "swish": "ops.activations",
-    "take": "ops.take",
-    "tanh": "ops.activations",
-    "tanh_backward": "ops.activations",
-    "transpose": "ops.transpose",
-    "vdot": "ops.dot",
+    "selu": "ops.elementwise.activations",
+    "sigmoid": "ops.elementwise.activations",
+    "sigmoid_backward": "ops.elementwise.activations",
+    "silu": "ops.elementwise.activations",
+    "silu_backward": "ops.elementwise.activations",
+    "simple_gla": "ops.gated.gla",
+    "simple_gla_backward": "ops.gated.gla",
+    "simple_gla_step": "ops.gated.gla",
+    "softmax": "ops.softmax.softmax",
+    "softmax_backward": "ops.softmax.backward",
+    "softplus": "ops.elementwise.activations",
+    "softplus_backward": "ops.elementwise.activations",
+    "softshrink": "ops.elementwise.activations",
+    "softsign": "ops.elementwise.activations",
+    "sqrt": "ops.elementwise.activations",
+    "square": "ops.elementwise.activations",
+    "subtract": "ops.elementwise.activations",
+    "sum": "ops.reduce.reduce",
+    "swiglu": "ops.elementwise.activations",
+    "swish": "ops.elementwise.activations",
+    "take": "ops.moving.take",
+    "tanh": "ops.elementwise.activations",
+    "tanh_backward": "ops.elementwise.activations",
+    "transpose": "ops.moving.transpose",
+    "vdot": "ops.reduce.dot",
 }
 
 __all__ = sorted([*_FACE, "__version__"])  # pyright: ignore

@@ -1,6 +1,6 @@
 """Every kernel there is: those of kgen/ops, found by being there, and those of the user's file.
 
-Importing an ops module registers its kernels, so adding an operator adds files and changes none.
+Importing a module of an operator registers its kernels, so adding an operator adds files and changes none.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def select(*words: str) -> list[Spec]:
 
 @functools.cache
 def _import_ops() -> None:
-    for module in pkgutil.iter_modules(ops.__path__):
-        importlib.import_module(f"kgen.ops.{module.name}")
+    for module in pkgutil.walk_packages(ops.__path__, "kgen.ops."):
+        importlib.import_module(module.name)
 
 
 @functools.cache

@@ -125,7 +125,7 @@ def _executor() -> str:
 def _gpu() -> str:
     import cupy
 
-    from kgen.launch import current_device, device_arch
+    from kgen.device import current_device, device_arch
 
     device = current_device()
     name = cupy.cuda.runtime.getDeviceProperties(device)["name"].decode()

@@ -6,23 +6,18 @@ A loaded kernel stays loaded for the life of the process: a CUDA graph or anothe
 from __future__ import annotations
 
 import ctypes
-import functools
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from kgen.arch import Arch
 from kgen.backend import HOST
 from kgen.build import build
-from kgen.errors import ArchError, CaptureError, DeviceError
+from kgen.device import current_device, device_arch
+from kgen.errors import CaptureError, DeviceError
 from kgen.spec import Spec
-from kgen.streams import gpu
 
 _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-HOST_MULTIPROCESSORS = 4
-HOST_SHARED_MEMORY = 227 * 1024  # bytes, as on Hopper, whose code the executor runs
 _STATIC_LIMIT = 48 * 1024  # bytes of shared memory that a launch gets without asking
 _LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 _CLUSTER_LIMIT = 8  # blocks of a cluster that a launch gets without asking
@@ -197,62 +192,3 @@ def bind(steps: Sequence[Step], device: int) -> list[Run]:
         with ThreadPoolExecutor(len(missing)) as pool:
             list(pool.map(lambda spec: load(spec, device), missing))
     return [load(step.spec, device).bind(step) for step in steps]
-
-
-@contextmanager
-def on_device(device: int) -> Iterator[None]:
-    """Make a device current, at no cost where it is already."""
-    if device == HOST:
-        yield
-        return
-    import cupy
-
-    if cupy.cuda.runtime.getDevice() == device:
-        yield
-    else:
-        with cupy.cuda.Device(device):
-            yield
-
-
-@functools.cache
-def device_arch(device: int) -> Arch:
-    """What to compile for on a device; raises ArchError for one older than any that NVRTC knows."""
-    if device == HOST:
-        return Arch.parse("sm_90a")
-    import cupy
-
-    text = cupy.cuda.Device(device).compute_capability
-    capability = (int(text[:-1]), int(text[-1]))
-    if capability < (7, 5):
-        raise ArchError(
-            f"device {device} has compute capability {text}; 7.5 (Turing) is the oldest that NVRTC compiles for"
-        )
-    return Arch.of_device(capability)
-
-
-@functools.cache
-def multiprocessors(device: int) -> int:
-    """How many SMs a device has; the executor counts as a few, so that little work is cut into many pieces."""
-    if device == HOST:
-        return HOST_MULTIPROCESSORS
-    import cupy
-
-    return int(cupy.cuda.runtime.deviceGetAttribute(cupy.cuda.runtime.cudaDevAttrMultiProcessorCount, device))
-
-
-@functools.cache
-def shared_memory(device: int) -> int:
-    """How many bytes of shared memory a block may ask for."""
-    if device == HOST:
-        return HOST_SHARED_MEMORY
-    import cupy
-
-    return int(cupy.cuda.runtime.deviceGetAttribute(cupy.cuda.runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, device))
-
-
-def current_device() -> int:
-    """The index of the current device; raises DeviceError, saying why, where there is none."""
-    try:
-        return int(gpu().cuda.runtime.getDevice())
-    except Exception as error:
-        raise DeviceError(f"no GPU can be used here: {error}", hint="kgen doctor says what is missing") from error

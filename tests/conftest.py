@@ -37,8 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _no_gpu() -> str | None:
+    from kgen.device import current_device
     from kgen.errors import DeviceError
-    from kgen.launch import current_device
 
     try:
         current_device()

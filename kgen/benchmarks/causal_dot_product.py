@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = (
@@ -105,7 +106,7 @@ def _count(nbytes: int) -> int:
     """How many input sets it takes until a rotation no longer finds its data in the L2."""
     import cupy
 
-    cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+    cache = l2_cache(cupy.cuda.Device().id)
     return min(_MAX_SETS, max(1, math.ceil(3 * cache / nbytes)))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 LENGTHS = (1000, 1 << 20, 1 << 24, 1 << 27, 1 << 29)
@@ -41,9 +42,9 @@ class Dot(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        from kgen.ops.dot import dot
+        from kgen.ops.reduce.dot import dot
 
-        cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+        cache = l2_cache(cupy.cuda.Device().id)
         count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
         rng = cupy.random.default_rng(0)
         # Products below 2^-10, so that no sum leaves float16's range.
@@ -68,7 +69,7 @@ class Dot(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.dot import dot
+        from kgen.ops.reduce.dot import dot
 
         x, out = cupy.ones(1000, "f4"), cupy.empty((), "f4")
         return lambda: dot(x, x, out=out)

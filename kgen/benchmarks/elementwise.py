@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 FLAT = (1000, 1 << 16, 1 << 20, 1 << 24, (1 << 27) - 3, 1 << 28)
@@ -65,7 +66,7 @@ class Elementwise(Bench):
         return [f"{name}_{step}_{case.dtype}" for step in dict.fromkeys(steps)]
 
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
-        from kgen.ops.activations import NAMED
+        from kgen.ops.elementwise.activations import NAMED
 
         name = case.stage.split()[0]
         function = NAMED[name]
@@ -87,7 +88,7 @@ class Elementwise(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.activations import NAMED
+        from kgen.ops.elementwise.activations import NAMED
 
         x, y, out = (cupy.ones(1000, "f4") for _ in range(3))
         add = NAMED["add"]
@@ -98,7 +99,7 @@ BENCH = Elementwise()
 
 
 def _count(name: str) -> int:
-    from kgen.ops.functions import FUNCTIONS
+    from kgen.ops.elementwise.functions import FUNCTIONS
 
     return len(FUNCTIONS[name].operands)
 
@@ -108,7 +109,7 @@ def _operands(case: Case) -> list[_Set]:
     import cupy
 
     name, _, lies = case.stage.partition(" ")
-    cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+    cache = l2_cache(cupy.cuda.Device().id)
     count = min(_MAX_SETS, max(1, math.ceil(3 * cache / BENCH.nbytes(case))))
     random = cupy.random.default_rng(0)
     other = {"bias": case.shape[-1:], "column": (*case.shape[:-1], 1)}.get(lies, case.shape)

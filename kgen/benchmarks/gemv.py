@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import BF16, F16, F32, FLOATS, I8
 
 SHAPES = (
@@ -61,7 +62,7 @@ class Gemv(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+        cache = l2_cache(cupy.cuda.Device().id)
         count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
         sets = [_operands(case) for _ in range(count)]
         contestants = [_kgen("kgen", case, sets, None), *(_kgen(name, case, sets, name) for name in algorithms)]
@@ -72,7 +73,7 @@ class Gemv(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.gemv import gemv
+        from kgen.ops.gemv.gemv import gemv
 
         a, x, out = cupy.ones((32, 32), "f4"), cupy.ones(32, "f4"), cupy.empty(32, "f4")
         return lambda: gemv(a, x, out=out)
@@ -107,7 +108,7 @@ def _exact(a: Array, x: Array) -> Array:
 
 
 def _kgen(name: str, case: Case, sets: Sequence[tuple[Array, Array, Array]], algorithm: str | None) -> Contestant:
-    from kgen.ops.gemv import gemv
+    from kgen.ops.gemv.gemv import gemv
 
     trans = case.stage == TRANSPOSED
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = ((1, 8, 2048, 64), (1, 16, 2048, 128), (8, 16, 2048, 128), (4, 16, 8192, 128))
@@ -78,7 +79,7 @@ class Gated(Bench):
         b, h, t, k, v = _sizes(case)
         random = cupy.random.default_rng(20)
         if count is None:
-            cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+            cache = l2_cache(cupy.cuda.Device().id)
             count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
 
         def draw(*shape: int) -> Array:

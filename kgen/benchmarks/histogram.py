@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import I32, U8
 
 SHAPES = (
@@ -54,10 +55,10 @@ class Histogram(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        from kgen.ops.histogram import bincount
+        from kgen.ops.histogram.histogram import bincount
 
         size, bins = case.shape
-        cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+        cache = l2_cache(cupy.cuda.Device().id)
         count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
         rng = cupy.random.default_rng(0)
         low = bins // 2 if case.stage == EQUAL else 0
@@ -84,7 +85,7 @@ class Histogram(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.histogram import bincount
+        from kgen.ops.histogram.histogram import bincount
 
         x, out = cupy.ones(1000, "i4"), cupy.empty(256, "i8")
         return lambda: bincount(x, length=256, out=out)

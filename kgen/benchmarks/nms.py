@@ -41,7 +41,7 @@ class Nms(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        from kgen.ops.nms import nms
+        from kgen.ops.nms.nms import nms
 
         (count,) = case.shape
         random = cupy.random.default_rng(20)
@@ -63,7 +63,7 @@ class Nms(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.nms import nms
+        from kgen.ops.nms.nms import nms
 
         boxes, scores = cupy.ones((10, 4), "f4"), cupy.ones(10, "f4")
         return lambda: nms(boxes, scores, THRESHOLD, padded=True)

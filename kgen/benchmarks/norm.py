@@ -56,7 +56,7 @@ class Norm(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.norm import rms_norm
+        from kgen.ops.norm.norm import rms_norm
 
         x, weight, out = cupy.ones((4, 256), "f4"), cupy.ones(256, "f4"), cupy.empty((4, 256), "f4")
         return lambda: rms_norm(x, weight, out=out)
@@ -69,8 +69,8 @@ def _kgen(
     stage: str, sets: Sequence[Array], others: Sequence[Array], weight: Array, bias: Array
 ) -> Callable[[int], Sequence[Array]]:
     """A call that returns the results that are compared."""
-    from kgen.ops.norm import fused_add_rms_norm, layer_norm, rms_norm
-    from kgen.ops.norm_backward import layer_norm_backward, rms_norm_backward
+    from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
+    from kgen.ops.norm.norm import fused_add_rms_norm, layer_norm, rms_norm
 
     if stage == LAYER:
         return lambda n: (layer_norm(sets[n % len(sets)], weight, bias, eps=EPS),)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import BF16, F16, F32, F64, FLOATS
 
 ALL, ROWS, COLUMNS = "all", "rows", "columns"
@@ -66,7 +67,7 @@ class Reduce(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        from kgen.ops import reduce
+        from kgen.ops.reduce import reduce
 
         op, over = case.stage.split()
         axis = AXES[over] if len(case.shape) == 2 else None
@@ -88,7 +89,7 @@ class Reduce(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops import reduce
+        from kgen.ops.reduce import reduce
 
         x, out = cupy.ones(1000, "f4"), cupy.empty((), "f4")
         return lambda: reduce.sum(x, out=out)
@@ -105,7 +106,7 @@ def _operands(case: Case) -> list[Array]:
     """Uniform on [0, 1), so that a sum is far from zero, in so many sets that a rotation outgrows the L2."""
     import cupy
 
-    cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+    cache = l2_cache(cupy.cuda.Device().id)
     nbytes = math.prod(case.shape) * case.dtype.itemsize
     count = min(_MAX_SETS, max(1, math.ceil(3 * cache / nbytes)))
     rng = cupy.random.default_rng(0)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = ((1, 32, 1, 128), (1, 32, 2048, 128), (4, 8, 4096, 128), (8, 32, 4096, 64), (4, 32, 4096, 128))
@@ -44,9 +45,9 @@ class Rope(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        from kgen.ops.rope import rope
+        from kgen.ops.moving.rope import rope
 
-        cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+        cache = l2_cache(cupy.cuda.Device().id)
         count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
         inputs = [cupy.random.standard_normal(case.shape, dtype="f4").astype(case.dtype.numpy) for _ in range(count)]
         outs = [cupy.empty_like(x) for x in inputs]
@@ -62,7 +63,7 @@ class Rope(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.rope import rope
+        from kgen.ops.moving.rope import rope
 
         x = cupy.ones((1, 1, 4, 32), "f4")
         out = cupy.empty_like(x)

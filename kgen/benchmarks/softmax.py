@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = (
@@ -62,8 +63,8 @@ class Softmax(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        from kgen.ops.softmax import softmax
-        from kgen.ops.softmax_backward import softmax_backward
+        from kgen.ops.softmax.backward import softmax_backward
+        from kgen.ops.softmax.softmax import softmax
 
         sets = [softmax_of(x) if case.stage == "backward" else x for x in normal(case, 1)]
         out = cupy.empty(case.shape, case.dtype.numpy)
@@ -89,7 +90,7 @@ class Softmax(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.softmax import softmax
+        from kgen.ops.softmax.softmax import softmax
 
         x, out = cupy.ones((4, 256), "f4"), cupy.empty((4, 256), "f4")
         return lambda: softmax(x, -1, out=out)
@@ -110,7 +111,7 @@ def normal(case: Case, seed: int) -> list[Array]:
     """Normal numbers, in so many sets that a rotation outgrows the L2."""
     import cupy
 
-    cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+    cache = l2_cache(cupy.cuda.Device().id)
     nbytes = math.prod(case.shape) * case.dtype.itemsize
     count = min(_MAX_SETS, max(1, math.ceil(3 * cache / nbytes)))
     rng = cupy.random.default_rng(seed)
@@ -177,7 +178,7 @@ def _torch_backward(given: Sequence[Array], sets: Sequence[Array]) -> list[Conte
 
 
 def _liger(sets: Sequence[Array]) -> list[Contestant]:
-    liger = optional("liger_kernel.ops.softmax")
+    liger = optional("liger_kernel.ops.softmax.softmax")
     return [peer("liger", liger.LigerSoftmaxFunction.apply, [tensor(x) for x in sets])] if liger else []
 
 

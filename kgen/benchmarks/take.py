@@ -48,7 +48,7 @@ class Take(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        from kgen.ops.take import take
+        from kgen.ops.moving.take import take
 
         entries, width, count = case.shape
         table = cupy.random.random((entries, width), dtype="f4").astype(case.dtype.numpy)
@@ -64,7 +64,7 @@ class Take(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.take import embedding
+        from kgen.ops.moving.take import embedding
 
         table, indices, out = cupy.ones((32, 32), "f4"), cupy.arange(8), cupy.empty((8, 32), "f4")
         return lambda: embedding(indices, table, out=out)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.device import l2_cache
 from kgen.dtypes import F16, F32
 
 MATRICES = ((256, 256), (1024, 1024), (4096, 4096), (16383, 16381), (16384, 16384), (1 << 26, 2))
@@ -47,12 +48,12 @@ class Transpose(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        from kgen.ops.transpose import transpose
+        from kgen.ops.moving.transpose import transpose
 
         axes = ORDERS[case.stage]
         if len(axes) != len(case.shape):
             raise BenchError(f"{case.stage} is no order of {len(case.shape)} axes", hint="--stage picks another")
-        cache = int(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["l2CacheSize"])
+        cache = l2_cache(cupy.cuda.Device().id)
         count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
         inputs = [cupy.random.random(case.shape, dtype="f4").astype(case.dtype.numpy) for _ in range(count)]
         outs = [cupy.empty(tuple(case.shape[axis] for axis in axes), case.dtype.numpy) for _ in range(count)]
@@ -67,7 +68,7 @@ class Transpose(Bench):
     def host_call(self) -> Callable[[], object]:
         import cupy
 
-        from kgen.ops.transpose import transpose
+        from kgen.ops.moving.transpose import transpose
 
         x, out = cupy.ones((32, 32), "f4"), cupy.empty((32, 32), "f4")
         return lambda: transpose(x, out=out)

@@ -38,7 +38,7 @@ def bench(operator: str, as_json: bool, **choice: Any) -> None:
     from kgen.bench import run
     from kgen.bench_table import table
     from kgen.benchmarks import bench_of
-    from kgen.launch import current_device
+    from kgen.device import current_device
 
     bench_of(operator)  # a name that does not exist is said before a GPU that does not
     current_device()

@@ -88,8 +88,8 @@ def print_json(document: Any) -> None:
 def default_arch() -> Arch:
     """The architecture of the current device, or sm_90a where there is none."""
     from kgen.arch import Arch
+    from kgen.device import current_device, device_arch
     from kgen.errors import KgenError
-    from kgen.launch import current_device, device_arch
 
     try:
         return device_arch(current_device())

@@ -44,7 +44,7 @@ def demo(as_json: bool) -> None:
 def _computed(arrays: list[Any]) -> tuple[str, Any, float]:
     """Where it ran, the result on the host, and how long the second call took, with nothing left to compile."""
     from kgen.backend import HOST, backend, device_for_numpy
-    from kgen.ops.causal_dot_product import causal_dot_product
+    from kgen.ops.causal.causal_dot_product import causal_dot_product
 
     with backend("auto"):
         device = device_for_numpy(quiet=True)

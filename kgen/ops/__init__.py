@@ -1,1 +1,1 @@
-"""The operators, one module a family: its kernels and their geometry, how a problem picks one, the public functions."""
+"""The operators, one folder a family: its kernels and their geometry, how a problem picks one, the public functions."""

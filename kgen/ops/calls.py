@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kgen.arrays import adopt, contiguous_inner
+from kgen.device import on_device
 from kgen.dtypes import FLOATS, DType
-from kgen.launch import on_device
 from kgen.operand import Kind, Operand, common_kind
 from kgen.ops.kinds import ALIGNMENT, Met, Plan, apart, meeting, remember, signature
 from kgen.results import allocate, check_out, give_back

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kgen.operand import Operand
-from kgen.ops.scan import Strides
+from kgen.ops.causal.scan import Strides
 
 AXES = {"bhtd": (0, 1, 2), "bthd": (0, 2, 1)}
 """The axes of batch, head and time in each layout; features are the last."""

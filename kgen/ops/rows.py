@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from kgen.arch import Arch
 from kgen.backend import HOST
+from kgen.device import device_arch
 from kgen.errors import SpecError
-from kgen.launch import device_arch
 from kgen.operand import Operand
 from kgen.spec import Axis, Flag, Kernel, Spec
 

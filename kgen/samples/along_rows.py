@@ -6,8 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops import norm, norm_backward, norm_plans, rows, softmax_backward, softmax_online
-from kgen.ops import softmax as softmaxes
+from kgen.ops import rows
+from kgen.ops.norm import backward as norm_backward
+from kgen.ops.norm import norm
+from kgen.ops.norm import plans as norm_plans
+from kgen.ops.softmax import backward as softmax_backward
+from kgen.ops.softmax import online as softmax_online
+from kgen.ops.softmax import softmax as softmaxes
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import kgen
 from kgen import reference
-from kgen.ops import chunk
+from kgen.ops.causal import chunk
 from kgen.samples.case import Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from kgen.dtypes import dtype_of
-from kgen.ops.activations import NAMED
-from kgen.ops.quantize import quantize as kgen_quantize
+from kgen.ops.elementwise.activations import NAMED
+from kgen.ops.moving.quantize import quantize as kgen_quantize
 from kgen.samples.case import Array, Case, Shape, numbers, wide
 from kgen.spec import Spec
 

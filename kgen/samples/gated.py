@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from kgen import gated_reference as reference
-from kgen.ops import gated_plan
-from kgen.ops.gated_kernels import Tile, block_columns, tile_for
-from kgen.ops.gla import gla, gla_backward, gla_step
-from kgen.ops.rwkv6 import rwkv6
+from kgen.ops.gated import plan as gated_plan
+from kgen.ops.gated.gla import gla, gla_backward, gla_step
+from kgen.ops.gated.kernels import Tile, block_columns, tile_for
+from kgen.ops.gated.rwkv6 import rwkv6
 from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
 from kgen.samples.case import Array, Case, between_poison, numbers
 from kgen.spec import Spec

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops.nms import nms as kgen_nms
-from kgen.ops.rope import rope as kgen_rope
-from kgen.ops.take import take as kgen_take
-from kgen.ops.transpose import transpose as kgen_transpose
+from kgen.ops.moving.rope import rope as kgen_rope
+from kgen.ops.moving.take import take as kgen_take
+from kgen.ops.moving.transpose import transpose as kgen_transpose
+from kgen.ops.nms.nms import nms as kgen_nms
 from kgen.samples.case import Array, Case, between_poison, numbers, wide
 from kgen.spec import Spec
 

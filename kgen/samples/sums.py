@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from kgen.dtypes import dtype_of
-from kgen.ops import reduce
-from kgen.ops.dot import dot as kgen_dot
-from kgen.ops.gemv import gemv as kgen_gemv
-from kgen.ops.histogram import bincount
-from kgen.ops.histogram import histogram as kgen_histogram
+from kgen.ops.gemv.gemv import gemv as kgen_gemv
+from kgen.ops.histogram.histogram import bincount
+from kgen.ops.histogram.histogram import histogram as kgen_histogram
+from kgen.ops.reduce import reduce
+from kgen.ops.reduce.dot import dot as kgen_dot
 from kgen.samples.accuracy import rms_bar
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec

@@ -17,7 +17,9 @@ import numpy as np
 from kgen import launch
 from kgen.backend import HOST
 from kgen.launch import Step
-from kgen.ops import chunk, linear_state, lmha, query  # noqa: F401  (these register the kernels)
+from kgen.ops.causal import (
+    query,  # noqa: F401  (these register the kernels)
+)
 from kgen.registry import parse
 from kgen.spec import Spec
 

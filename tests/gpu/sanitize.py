@@ -19,7 +19,7 @@ import numpy as np
 
 import kgen
 from kgen import reference
-from kgen.ops.algorithms import ALGORITHMS
+from kgen.ops.causal.algorithms import ALGORITHMS
 from kgen.recipe import BUILTIN_TEMPLATES
 from tests.gpu.numerics import RMS_BAR, host, operands, poisoned, rms_error
 

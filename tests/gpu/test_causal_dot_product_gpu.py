@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import kgen
 from kgen import reference
-from kgen.ops.algorithms import ALGORITHMS
+from kgen.ops.causal.algorithms import ALGORITHMS
 from tests.gpu.numerics import GRADIENT_SLACK, RMS_BAR, host, max_relative_error, operands, poisoned, rms_bar, rms_error
 
 pytestmark = pytest.mark.gpu

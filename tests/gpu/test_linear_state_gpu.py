@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import kgen
 from kgen import reference
 from kgen.launch import Step
-from kgen.ops.query import QUERY
+from kgen.ops.causal.query import QUERY
 from tests.gpu.numerics import RMS_BAR, host, operands, poisoned, rms_bar, rms_error
 
 pytestmark = pytest.mark.gpu

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import kgen
-from kgen.ops.activations import NAMED
-from kgen.ops.functions import ACTIVATIONS, ARITHMETIC, GRADIENTS
+from kgen.ops.elementwise.activations import NAMED
+from kgen.ops.elementwise.functions import ACTIVATIONS, ARITHMETIC, GRADIENTS
 
 erf, erfc = np.vectorize(math.erf, otypes="d"), np.vectorize(math.erfc, otypes="d")
 

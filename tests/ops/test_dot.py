@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kgen.ops.dot import dot, vdot
+from kgen.ops.reduce.dot import dot, vdot
 
 ToNumpy = Callable[[Any], np.ndarray]
 BF16 = np.dtype(ml_dtypes.bfloat16)

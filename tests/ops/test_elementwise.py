@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import kgen
 from kgen.dtypes import BF16, BOOL, DTYPES, F16, F32, F64, dtype_of
-from kgen.ops.activations import NAMED
-from kgen.ops.broadcast import collapse
-from kgen.ops.elementwise import Elementwise, elementwise
-from kgen.ops.expression import ExpressionError, Function
-from kgen.ops.promotion import ANY, castable, promote
+from kgen.ops.elementwise.activations import NAMED
+from kgen.ops.elementwise.broadcast import collapse
+from kgen.ops.elementwise.elementwise import Elementwise, elementwise
+from kgen.ops.elementwise.expression import ExpressionError, Function
+from kgen.ops.elementwise.promotion import ANY, castable, promote
 from kgen.registry import parse
 
 bfloat16 = np.dtype(ml_dtypes.bfloat16)
@@ -171,7 +171,7 @@ def numpy_says(text, x, y):
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_expressions_have_the_types_and_errors_that_numpy_gives_them(text):
-    from kgen.ops.elementwise_kernels import Signature, program
+    from kgen.ops.elementwise.kernels import Signature, program
 
     for a in ANY:
         for b in ANY:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
-from kgen.ops.gla import gla, gla_backward, simple_gla, simple_gla_backward
-from kgen.ops.linear_attention import linear_attention, linear_attention_backward
-from kgen.ops.rwkv6 import rwkv6, rwkv6_backward
+from kgen.ops.gated.gla import gla, gla_backward, simple_gla, simple_gla_backward
+from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
+from kgen.ops.gated.rwkv6 import rwkv6, rwkv6_backward
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
 
 AsNumpy = Callable[[Any], np.ndarray]

@@ -11,9 +11,9 @@ import pytest
 
 from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
-from kgen.ops.gla import gla_step, simple_gla_step
-from kgen.ops.linear_attention import linear_attention_step
-from kgen.ops.rwkv6 import rwkv6_step
+from kgen.ops.gated.gla import gla_step, simple_gla_step
+from kgen.ops.gated.linear_attention import linear_attention_step
+from kgen.ops.gated.rwkv6 import rwkv6_step
 from tests.gpu.numerics import rms_bar, rms_error
 
 pytestmark = pytest.mark.usefixtures("shared_cache")

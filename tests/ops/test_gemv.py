@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from kgen.dtypes import BF16, F16, F32, FLOATS
 from kgen.errors import SpecError
 from kgen.operand import Operand
-from kgen.ops import gemv_plan
-from kgen.ops.gemv import gemv
-from kgen.ops.gemv_batched import matvec
-from kgen.ops.gemv_kernels import COLUMNS, GEMV
-from kgen.ops.gemv_product import Product
+from kgen.ops.gemv import plan as gemv_plan
+from kgen.ops.gemv.batched import matvec
+from kgen.ops.gemv.gemv import gemv
+from kgen.ops.gemv.kernels import COLUMNS, GEMV
+from kgen.ops.gemv.product import Product
 
 ROUNDING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 TYPES = {"float16": np.float16, "float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16}

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kgen
-from kgen.ops.histogram import bincount, histogram
+from kgen.ops.histogram.histogram import bincount, histogram
 
 ToNumpy = Callable[[Any], np.ndarray]
 RANDOM = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

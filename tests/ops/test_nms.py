@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kgen.ops.nms import batched_nms, nms
+from kgen.ops.nms.nms import batched_nms, nms
 
 
 def overlaps(box, boxes, offset):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kgen.dtypes import DTYPES
 from kgen.ops.calls import explain
-from kgen.ops.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
-from kgen.ops.norm_backward import layer_norm_backward, rms_norm_backward
+from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
+from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
 from tests.ops.test_softmax import ULP, examples, view
 
 AsNumpy = Callable[[Any], np.ndarray]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kgen
-from kgen.ops.quantize import cast, dequantize, quantize
+from kgen.ops.moving.quantize import cast, dequantize, quantize
 
 E4M3, E5M2, BF16 = (np.dtype(getattr(ml_dtypes, n)) for n in ("float8_e4m3fn", "float8_e5m2", "bfloat16"))
 CODES = {"e4m3": (E4M3, 448.0), "e5m2": (E5M2, 57344.0), "int8": (np.dtype("i1"), 127.0)}
@@ -135,8 +135,8 @@ def test_floats_beyond_the_largest_code_saturate(xp, asnumpy):
 
 def test_a_library_without_8_bit_floats_gets_their_bytes(monkeypatch):
     from kgen.dtypes import FP8, U8
-    from kgen.ops import elementwise
-    from kgen.ops import quantize as module
+    from kgen.ops.elementwise import elementwise
+    from kgen.ops.moving import quantize as module
 
     def bytes_for_all(dtype, like):
         return U8 if dtype in FP8 else dtype

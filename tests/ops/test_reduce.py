@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import kgen
 from kgen.backend import HOST
 from kgen.launch import Step, bind
-from kgen.ops import reduce
+from kgen.ops.reduce import reduce
 from kgen.spec import Axis
 
 ToNumpy = Callable[[Any], np.ndarray]

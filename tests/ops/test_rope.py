@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kgen.ops.rope import rope
+from kgen.ops.moving.rope import rope
 
 TYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 ROUNDING = {"float32": 2.0**-22, "float16": 2.0**-10, "bfloat16": 2.0**-7}

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kgen.dtypes import DTYPES
 from kgen.errors import SpecError
 from kgen.ops.axes import normal_axes
-from kgen.ops.softmax import log_softmax, logsumexp, softmax
-from kgen.ops.softmax_backward import log_softmax_backward, softmax_backward
+from kgen.ops.softmax.backward import log_softmax_backward, softmax_backward
+from kgen.ops.softmax.softmax import log_softmax, logsumexp, softmax
 
 AsNumpy = Callable[[Any], np.ndarray]
 ULP = {"f32": 2**-23, "f16": 2**-10, "bf16": 2**-7}

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kgen.ops.take import embedding, take
+from kgen.ops.moving.take import embedding, take
 
 
 def numbers(shape, dtype):

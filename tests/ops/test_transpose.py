@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgen.checking import watching
-from kgen.ops.transpose import transpose
+from kgen.ops.moving.transpose import transpose
 
 SIZES = ("uint8", "float16", "float32", "int64")
 

@@ -15,7 +15,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from kgen import doctor, launch, nvrtc, registry, report
+from kgen import device, doctor, nvrtc, registry, report
 from kgen.arch import Arch
 from kgen.cli import main
 from kgen.commands import common
@@ -78,7 +78,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> int:
         raise DeviceError("no GPU can be used here")
 
-    monkeypatch.setattr(launch, "current_device", missing)
+    monkeypatch.setattr(device, "current_device", missing)
 
 
 # All verbs
@@ -228,8 +228,8 @@ def test_list_is_for_hopper_where_there_is_no_gpu(no_gpu: None) -> None:
 
 
 def test_list_is_for_the_device_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "current_device", lambda: 0)
-    monkeypatch.setattr(launch, "device_arch", lambda device: Arch(8, 6))
+    monkeypatch.setattr(device, "current_device", lambda: 0)
+    monkeypatch.setattr(device, "device_arch", lambda device: Arch(8, 6))
     assert json_of("list")["arch"] == "sm_86"
 
 
@@ -475,7 +475,7 @@ def test_bench_passes_the_choice_on_and_fails_with_a_result_that_is_wrong(
             {"contestant": "torch", "status": "wrong", "rms": float("nan")},
         ]
 
-    monkeypatch.setattr(launch, "current_device", lambda: 0)
+    monkeypatch.setattr(device, "current_device", lambda: 0)
     monkeypatch.setattr("kgen.bench.run", run)
     rows = json_of("bench", "causal_dot_product", "--quick", "--dtype", "f16", "--no-peers", code=code)
     assert rows[0]["status"] == status and rows[1]["rms"] is None

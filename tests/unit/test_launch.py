@@ -11,6 +11,7 @@ import pytest
 
 import kgen
 from kgen.arch import Arch
+from kgen.device import device_arch
 from kgen.errors import ArchError, DeviceError
 from kgen.launch import Step
 
@@ -57,7 +58,7 @@ def test_a_device_older_than_the_compiler_knows_is_refused(monkeypatch):
 
     monkeypatch.setattr(cupy.cuda, "Device", lambda device: Old)
     with pytest.raises(ArchError, match=r"compute capability 61; 7\.5"):
-        launch.device_arch(9876)
+        device_arch(9876)
 
 
 @pytest.mark.parametrize("cooperative", [False, True])

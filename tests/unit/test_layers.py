@@ -25,7 +25,7 @@ LAYERS = (
     ("store",),
     ("build",),
     ("cpu",),
-    ("backend", "operand", "streams", "arrays", "results", "scratch", "fork", "launch"),
+    ("backend", "device", "operand", "streams", "arrays", "results", "scratch", "fork", "launch"),
     ("ops",),
     ("catalog",),
     ("kgen",),  # the public face

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kgen.dtypes import BF16, F16, F32
 from kgen.errors import SpecError
-from kgen.ops import algorithms, chunk, lmha
-from kgen.ops.scan import Scan
+from kgen.ops.causal import algorithms, chunk, lmha
+from kgen.ops.causal.scan import Scan
 
 ROOMY, SMALL = 227 * 1024, 99 * 1024
 

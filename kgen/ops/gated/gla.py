@@ -1,0 +1,213 @@
+"""Gated linear attention: a gate for each feature (`gla`), or one for all features of a head (`simple_gla`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgen.ops.gated.checks import Form
+from kgen.ops.gated.recurrent import backward_operator, forward_operator
+from kgen.ops.gated.step import step, step_operator
+
+_OPTIONS = ("scale", "reverse", "return_state", "mode", "layout")
+_GRADIENT_OPTIONS = ("scale", "reverse", "layout")
+
+
+def gla(
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    return_state: bool = False,
+    reverse: bool = False,
+    cu_seqlens: Any = None,
+    mode: str = "auto",
+    layout: str = "bhtd",
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """S[t] = diag(e^g[t]) S[t - 1] + k[t] v[t]^T and o[t] = scale S[t]^T q[t], for every batch and head.
+
+    Parameters
+    ----------
+    g : array [B, H, T, K]
+        Gates as natural logarithms, at most 0: the state decays by e^g. -inf forgets it, 0 keeps it; both are exact, as
+        is everything between. A gate above 0 makes it grow. Of the dtype of q, or float32. It may have fewer heads.
+
+    The others, what is returned and what is raised, are as in `linear_attention`.
+
+    Notes
+    -----
+    Yang et al., "Gated Linear Attention Transformers with Hardware-Efficient Training", 2024, equation 3.
+
+    Examples
+    --------
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> q, k, v = (cupy.random.rand(1, 8, 2048, 64, dtype="f") for _ in "qkv")     # doctest: +SKIP
+    >>> g = cupy.log(cupy.random.rand(1, 8, 2048, 64, dtype="f")) / 16             # doctest: +SKIP
+    >>> o, state = kgen.gla(q, k, v, g, return_state=True)                         # doctest: +SKIP
+    """
+    options = (scale, reverse, return_state, mode, layout)
+    o, *state = _gla((q, k, v, g, initial_state, cu_seqlens), (out, None)[: 1 + bool(return_state)], options, stream)
+    return (o, *state) if return_state else o
+
+
+def gla_backward(
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    *,
+    dstate: Any = None,
+    scale: float | None = None,
+    initial_state: Any = None,
+    reverse: bool = False,
+    cu_seqlens: Any = None,
+    layout: str = "bhtd",
+    stream: Any = None,
+) -> tuple[Any, ...]:
+    """The gradients of `gla`, given do and, optionally, that of the last state.
+
+    Returns
+    -------
+    dq, dk, dv, dg of the shapes and dtypes of q, k, v, g, and, where there is an `initial_state`, its gradient in
+    float32. Parameters as in `gla` and `linear_attention_backward`.
+
+    Notes
+    -----
+    dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t], of dq and dk in float32 and without the token's own part, which both
+    have; the sum carries its rounding errors along, and starts afresh behind a gate whose e^g is 0.
+    """
+    inputs = (do, q, k, v, g, initial_state, cu_seqlens, dstate)
+    outs = (None,) * (5 if initial_state is not None else 4)
+    return tuple(_gla_backward(inputs, outs, (scale, reverse, layout), stream))
+
+
+def gla_step(
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    state: Any,
+    *,
+    scale: float | None = None,
+    indices: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """One time step of `gla` for decoding: the states are updated in place.
+
+    Parameters
+    ----------
+    q, k, g : array [B, H, K]
+    v : array [B, H, V]
+    state : array [N, H, K, V]
+        In float32, of any strides. It is read and overwritten. N is B without `indices`.
+    indices : array [B] of int32, optional
+        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
+        The o of a slot that is not there is NaN. No state is touched for either.
+
+    The others are as in `gla`.
+
+    Returns
+    -------
+    array [B, H, V] of the inputs' dtype.
+    """
+    return step(_gla_step, (q, k, v, g, indices), state, scale, None, out, stream)
+
+
+def simple_gla(
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    return_state: bool = False,
+    reverse: bool = False,
+    cu_seqlens: Any = None,
+    mode: str = "auto",
+    layout: str = "bhtd",
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """S[t] = e^g[t] S[t - 1] + k[t] v[t]^T and o[t] = scale S[t]^T q[t], for every batch and head.
+
+    Parameters
+    ----------
+    g : array [B, H, T], or [B, T, H] with layout "bthd"
+        A gate for each head and time step, as in `gla`. One that does not depend on time (retention, lightning
+        attention) may be broadcast to that shape, which copies nothing.
+
+    The others, what is returned and what is raised, are as in `linear_attention`.
+    """
+    options = (scale, reverse, return_state, mode, layout)
+    o, *state = _simple((q, k, v, g, initial_state, cu_seqlens), (out, None)[: 1 + bool(return_state)], options, stream)
+    return (o, *state) if return_state else o
+
+
+def simple_gla_backward(
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    *,
+    dstate: Any = None,
+    scale: float | None = None,
+    initial_state: Any = None,
+    reverse: bool = False,
+    cu_seqlens: Any = None,
+    layout: str = "bhtd",
+    stream: Any = None,
+) -> tuple[Any, ...]:
+    """The gradients of `simple_gla`, as `gla_backward` gives them: dq, dk, dv, dg and that of an `initial_state`."""
+    inputs = (do, q, k, v, g, initial_state, cu_seqlens, dstate)
+    outs = (None,) * (5 if initial_state is not None else 4)
+    return tuple(_simple_backward(inputs, outs, (scale, reverse, layout), stream))
+
+
+def simple_gla_step(
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    state: Any,
+    *,
+    scale: float | None = None,
+    indices: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """One time step of `simple_gla` for decoding: the states are updated in place.
+
+    Parameters
+    ----------
+    q, k : array [B, H, K]
+    v : array [B, H, V]
+    g : array [B, H]
+    state : array [N, H, K, V]
+        In float32, of any strides. It is read and overwritten. N is B without `indices`.
+    indices : array [B] of int32, optional
+        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
+        The o of a slot that is not there is NaN. No state is touched for either.
+
+    The others are as in `simple_gla`.
+
+    Returns
+    -------
+    array [B, H, V] of the inputs' dtype.
+    """
+    return step(_simple_step, (q, k, v, g, indices), state, scale, None, out, stream)
+
+
+_gla = forward_operator("gla", Form("q", 2, "g"), *_OPTIONS)
+_gla_backward = backward_operator("gla_backward", Form("q", 2, "g"), *_GRADIENT_OPTIONS)
+_simple = forward_operator("simple_gla", Form("q", 1, "g"), *_OPTIONS)
+_simple_backward = backward_operator("simple_gla_backward", Form("q", 1, "g"), *_GRADIENT_OPTIONS)
+_gla_step = step_operator("gla_step", Form("q", 2, "g"))
+_simple_step = step_operator("simple_gla_step", Form("q", 1, "g"))

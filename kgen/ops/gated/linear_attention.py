@@ -1,0 +1,174 @@
+"""Linear attention with state in and out, in the numbers of the caller's type, accumulated in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgen.ops.gated.checks import Form
+from kgen.ops.gated.recurrent import backward_operator, forward_operator
+from kgen.ops.gated.step import step, step_operator
+
+_FORM = Form("q", 0, normal=True)
+_OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "return_state", "mode", "layout")
+_GRADIENT_OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "layout")
+
+
+def linear_attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    return_state: bool = False,
+    feature_map: str | None = None,
+    normalize: bool = False,
+    epsilon: float = 1e-6,
+    initial_normalizer: Any = None,
+    reverse: bool = False,
+    cu_seqlens: Any = None,
+    mode: str = "auto",
+    layout: str = "bhtd",
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """S[t] = S[t - 1] + f(k[t]) v[t]^T and o[t] = scale S[t]^T f(q[t]), for every batch and head.
+
+    Parameters
+    ----------
+    q, k : array [B, H, T, K]
+        Queries and keys; float32, float16 or bfloat16, of any strides, K from 1 to 512.
+    v : array [B, H, T, V]
+        Values, of the same dtype, V from 1 to 512. q, k and v may have fewer heads than one another: neighbouring heads
+        share one then, as if it were repeated.
+    scale : float, optional
+        By default 1 / sqrt(K).
+    initial_state : array [N, H, K, V], optional
+        S before the first time step, in float32; by default zero.
+    return_state : bool
+        Whether to return the last state too.
+    feature_map : "elu", "relu" or "identity"
+        f, of each number: elu(x) + 1, max(x, 0), or x.
+    normalize : bool
+        Divide o[t] by scale z[t] . f(q[t]) + epsilon, where z[t] = z[t - 1] + f(k[t]).
+    initial_normalizer : array [N, H, K], optional
+        z before the first time step, in float32; by default zero.
+    reverse : bool
+        From the last time step to the first.
+    cu_seqlens : array [N + 1] of int32 or int64, optional
+        Where sequences begin that follow one another along T, and where the last one ends; B is 1 then. It is read on
+        the device. Time steps outside of all sequences are not written.
+    mode : "auto" or "recurrent"
+        How it is computed: one time step after another, the state in registers.
+    layout : "bhtd" or "bthd"
+        The order of the axes of q, k, v and of the result: "bthd" is [B, T, H, D]. States have heads first in both.
+    out, stream : optional
+        Where to write o, and a CuPy or torch stream or a pointer.
+
+    Returns
+    -------
+    o : array [B, H, T, V] of the inputs' dtype, H the largest number of heads. Sums and states are in float32, and the
+    same from call to call bit for bit.
+    state : array [N, H, K, V] in float32, with `return_state`; with `normalize` a third, z [N, H, K].
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arrays that do not fit together, each naming the argument, what came and what is taken.
+    CaptureError
+        At the first call of its kind, when that is within a CUDA graph capture.
+
+    Notes
+    -----
+    Katharopoulos et al., "Transformers are RNNs", 2020, equations 16 to 20.
+
+    Examples
+    --------
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> q, k, v = (cupy.random.rand(1, 8, 2048, 64, dtype="f") for _ in "qkv")     # doctest: +SKIP
+    >>> o, state = kgen.linear_attention(q, k, v, return_state=True)               # doctest: +SKIP
+    >>> o = kgen.linear_attention(q, k, v, initial_state=state)                    # doctest: +SKIP
+    """
+    options = (scale, reverse, feature_map, normalize, epsilon, return_state, mode, layout)
+    outs = (out, *(None,) * (1 + bool(normalize) if return_state else 0))
+    o, *state = _forward((q, k, v, initial_state, cu_seqlens, initial_normalizer), outs, options, stream)
+    return (o, *state) if return_state else o
+
+
+def linear_attention_backward(
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    dstate: Any = None,
+    dnormalizer: Any = None,
+    scale: float | None = None,
+    initial_state: Any = None,
+    feature_map: str | None = None,
+    normalize: bool = False,
+    epsilon: float = 1e-6,
+    initial_normalizer: Any = None,
+    reverse: bool = False,
+    cu_seqlens: Any = None,
+    layout: str = "bhtd",
+    stream: Any = None,
+) -> tuple[Any, ...]:
+    """The gradients of `linear_attention`, given those of its results.
+
+    Parameters
+    ----------
+    do : array, of the shape and dtype of o
+        The gradient with respect to o.
+    dstate : array [N, H, K, V] in float32, optional
+        The gradient with respect to the last state; by default zero.
+    dnormalizer : array [N, H, K] in float32, optional
+        And to the last z.
+
+    Returns
+    -------
+    dq, dk, dv of the shapes and dtypes of q, k, v, and, where there are an `initial_state` and an `initial_normalizer`,
+    their gradients in float32. The other parameters, and what is raised, are as in `linear_attention`. Bit for bit the
+    same from call to call.
+    """
+    inputs = (do, q, k, v, initial_state, cu_seqlens, initial_normalizer, dstate, dnormalizer)
+    outs = (None,) * (3 + (initial_state is not None) + (initial_normalizer is not None))
+    return tuple(_backward(inputs, outs, (scale, reverse, feature_map, normalize, epsilon, layout), stream))
+
+
+def linear_attention_step(
+    q: Any,
+    k: Any,
+    v: Any,
+    state: Any,
+    *,
+    scale: float | None = None,
+    feature_map: str | None = None,
+    indices: Any = None,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """One time step of `linear_attention` for decoding: the states are updated in place.
+
+    Parameters
+    ----------
+    q, k : array [B, H, K]
+    v : array [B, H, V]
+    state : array [N, H, K, V]
+        In float32, of any strides. It is read and overwritten. N is B without `indices`.
+    indices : array [B] of int32, optional
+        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
+        The o of a slot that is not there is NaN. No state is touched for either.
+
+    The others are as in `linear_attention`.
+
+    Returns
+    -------
+    array [B, H, V] of the inputs' dtype.
+    """
+    return step(_step, (q, k, v, indices), state, scale, feature_map, out, stream)
+
+
+_forward = forward_operator("linear_attention", _FORM, *_OPTIONS)
+_backward = backward_operator("linear_attention_backward", _FORM, *_GRADIENT_OPTIONS)
+_step = step_operator("linear_attention_step", _FORM)

@@ -1,0 +1,236 @@
+"""From a problem of linear attention with gates to its launches: a scan forward, three scans and some sums backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kgen.device import multiprocessors
+from kgen.dtypes import F32, DType
+from kgen.launch import Step, bind
+from kgen.operand import Ints, Operand, aligned, contiguous_strides
+from kgen.ops.calls import Plan
+from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, SUM, SUM_THREADS, Tile, tile_for
+from kgen.scratch import scratch
+
+NOTHING = "nothing"
+"""The name of the null pointer."""
+_SECTION = 256  # bytes to whose multiples pieces of scratch memory are rounded
+
+
+class Program:
+    """Launches in turn, each on some of the named arrays: operands, pieces of scratch memory, and `NOTHING`."""
+
+    def __init__(self, names: Sequence[str], device: int) -> None:
+        self._places = {name: at for at, name in enumerate(names)}
+        self._inputs = len(names)
+        self._sections: list[int] = []
+        self._nbytes = 0
+        self._device = device
+        self._steps: list[Step] = []
+        self._pointers: list[tuple[str, ...]] = []
+
+    def room(self, name: str, floats: int) -> str:
+        """A piece of scratch memory."""
+        self._places[name] = self._inputs + len(self._sections)
+        self._sections.append(self._nbytes)
+        self._nbytes += -(-floats * F32.itemsize // _SECTION) * _SECTION
+        return name
+
+    def add(self, step: Step, pointers: tuple[str, ...]) -> None:
+        if step.blocks:
+            self._steps.append(step)
+            self._pointers.append(pointers)
+
+    def plan(self, why: str) -> Plan:
+        places = self._places | {NOTHING: self._inputs + len(self._sections)}
+        sections, nbytes, device = self._sections, self._nbytes, self._device
+        runs = bind(self._steps, device)
+        work = [(run, [places[name] for name in names]) for run, names in zip(runs, self._pointers, strict=True)]
+
+        def launch(pointers: Sequence[int], stream: int) -> None:
+            memory = scratch(nbytes, device, stream) if nbytes else None
+            base = memory.ptr if memory else 0
+            every = [*pointers, *(base + at for at in sections), 0]
+            for run, chosen in work:
+                run([every[at] for at in chosen], stream)
+
+        return Plan(launch, tuple(map(str, self._steps)), why)
+
+
+class Rows(NamedTuple):
+    """An array [batch, head, time, feature] as a scan reads or writes it: strides in that order, and its heads."""
+
+    name: str
+    strides: Ints
+    heads: int
+    wide: bool  # whether four neighbours may be moved at once
+
+
+def rows_of(name: str, x: Operand, layout: str) -> Rows:
+    """The rows of an operand; one without features has one for all."""
+    batch, head, step = (0, 1, 2) if layout == "bhtd" else (0, 2, 1)
+    feature = x.strides[3:] or (0,)
+    wide = len(x.shape) == 4 and x.strides[3] == 1 and x.shape[3] % 4 == 0 and aligned(x, 4 * x.dtype.itemsize)
+    return Rows(name, (x.strides[batch], x.strides[head], x.strides[step], *feature), x.shape[head], wide)
+
+
+@dataclass
+class Problem:
+    """What all scans of a call share: sizes, the gate and the bonus as they are read, options, and the device."""
+
+    batch: int
+    sequences: int
+    heads: int
+    length: int
+    features: int
+    values: int
+    dtype: DType
+    gate: int  # as the axis GATE
+    bonus: bool
+    scale: float
+    reverse: bool
+    feature: int  # as the axis FEATURE
+    offsets: int  # as the axis OFFSETS
+    device: int
+    gate_rows: Rows | None = None
+    gate_type: DType = F32
+    bonus_strides: Ints = ()
+    bonus_type: DType = F32
+    normal: bool = False
+    epsilon: float = 0.0
+    states: dict[str, Ints] = field(default_factory=dict)  # strides [sequence, head, feature(, value)] by name
+
+    @property
+    def shared(self) -> int:
+        """How many states there are."""
+        return self.sequences * self.heads
+
+    def numbers(self, features: int) -> int:
+        """In an array [batch, heads, time, features]."""
+        return self.batch * self.heads * self.length * features
+
+
+class Gradients(NamedTuple):
+    """Where a scan of gradients leaves what gates' gradients are made of, and what it takes for them."""
+
+    own: Rows
+    slopes: Rows | None = None  # for the scan of keys: where the gate's gradient goes, ready; None: partial
+
+
+def add_scan(
+    program: Program,
+    problem: Problem,
+    z: Rows,
+    x: Rows,
+    y: Rows,
+    o: Rows,
+    *,
+    turned: bool = False,
+    adjoint: bool = False,
+    wide: bool = False,
+    initial: str = NOTHING,
+    last: str = NOTHING,
+    last_gradient: str = NOTHING,
+    normals: tuple[str, str] = (NOTHING, NOTHING),
+    inverses: str = NOTHING,
+    gradients: Gradients | None = None,
+) -> Tile:
+    """Queue one `gated_scan`; the arrays' roles are those of kgen.ops.gated.kernels. Returns how it is cut."""
+    p = problem
+    rows, columns = (p.values + p.normal, p.features) if turned else (p.features, p.values)
+    tile = tile_for(rows, columns, p.shared, p.gate > 0, multiprocessors(p.device))
+    halves = p.dtype is not F32
+    signed = bool(gradients) and p.gate > 0
+    products, slopes = signed and not adjoint, signed and adjoint
+    partial = slopes and (gradients is None or gradients.slopes is None)
+    own = gradients.own if gradients and (signed or p.feature) else None
+    read = [z, x, y, *([p.gate_rows] if p.gate_rows and p.gate == 2 else []), *([own] if own else [])]
+    kernel = SCAN if not turned else KEY_SCAN if adjoint else QUERY_SCAN
+    own_flags = {SCAN.name: {"adjoint": adjoint}, KEY_SCAN.name: {"partial": partial}}.get(kernel.name, {})
+    spec = kernel.spec(
+        ROWS=tile.rows,
+        LANES=tile.lanes,
+        COLUMNS=tile.columns,
+        WARPS=tile.warps,
+        GATE=p.gate,
+        FEATURE=p.feature,
+        OFFSETS=p.offsets,
+        VEC=4 if all(x.wide for x in read) else 1,
+        **own_flags,
+        reverse=p.reverse != adjoint,
+        bonus=p.bonus,
+        normal=p.normal,
+        wide=wide and halves,
+        gfloat=p.gate > 0 and p.gate_type is F32 and halves,
+        ufloat=p.bonus and p.bonus_type is F32 and halves,
+        dtype=p.dtype,
+    )
+    pointers = [z.name, x.name, y.name]
+    groups = [z, x, y]
+    strides = [*z.strides, *x.strides, *y.strides]
+    if p.gate_rows:
+        pointers.append(p.gate_rows.name)
+        groups.append(p.gate_rows)
+        strides += p.gate_rows.strides if p.gate == 2 else p.gate_rows.strides[:3]
+    if p.bonus:
+        pointers.append("u")
+        strides += p.bonus_strides
+    if own:
+        pointers.append(own.name)
+        groups.append(own)
+        strides += own.strides
+    pointers += [initial, last]
+    strides += [*_state(p, initial, turned), *_state(p, last, turned)]
+    if p.normal:
+        if turned or not adjoint:
+            pointers += normals
+            strides += [stride for name in normals for stride in p.states.get(name, (0, 0, 0))]
+        pointers += [inverses, *(["o of normal"] if turned else [])]
+    if p.offsets:
+        pointers.append("cu_seqlens")
+    if products:
+        pointers += [last_gradient, "products", "slope_start"]
+        strides += _state(p, last_gradient, turned)
+    if slopes:
+        pointers += ["products", "slope_start"]
+        if partial:
+            pointers.append("slopes")
+            if p.gate == 1:
+                strides.append(p.batch * p.heads * p.length)
+        elif gradients and gradients.slopes:
+            pointers.append(gradients.slopes.name)
+            strides += gradients.slopes.strides
+        if p.bonus:
+            pointers.append("bonus_slopes")
+    pointers.append(o.name)
+    strides += o.strides
+    blocks = p.shared * -(-columns // tile.width)
+    ints = (p.heads, p.length, rows, columns, *(p.heads // x.heads for x in groups))
+    floats = (p.scale, p.epsilon) if p.normal and not turned and not adjoint else (p.scale,)
+    program.add(Step(spec, blocks, len(pointers), ints, tuple(strides), floats), tuple(pointers))
+    return tile
+
+
+def _state(problem: Problem, name: str, turned: bool) -> Ints:
+    sequence, head, feature, value = problem.states.get(name, (0, 0, 0, 0))
+    return (sequence, head, value, feature) if turned else (sequence, head, feature, value)
+
+
+def add_sum(program: Program, source: str, out: Rows, shape: Ints, dtype: DType, heads: int, splits: int = 1) -> None:
+    """Queue the sum over splits and over the heads of a group: [splits, batch, heads, time, feature] to `shape`,
+    [batch, heads of the result, time, feature]."""
+    batch, kept, length, features = shape
+    head = length * features
+    group = heads // kept
+    count = batch * kept * length * features
+    longs = (count, head, batch * heads * head, heads * head, group * head, features, *out.strides)
+    step = Step(SUM.spec(dtype=dtype), -(-count // SUM_THREADS), 2, (kept, length, features, group, splits), longs)
+    program.add(step, (source, out.name))
+
+
+def scratch_rows(name: str, problem: Problem, features: int) -> Rows:
+    """Contiguous floats [batch, heads, time, features]."""
+    strides = contiguous_strides((problem.batch, problem.heads, problem.length, features))
+    return Rows(name, strides, problem.heads, True)

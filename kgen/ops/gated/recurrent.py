@@ -1,0 +1,225 @@
+"""What the operators of linear attention with gates share: how they are made, and the plans of both passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from kgen.dtypes import F32, FLOATS, I32, I64, DType
+from kgen.operand import Operand
+from kgen.ops.calls import Operator, Plan
+from kgen.ops.gated.checks import (
+    FEATURES,
+    Arrays,
+    Form,
+    Options,
+    arrays_of,
+    backward_results,
+    forward_results,
+    gradients_of,
+    state_shape,
+)
+from kgen.ops.gated.kernels import Tile
+from kgen.ops.gated.plan import (
+    NOTHING,
+    Gradients,
+    Problem,
+    Program,
+    Rows,
+    add_scan,
+    add_sum,
+    rows_of,
+    scratch_rows,
+)
+from kgen.ops.layout import AXES
+
+
+def forward_operator(name: str, form: Form, *options: str) -> Operator:
+    arguments = (*form.arrays, *form.states)
+    return Operator(
+        name,
+        arguments,
+        options,
+        partial(forward_results, form, options),
+        partial(_prepare_forward, form, options),
+        takes=_takes(arguments),
+        optional=form.states,
+        mixed=True,
+        rows=False,
+    )
+
+
+def backward_operator(name: str, form: Form, *options: str) -> Operator:
+    arguments = ("do", *form.arrays, *form.states, *form.gradients)
+    return Operator(
+        name,
+        arguments,
+        options,
+        partial(backward_results, form, options),
+        partial(_prepare_backward, form, options),
+        takes=_takes(arguments),
+        optional=(*form.states, *form.gradients),
+        mixed=True,
+        rows=False,
+    )
+
+
+def _takes(arguments: Sequence[str]) -> dict[str, tuple[DType, ...]]:
+    states = ("initial_state", "initial_normalizer", "dstate", "dnormalizer")
+    special = dict.fromkeys(states, (F32,)) | {"cu_seqlens": (I32, I64)}
+    return {name: special.get(name, FLOATS) for name in arguments}
+
+
+def _problem(form: Form, arrays: Arrays, options: Options) -> Problem:
+    q, g, u = arrays.q, arrays.g, arrays.u
+    batch, _, time = AXES[options.layout]
+    sequences, heads, features, values = state_shape(arrays, options.layout)
+    scale = features**-0.5 if options.scale is None else float(options.scale)
+    return Problem(
+        batch=q.shape[batch],
+        sequences=sequences,
+        heads=heads,
+        length=q.shape[time],
+        features=features,
+        values=values,
+        dtype=q.dtype,
+        gate=form.gate,
+        bonus=form.bonus,
+        scale=scale,
+        reverse=bool(options.reverse),
+        feature=FEATURES[options.feature_map],
+        offsets=arrays.offsets.dtype.itemsize if arrays.offsets else 0,
+        device=q.device,
+        normal=bool(options.normalize),
+        epsilon=float(options.epsilon),
+        gate_rows=rows_of("g", g, options.layout) if g else None,
+        gate_type=g.dtype if g else F32,
+        bonus_strides=u.strides if u else (),
+        bonus_type=u.dtype if u else F32,
+    )
+
+
+def _input_names(form: Form) -> list[str]:
+    """The inputs by role, in the order in which the operator takes them."""
+    return ["q", "k", "v", *(["g"] if form.gate else []), *(["u"] if form.bonus else []), *form.states]
+
+
+def _prepare_forward(
+    form: Form,
+    names: tuple[str, ...],
+    op: str,
+    given: Sequence[Operand | None],
+    results: Sequence[Operand],
+    *values: Any,
+) -> Plan:
+    options = Options(**dict(zip(names, values, strict=True)))
+    arrays = arrays_of(form, given)
+    problem = _problem(form, arrays, options)
+    o, *state = results
+    program = Program([*_input_names(form), "o", *["state", "normalizer"][: len(state)]], problem.device)
+    q, k, v = (rows_of(name, x, options.layout) for name, x in zip("qkv", arrays[:3], strict=True))
+    _states(problem, initial_state=arrays.initial, initial_normalizer=arrays.normal)
+    _states(problem, **dict(zip(("state", "normalizer"), state, strict=False)))
+    tile = add_scan(
+        program,
+        problem,
+        q,
+        k,
+        v,
+        rows_of("o", o, options.layout),
+        initial="initial_state" if arrays.initial else NOTHING,
+        last="state" if state else NOTHING,
+        normals=("initial_normalizer" if arrays.normal else NOTHING, "normalizer" if len(state) > 1 else NOTHING),
+    )
+    return program.plan(_why(problem, tile.width, problem.values))
+
+
+def _states(problem: Problem, **states: Operand | None) -> None:
+    problem.states.update({name: x.strides for name, x in states.items() if x})
+
+
+def _why(problem: Problem, width: int, columns: int) -> str:
+    blocks = -(-columns // width)
+    return f"{problem.shared} states, cut into {blocks} blocks each, walk through {problem.length} time steps"
+
+
+def _prepare_backward(
+    form: Form,
+    names: tuple[str, ...],
+    op: str,
+    given: Sequence[Operand | None],
+    results: Sequence[Operand],
+    *values: Any,
+) -> Plan:
+    options = Options(**dict(zip(names, values, strict=True)))
+    layout = options.layout
+    do, inputs, dstate, dnormal = gradients_of(form, given)
+    arrays = arrays_of(form, inputs)
+    problem = _problem(form, arrays, options)
+    gradient_names = ["dq", "dk", "dv", *(["dg"] if form.gate else []), *(["du"] if form.bonus else [])]
+    gradient_names += ["dinitial"] if arrays.initial else []
+    gradient_names += ["dinitial_normal"] if arrays.normal else []
+    gradients = dict(zip(gradient_names, results, strict=True))
+    program = Program(["do", *_input_names(form), *form.gradients, *gradient_names], problem.device)
+    _states(problem, initial_state=arrays.initial, dstate=dstate, dinitial=gradients.get("dinitial"))
+    _states(problem, initial_normalizer=arrays.normal, dnormalizer=dnormal)
+    _states(problem, dinitial_normal=gradients.get("dinitial_normal"))
+    initial = "initial_state" if arrays.initial else NOTHING
+    from_state = "dstate" if dstate else NOTHING
+
+    q, k, v = (rows_of(name, x, layout) for name, x in zip("qkv", arrays[:3], strict=True))
+    upstream = rows_of("do", do, layout)
+    if form.gate:
+        program.room("products", problem.numbers(problem.features))
+        program.room("slope_start", problem.shared * problem.features)
+    before = "initial_normalizer" if arrays.normal else NOTHING
+    if problem.normal:
+        # What was divided by, and the result before it was rounded, once more: cheaper to compute than to keep.
+        whole = scratch_rows("o of normal", problem, problem.values)
+        program.room(whole.name, problem.numbers(problem.values))
+        program.room("inverses", problem.numbers(1))
+        add_scan(
+            program, problem, q, k, v, whole, wide=True, initial=initial, normals=(before, NOTHING), inverses="inverses"
+        )
+    slopes = rows_of("dg", gradients["dg"], layout) if form.gate else None
+    if slopes and (form.gate == 1 or slopes.heads < problem.heads):
+        slopes = None  # parts of it, to be summed
+
+    def scan(name: str, z: Rows, x: Rows, y: Rows, **more: Any) -> Tile:
+        """A scan into a gradient; where heads share an input, by way of floats for every head."""
+        result = gradients[name]
+        final = rows_of(name, result, layout)
+        more["inverses"] = "inverses" if problem.normal else NOTHING
+        if final.heads == problem.heads:
+            return add_scan(program, problem, z, x, y, final, **more)
+        whole = scratch_rows(f"{name} of heads", problem, result.shape[3])
+        program.room(whole.name, problem.numbers(result.shape[3]))
+        tile = add_scan(program, problem, z, x, y, whole, wide=True, **more)
+        shape = (problem.batch, final.heads, problem.length, result.shape[3])
+        add_sum(program, whole.name, final, shape, result.dtype, problem.heads)
+        return tile
+
+    normals = (before, NOTHING)
+    queries = Gradients(q)
+    scan(
+        "dq", upstream, v, k, turned=True, initial=initial, last_gradient=from_state, gradients=queries, normals=normals
+    )
+    normals = ("dnormalizer" if dnormal else NOTHING, "dinitial_normal" if arrays.normal else NOTHING)
+    keys = Gradients(k, slopes)
+    tile = scan("dk", v, upstream, q, turned=True, adjoint=True, initial=from_state, gradients=keys, normals=normals)
+    scan("dv", k, q, upstream, adjoint=True, initial=from_state, last="dinitial" if arrays.initial else NOTHING)
+    if form.gate and not slopes:
+        final = rows_of("dg", gradients["dg"], layout)
+        width = problem.features if form.gate == 2 else 1
+        splits = 1 if form.gate == 2 else -(-problem.features // tile.width) * tile.warps
+        program.room("slopes", splits * problem.numbers(width))
+        shape = (problem.batch, final.heads, problem.length, width)
+        add_sum(program, "slopes", final, shape, gradients["dg"].dtype, problem.heads, splits)
+    if form.bonus:
+        per_head, per_feature = gradients["du"].strides
+        program.room("bonus_slopes", problem.shared * problem.features)
+        final = Rows("du", (0, per_head, 0, per_feature), problem.heads, False)
+        shape = (1, problem.heads, 1, problem.features)
+        add_sum(program, "bonus_slopes", final, shape, gradients["du"].dtype, problem.heads, problem.sequences)
+    return program.plan(_why(problem, tile.width, problem.features))

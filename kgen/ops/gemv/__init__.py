@@ -1,0 +1,1 @@
+"""A matrix times a vector, quantized weights included, and batches of such products."""

@@ -1,0 +1,180 @@
+"""A matrix times a vector, y = alpha op(A) x + beta y: for any strides, and for matrices that are quantized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kgen.dtypes import F32, FLOATS, DType, listed
+from kgen.operand import Operand
+from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.gemv.kernels import QUANTIZED, VALUES, WEIGHTS
+from kgen.ops.gemv.plan import plan
+from kgen.ops.gemv.product import Product, Scale
+
+
+def gemv(
+    a: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    trans: bool = False,
+    scale: Any = None,
+    out: Any = None,
+    algorithm: str | None = None,
+    stream: Any = None,
+) -> Any:
+    """alpha a @ x + beta y, or alpha a.T @ x + beta y.
+
+    Parameters
+    ----------
+    a : array [M, K]
+        float32, float16, bfloat16 or float64; or a quantized matrix of int8, float8_e4m3fn or float8_e5m2. Of any
+        strides; contiguous along either axis it is read at the speed of the memory.
+    x : array [K], with `trans` [M]
+        Of the dtype of `a`; with a quantized one, float32, float16 or bfloat16.
+    y : array [M], with `trans` [K], optional
+        Of the dtype of x. Not read where beta is 0.
+    alpha, beta : float
+        Each pair of values makes a plan of its own, so they should not change from call to call for ever.
+    trans : bool
+        Multiply by the transposed matrix.
+    scale : array, optional
+        What the numbers of a quantized matrix stand for, in float32: [] or [1] for all of it, [M] or [M, 1] for each
+        row, [M, G] for each of G equal blocks of a row.
+    out : array, optional
+        Where to write the result; apart from every input, but it may be `y` itself.
+    algorithm : str, optional
+        The name of a specialization, such as "gemv_v4_l32_r1_u1_f32"; by default the one that suits.
+    stream : optional
+        A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
+
+    Returns
+    -------
+    array [M], with `trans` [K], of the inputs' kind and of the dtype of x. Sums are accumulated in float32, in float64
+    for float64, in an order that depends on the shape alone: the same input gives the same bits.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arrays that do not fit together, each naming the argument, what came and what is taken.
+    SpecError
+        A ValueError: for an algorithm that does not exist or does not take this problem.
+
+    Examples
+    --------
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> a, x = cupy.random.rand(300, 200, dtype="f"), cupy.random.rand(200, dtype="f")    # doctest: +SKIP
+    >>> kgen.gemv(a, x).shape                                                      # doctest: +SKIP
+    (300,)
+    """
+    if y is None:
+        if beta:
+            raise ValueError(f"gemv: beta is {beta} and there is no y to multiply by it")
+    elif out is y:
+        y = None  # a kernel reads what it is to add from where it writes
+    result: Any = _gemv((a, x, y, scale), (out,), (alpha, beta, trans, algorithm), stream)[0]
+    return result
+
+
+def _gemv_results(
+    op: str, given: Sequence[Operand | None], alpha: float, beta: float, trans: bool, algorithm: str | None
+) -> Results:
+    a, x, y, scale = given
+    assert a and x
+    if len(a.shape) != 2 or len(x.shape) != 1:
+        raise ValueError(f"{op}: a has shape {a.shape} and x {x.shape}; it takes a matrix and a vector")
+    rows, depth = a.shape[::-1] if trans else a.shape
+    if x.shape != (depth,):
+        side = "rows" if trans else "columns"
+        raise ValueError(f"{op}: x has shape {x.shape}; with a {a.shape}, of {depth} {side}, it takes ({depth},)")
+    _check_types(op, a.dtype, x)
+    if y and y.shape != (rows,):
+        raise ValueError(f"{op}: y has shape {y.shape}; the result has ({rows},)")
+    if y and y.dtype is not x.dtype:
+        raise TypeError(f"{op}: y is {y.dtype.numpy_name} and x {x.dtype.numpy_name}; both must have one dtype")
+    if scale:
+        _check_scale(op, a, scale)
+    return [((rows,), x.dtype)]
+
+
+def _prepare_gemv(
+    op: str,
+    given: Sequence[Operand | None],
+    results: Sequence[Operand],
+    alpha: float,
+    beta: float,
+    trans: bool,
+    algorithm: str | None,
+) -> Plan:
+    a, x, y, scale = given
+    (out,) = results
+    assert a and x
+    rows, depth = a.shape[::-1] if trans else a.shape
+    over_results, over_products = a.strides[::-1] if trans else a.strides
+    product = Product(
+        a,
+        x,
+        out,
+        rows,
+        depth,
+        1,
+        (over_results, over_products, 0),
+        (x.strides[0], 0),
+        ((y or out).strides[0], 0),
+        (out.strides[0], 0),
+        float(alpha),
+        float(beta),
+        scale=_scale(op, a, scale, trans) if scale else None,
+    )
+    return plan(product, algorithm, op)
+
+
+def _check_types(op: str, weight: DType, x: Operand) -> None:
+    takes = FLOATS if weight in QUANTIZED else (weight,)
+    if x.dtype not in takes:
+        raise TypeError(
+            f"{op}: x is {x.dtype.numpy_name}; with a matrix of {weight.numpy_name} it takes {listed(takes)}"
+        )
+
+
+def _check_scale(op: str, a: Operand, scale: Operand) -> None:
+    if a.dtype not in QUANTIZED:
+        raise TypeError(f"{op}: scale is for a quantized matrix, and a is {a.dtype.numpy_name}")
+    rows, depth = a.shape
+    if scale.shape in ((), (1,), (rows,), (rows, 1)):
+        return
+    if len(scale.shape) == 2 and scale.shape[0] == rows and scale.shape[1] and depth % scale.shape[1] == 0:
+        return
+    raise ValueError(
+        f"{op}: scale has shape {scale.shape}; with a {a.shape} it takes (), (1,), ({rows},), ({rows}, 1), "
+        f"or ({rows}, G) for a G that divides {depth}"
+    )
+
+
+def _scale(op: str, a: Operand, scale: Operand, trans: bool) -> Scale:
+    """How a kernel finds the scale of a number of the matrix."""
+    if math.prod(scale.shape) == 1:
+        return Scale(0, 0, 0, False)
+    if len(scale.shape) == 1 or scale.shape[1] == 1:
+        return Scale(scale.strides[0], 0, 0, inner=trans)
+    if a.strides[1] != 1 and a.shape[1] > 1:
+        raise ValueError(f"{op}: scales of blocks are for a matrix whose rows are contiguous, and a has {a.strides}")
+    row, step = scale.strides
+    return Scale(row, step, a.shape[1] // scale.shape[1], inner=False)
+
+
+_gemv = Operator(
+    "gemv",
+    ("a", "x", "y", "scale"),
+    ("alpha", "beta", "trans", "algorithm"),
+    _gemv_results,
+    _prepare_gemv,
+    takes={"a": WEIGHTS, "x": VALUES, "y": VALUES, "scale": (F32,)},
+    optional=("y", "scale"),
+    mixed=True,
+    rows=False,
+)

@@ -1,0 +1,177 @@
+"""Which kernel a matrix times a vector gets, by the matrix's strides, and how it is cut so that every SM has work."""
+
+from __future__ import annotations
+
+import math
+
+from kgen.device import multiprocessors
+from kgen.errors import SpecError
+from kgen.ops.calls import Plan
+from kgen.ops.gemv.kernels import (
+    COLUMNS,
+    COLUMNS_QUANTIZED,
+    GEMV,
+    GEMV_QUANTIZED,
+    PACK,
+    QUANTIZED,
+    WARP,
+    value_flags,
+    value_of,
+)
+from kgen.ops.gemv.product import Product, carry_out, own_columns, row_tiles
+from kgen.registry import parse
+from kgen.spec import Spec
+
+_INT_MAX = 2**31 - 1
+FULL = 2048
+"""Threads that an SM holds."""
+ALONE = 128 << 20
+"""Bytes of a matrix up to which one launch of tall tiles is faster than short ones and the sum of their results."""
+BLOCK_BYTES = 128 << 10
+"""What a block of `gemv_columns` reads, where the sums are cut into parts."""
+
+
+def plan(product: Product, algorithm: str | None, op: str) -> Plan:
+    """One launch, or two where sums are cut into parts that are added up after."""
+    if max(product.rows, product.depth) > _INT_MAX:
+        raise ValueError(f"{op}: a has shape {product.a.shape}; it takes up to {_INT_MAX} rows and columns")
+    sms = multiprocessors(product.out.device)
+    asked = _asked(product, algorithm, op) if algorithm else None
+    made = cut_rows(product, sms, asked) if product.along_rows else cut_columns(product, sms, asked)
+    return carry_out(product, *made)
+
+
+def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec, int]:
+    """The specialization of `gemv`, the given one or the one that suits, and the number of parts."""
+    if spec is None:
+        vec, ragged = _row_vec(product)
+        packs = max(1, product.depth // vec)
+        # Several rows share what it takes to widen x, where that is much beside the matrix's own bytes.
+        dear = product.a.dtype in QUANTIZED or ragged
+        if packs <= WARP:
+            lanes = max(_power(packs) // 4, min(_power(packs), 2))
+            rows = 4 // min(4, _power(-(-packs // lanes)))
+        else:
+            lanes = min(max(WARP, _power(packs) // (16 if vec == 16 else 4)), 256)
+            rows = (4 if product.a.dtype.itemsize < 4 else 2) if dear else 1
+        while rows > 1 and product.rows * product.batches * lanes < rows * sms * WARP:
+            rows //= 2
+        unroll = min(4 // rows * (2 if ragged else 1), 4, _power(-(-packs // lanes)))
+        kernel = GEMV_QUANTIZED if product.a.dtype in QUANTIZED else GEMV
+        spec = kernel.spec(
+            VEC=vec, LANES=lanes, ROWS=rows, UNROLL=unroll, ragged=ragged, **_flags(product), dtype=product.a.dtype
+        )
+    packs = product.depth // spec["VEC"]
+    blocks = row_tiles(product, spec) * product.batches
+    splits = 1
+    if blocks * spec["THREADS"] < sms * FULL // 2:
+        splits = max(1, min(4 * sms // blocks, packs // (spec["LANES"] * spec["UNROLL"])))
+    return spec, splits
+
+
+def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec, int]:
+    """The specialization of `gemv_columns`, the given one or the one that suits, and the number of parts."""
+    nbytes = product.rows * product.depth * product.batches * product.a.dtype.itemsize
+    if spec is None:
+        vec, ragged = _column_vec(product)
+        packs = -(-product.rows // vec)
+        threads = 256
+        lanes = min(WARP // 2 if ragged and vec == 16 else WARP, max(4, _power(packs) // 4), _power(packs))
+        # One launch, where narrow tiles that are as tall as the matrix occupy every SM: they need no sum after.
+        alone = [lanes for lanes in (32, 16, 8, 4, 2) if packs * product.batches >= 0.9 * sms * lanes]
+        if alone and not ragged and nbytes <= ALONE:
+            lanes = alone[0]
+            threads = max(256, min(1024, _power(product.depth * lanes // 8)))
+        threads = min(threads, 512) if vec == 16 else threads
+        unroll = 4 if ragged and vec > 4 else 8
+        kernel = COLUMNS_QUANTIZED if product.a.dtype in QUANTIZED else COLUMNS
+        spec = kernel.spec(
+            VEC=vec,
+            LANES=lanes,
+            UNROLL=unroll,
+            THREADS=threads,
+            ragged=ragged,
+            **_flags(product),
+            dtype=product.a.dtype,
+        )
+    tiles = -(-product.rows // own_columns(spec)) * product.batches
+    if 2 * tiles >= sms and nbytes <= ALONE:
+        return spec, 1
+    deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
+    return spec, max(1, min(max(nbytes // BLOCK_BYTES, 2 * sms) // tiles, product.depth // deep))
+
+
+def _row_vec(product: Product) -> tuple[int, bool]:
+    """How many elements of a row a thread loads at once, and whether rows need their ends taken apart for that."""
+    a, x, (over_results, over_products, over_batches) = product.a, product.x, product.a_strides
+    if over_products != 1:
+        return 1, False
+    widest = PACK // a.dtype.itemsize
+    vec = widest
+    over_results = over_results if product.rows > 1 else 0
+    pitch = math.gcd(product.depth, over_results, over_batches, product.a_outer, a.ptr // a.dtype.itemsize)
+    x_pitch = math.gcd(product.x_strides[1], product.x_outer, x.ptr // x.dtype.itemsize)
+    if product.x_strides[0] != 1:
+        x_pitch = 1
+    x_pack = PACK // x.dtype.itemsize
+    while vec > 1 and (pitch % vec or x_pitch % min(vec, x_pack)):
+        vec //= 2
+    if product.scale and product.scale.block:
+        vec = math.gcd(vec, product.scale.block)
+    if widest == 16:
+        vec = {2: 1, 8: 4}.get(vec, vec)
+    if product.scale and product.scale.block:
+        return vec, False
+    if vec < widest and product.depth >= 16 * widest and not (product.scale and product.scale.inner):
+        return widest, True
+    return vec, False
+
+
+def _column_vec(product: Product) -> tuple[int, bool]:
+    """The same for `gemv_columns`."""
+    a, (over_results, over_products, over_batches) = product.a, product.a_strides
+    if over_results != 1 and product.rows > 1:
+        return 1, False
+    widest = PACK // a.dtype.itemsize
+    over_products = over_products if product.depth > 1 else 0
+    pitch = math.gcd(product.rows, over_products, over_batches, product.a_outer, a.ptr // a.dtype.itemsize)
+    blocks = product.scale and product.scale.block
+    vec = math.gcd(pitch, widest, product.scale.block if product.scale else 0)
+    if widest == 16:
+        vec = {2: 1, 8: 4}.get(vec, vec)
+    if vec < widest and product.rows >= 8 * widest and not blocks:
+        return widest, True
+    return vec, False
+
+
+def _flags(product: Product) -> dict[str, bool]:
+    """What a kernel for a quantized matrix needs to know besides its cut."""
+    if product.a.dtype not in QUANTIZED:
+        return {}
+    scale = product.scale
+    return value_flags(product.x.dtype) | {"blocks": bool(scale and scale.block), "inner": bool(scale and scale.inner)}
+
+
+def _asked(product: Product, algorithm: str, op: str) -> Spec:
+    """The specialization of that name; SpecError where it does not take this problem."""
+    rows, columns = (GEMV_QUANTIZED, COLUMNS_QUANTIZED) if product.a.dtype in QUANTIZED else (GEMV, COLUMNS)
+    kernel = rows if product.along_rows else columns
+    try:
+        spec = parse(algorithm)
+    except SpecError as error:
+        raise SpecError(f"{op}: algorithm {algorithm!r}: {error}") from None
+    if spec.kernel is not kernel:
+        raise SpecError(f"{op}: this matrix's memory order takes {kernel.name}, not {spec.kernel.name}")
+    if spec.dtype is not product.a.dtype or value_of(spec) is not product.x.dtype:
+        raise SpecError(f"{op}: {spec.name} is for other dtypes than {product.a.dtype} and {product.x.dtype}")
+    if any((name in spec.flags) != wanted for name, wanted in _flags(product).items()) or spec["partial"]:
+        raise SpecError(f"{op}: {spec.name} takes other scales than these, or computes parts only")
+    vec, ragged = _row_vec(product) if product.along_rows else _column_vec(product)
+    if spec["VEC"] > vec or (ragged and spec["VEC"] > 1 and not spec["ragged"]):
+        raise SpecError(f"{op}: {spec.name} loads {spec['VEC']} elements at once, and this layout allows {vec}")
+    return spec
+
+
+def _power(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return 1 << max(0, n - 1).bit_length()

@@ -1,0 +1,1 @@
+"""bincount and histogram."""

@@ -1,0 +1,203 @@
+"""Casts, and 8-bit codes with scales: x is about q * scale, with a scale for a tensor, a row, or a block of a row."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kgen.device import multiprocessors
+from kgen.dtypes import E4M3, E5M2, F32, FP8, I8, DType
+from kgen.launch import Step, bind
+from kgen.operand import Operand, aligned, contiguous_strides
+from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.elementwise.broadcast import collapse
+from kgen.ops.elementwise.elementwise import Elementwise, element_dtype, held_as
+from kgen.ops.elementwise.expression import Function
+from kgen.ops.moving.quantize_kernels import LARGEST, SCALE, groups_kernel
+from kgen.scratch import scratch
+
+CODES = (E4M3, E5M2, I8)
+
+_cast = Elementwise(Function("cast", ("x",), "x"), storage=True)
+_divide = Elementwise(Function("quantize", ("x", "scale"), "x / scale"), storage=True)
+_round = Elementwise(Function("quantize", ("x", "scale"), "rint(fmin(fmax(x / scale, -127), 127))"), storage=True)
+_multiply = Elementwise(Function("dequantize", ("q", "scale"), "q * scale"), storage=True)
+
+
+def cast(x: Any, dtype: Any, *, code: Any = None, out: Any = None, stream: Any = None) -> Any:
+    """`x` in another element type, as `astype`: also from and to the 8-bit floats e4m3 and e5m2.
+
+    Parameters
+    ----------
+    x : array of any shape and strides, of floats (float8_e4m3fn, float8_e5m2 too), integers or bool.
+    dtype : what it becomes: a name ("e4m3", "float16"), or a NumPy or torch dtype. Floats are rounded to nearest even;
+        what an 8-bit float cannot hold becomes its largest number, with the sign; a NaN stays.
+    code : "e4m3" or "e5m2", optional: what the bytes of a uint8 array are. CuPy has no 8-bit floats: where a result is
+        one, it gets a uint8 array.
+    out, stream : as in `elementwise`.
+
+    Returns an array of x's kind and shape. Raises TypeError for what is no array or no type of elements.
+
+    >>> import numpy, kgen
+    >>> with kgen.backend("cpu"):                                                  # doctest: +SKIP
+    ...     kgen.cast(numpy.array([1.03, 1000.0], "f"), "e4m3")
+    array([1, 448], dtype=float8_e4m3fn)
+    """
+    return _cast(x, out=out, dtype=_with_code("cast", dtype, code), stream=stream)
+
+
+def quantize(
+    x: Any, dtype: Any = "e4m3", scale: Any = None, *, axis: int | None = None, block: int | None = None,
+    stream: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
+    """8-bit codes q and scales with x about q * scale; q is x / scale rounded to nearest even, and saturated.
+
+    Parameters
+    ----------
+    x : array [..., N] of float32, float16 or bfloat16, of any strides.
+    dtype : "e4m3", "e5m2" or "int8". NumPy arrays of 8-bit floats are of ml_dtypes' types, torch's of its own; CuPy,
+        which has none, gets their bytes as uint8.
+    scale : number or array that broadcasts with x, float32, optional
+        By default the largest magnitude of those that share a scale, over the largest code (448, 57344, 127); 1 where
+        all of them are 0. An infinity makes its scale infinite; a NaN does not count, and stays one but in int8.
+    axis : None for one scale, of shape (); -1 for one a row, of shape [..., 1].
+    block : int, optional
+        With axis=-1: so many neighbours of a row share a scale, of shape [..., ceil(N / block)].
+
+    Returns
+    -------
+    (q, scale), of x's kind; the scale is the given one where there is one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For another dtype, axis or block.
+    """
+    target = element_dtype("quantize", dtype, CODES)
+    if axis not in (None, -1):
+        raise ValueError(f"quantize: axis is {axis!r}; it takes None for one scale, or -1 for one a row")
+    if block is not None and (axis is None or operator.index(block) < 1):
+        raise ValueError(f"quantize: block is {block}; it takes a positive number of neighbours, with axis=-1")
+    if scale is None and axis is not None:
+        q, scale = _groups((x,), (None, None), (target, block), stream)
+        return _typed(q, target), scale
+    if scale is None:
+        (scale,) = _scale((x,), (None,), (target,), stream)
+    elif block is not None:
+        raise ValueError("quantize: with a given scale there is no block; reshape x to [..., blocks, block]")
+    q = (_round if target is I8 else _divide)(x, scale, dtype=target, stream=stream)
+    return _typed(q, target), scale
+
+
+def dequantize(
+    q: Any, scale: Any, *, code: Any = None, dtype: Any = "float32", out: Any = None, stream: Any = None
+) -> Any:
+    """q * scale, computed in float32 and rounded once to `dtype`.
+
+    q      array of e4m3, e5m2 or int8; of uint8 with
+    code   "e4m3" or "e5m2", which says what the bytes are (CuPy has no 8-bit floats)
+    scale  number or array that broadcasts with q. Scales of blocks: pass q as [..., blocks, block], scale[..., None]
+
+    Returns an array of q's kind, of the common shape. Raises as `elementwise`.
+    """
+    return _multiply(q, scale, out=out, dtype=_with_code("dequantize", dtype, code), stream=stream)
+
+
+def _with_code(op: str, dtype: Any, code: Any) -> Any:
+    """The option of a cast: the type of the result, and with it what bytes stand for."""
+    return dtype if code is None else (dtype, element_dtype(op, code, FP8))
+
+
+def _typed(q: Any, target: DType) -> Any:
+    """NumPy's bytes that come from a GPU, as what they are."""
+    return q.view(target.numpy) if isinstance(q, np.ndarray) and q.dtype != target.numpy else q
+
+
+def _group_results(op: str, given: Sequence[Operand], target: DType, block: int | None) -> Results:
+    (x,) = given
+    if not x.shape:
+        raise ValueError(f"{op}: x has no axes; with axis=-1 it takes at least one")
+    parts = -(-x.shape[-1] // block) if block else 1
+    return [(x.shape, held_as(target, x)), ((*x.shape[:-1], parts), F32)]
+
+
+def _prepare_groups(op: str, given: Sequence[Operand], results: Sequence[Operand], target: DType, block: Any) -> Plan:
+    (x,), (q, scales) = given, results
+    columns = x.shape[-1]
+    group = min(block or columns, columns)
+    parts = scales.shape[-1]
+    rows = collapse(x.shape[:-1], (x.strides[:-1], contiguous_strides(x.shape[:-1])))
+    pitched = len(rows.sizes) == 1 and (x.strides[-1] == 1 or columns == 1)
+    pitch = (rows.strides[0][0] if rows.size > 1 else columns) if pitched else columns
+    vec = 16 // x.dtype.itemsize
+    while vec > 1 and (columns % vec or group % vec or pitch % vec or not _starts(x, pitched, vec) or q.ptr % vec):
+        vec //= 2
+    lanes = 256
+    while lanes > 4 and group <= lanes // 2 * vec:
+        lanes //= 2
+    lanes = 256 if lanes > 32 else lanes
+    spec = groups_kernel(target).spec(VEC=vec, LANES=lanes, dtype=x.dtype)
+    groups = rows.size * parts
+    step = Step(spec, -(-groups * lanes // spec.threads), 3, (columns, group, parts), (groups, pitch))
+    why = f"{groups} groups of {group} neighbours"
+    (run,) = bind([step], q.device)
+    if pitched:
+        return Plan(run, (str(step),), why)
+    copy = _packed(x)
+    device, nbytes = q.device, rows.size * columns * x.dtype.itemsize
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        memory = scratch(nbytes, device, stream)
+        copy.launch((pointers[0], memory.ptr), stream)
+        run((memory.ptr, *pointers[1:]), stream)
+
+    return Plan(launch, (*copy.steps, str(step)), why)
+
+
+def _starts(x: Operand, pitched: bool, vec: int) -> bool:
+    return not pitched or aligned(x, vec * x.dtype.itemsize)
+
+
+def _packed(x: Operand) -> Plan:
+    """The copy of an array to contiguous memory."""
+    target = Operand(0, x.shape, contiguous_strides(x.shape), x.dtype, x.device, x.kind, "the copy", None, None)
+    return _cast._prepare("quantize", [x], [target], None, None, (None,))
+
+
+def _scale_results(op: str, given: Sequence[Operand], target: DType) -> Results:
+    return [((), F32)]
+
+
+def _prepare_scale(op: str, given: Sequence[Operand], results: Sequence[Operand], target: DType) -> Plan:
+    (x,) = given
+    n, device = collapse(x.shape, (x.strides,)), results[0].device
+    packed = n.straight(0)
+    vec = 16 // x.dtype.itemsize if x.ptr % 16 == 0 or not packed else 1
+    first = SCALE.spec(VEC=vec, dtype=x.dtype)
+    most = 4 * multiprocessors(device)
+    blocks = max(1, min(most, -(-n.size // (4 * vec * first.threads))))
+    steps = [
+        Step(first, blocks, 2, (), (n.size,)),
+        Step(SCALE.spec(VEC=4, scale=True, dtype=F32), 1, 2, (), (blocks,), (LARGEST[target],)),
+    ]
+    largest, finish = bind(steps, device)
+    copy = None if packed else _packed(x)
+    room = 0 if packed else -(-n.size * x.dtype.itemsize // 256) * 256
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        memory = scratch(room + 4 * blocks, device, stream)
+        source, parts = pointers[0], memory.ptr + room
+        if copy is not None:
+            copy.launch((source, memory.ptr), stream)
+            source = memory.ptr
+        largest((source, parts), stream)
+        finish((parts, pointers[1]), stream)
+
+    return Plan(launch, (*(copy.steps if copy else ()), *map(str, steps)), f"{blocks} parts of {n.size} elements")
+
+
+_groups = Operator("quantize_groups", ("x",), ("target", "block"), _group_results, _prepare_groups, rows=False)
+_scale = Operator("quantize_scale", ("x",), ("target",), _scale_results, _prepare_scale, rows=False)

@@ -1,0 +1,234 @@
+"""Rows of a table by their indices: NumPy's take, and the embedding of language models."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kgen.backend import HOST
+from kgen.dtypes import DTYPES, I32, I64
+from kgen.launch import Step, bind
+from kgen.notice import notice_written
+from kgen.operand import Ints, Operand, contiguous_strides
+from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.moving.take_kernels import TAKE, THREADS
+from kgen.ops.moving.transpose import contiguous_copy
+from kgen.scratch import scratch
+from kgen.streams import gpu
+
+MODES = ("raise", "fill", "clip", "wrap")
+_INT_MAX = 2**31 - 1
+_NONE = -1  # no index was out of bounds; as an unsigned number it is the largest
+
+
+def take(
+    table: Any, indices: Any, axis: int | None = 0, *, mode: str = "raise", out: Any = None, stream: Any = None
+) -> Any:
+    """The entries of `table` along an axis at the given indices, as `numpy.take`.
+
+    Parameters
+    ----------
+    table : array
+        Of any number of axes, at least one, and any element type that kgen knows.
+    indices : array of int32 or int64
+        Of any shape.
+    axis : int or None
+        The axis of the table that indices count along; None: of the flattened table.
+    mode : "raise", "fill", "clip" or "wrap"
+        What is done with an index out of bounds. "raise", NumPy's own, reads the verdict back from the device, so that
+        the call waits for it and cannot be captured in a CUDA graph; the others do neither. "fill" gives NaN, in types
+        that have none all bits set. In both, negative indices count from the end. "clip" takes the nearest entry and
+        "wrap" the index modulo their number.
+    out : array, optional
+        Where to write the result: contiguous, apart from every input.
+    stream : optional
+        A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
+
+    Returns
+    -------
+    array [..., *indices.shape, ...] of the table's kind and dtype: the axis is replaced by those of `indices`.
+
+    Raises
+    ------
+    IndexError
+        For an index out of bounds, with mode "raise"; for any index into an axis without entries.
+    numpy.exceptions.AxisError
+        A ValueError: for an axis that the table does not have.
+    TypeError, ValueError
+        For other arguments that do not fit, each naming what came and what is taken.
+
+    Examples
+    --------
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> kgen.take(cupy.array([10, 20, 30]), cupy.array([2, -1, 0]))                # doctest: +SKIP
+    array([30, 30, 10])
+    """
+    if axis is None:
+        table, axis = table.reshape(-1), 0
+    if mode != "raise":
+        return _take((table, indices), (out,), (axis, mode), stream)[0]
+    result, bad = _checked_take((table, indices), (out, None), (axis, mode), stream)
+    at = int(bad)
+    if at != _NONE:
+        value, size = int(indices.reshape(-1)[at]), table.shape[axis]
+        raise IndexError(f"take: index {value}, number {at}, is out of bounds for axis {axis} with size {size}")
+    return result
+
+
+def embedding(indices: Any, table: Any, *, mode: str = "fill", out: Any = None, stream: Any = None) -> Any:
+    """The rows of an embedding table: `take(table, indices, 0)`, by default without a wait for the device.
+
+    Parameters
+    ----------
+    indices : array of int32 or int64
+        Token numbers, of any shape; negative ones count from the end.
+    table : array [N, D]
+        Of any element type that kgen knows.
+    mode, out, stream : optional
+        As in `take`; by default an index out of bounds gives a row of NaN.
+
+    Returns
+    -------
+    array [*indices.shape, D] of the table's kind and dtype.
+
+    Raises
+    ------
+    IndexError, TypeError, ValueError
+        As in `take`.
+
+    Examples
+    --------
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> kgen.embedding(cupy.array([[1, 0]]), cupy.eye(3, dtype="f")).shape         # doctest: +SKIP
+    (1, 2, 3)
+    """
+    return take(table, indices, 0, mode=mode, out=out, stream=stream)
+
+
+def _results(op: str, given: Sequence[Operand], axis: int, mode: str) -> Results:
+    table, indices = given
+    if mode not in MODES:
+        raise ValueError(f"{op}: mode is {mode!r}; it takes one of {', '.join(map(repr, MODES))}")
+    ndim = len(table.shape)
+    if not -ndim <= axis < ndim:
+        raise np.exceptions.AxisError(axis, ndim, f"{op}: axis")
+    axis %= ndim
+    if table.shape[axis] == 0 and 0 not in indices.shape:
+        raise IndexError(f"{op}: table has shape {table.shape}, and axis {axis} no entries to take")
+    shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
+    return [(shape, table.dtype), *([((), I64)] if mode == "raise" else [])]
+
+
+def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis: int, mode: str) -> Plan:
+    table, indices = given
+    out, *verdict = results
+    if 0 in out.shape:
+        return Plan(lambda at, stream: _clear(at[3], out.device, stream), (), "there is nothing to take")
+    if any(size > 1 and s != c for size, s, c in zip(out.shape, out.strides, contiguous_strides(out.shape))):
+        raise ValueError(f"{op}: out has strides {out.strides}; it takes a contiguous array, as the result is one")
+    axis %= len(table.shape)
+    # Axes before, and those after, are one axis each to a kernel; a table or indices that are not evenly spaced so are
+    # copied at every call.
+    copies: list[tuple[int, Operand, Plan]] = []
+    slice_axis = _flat(table.shape[:axis], table.strides[:axis])
+    row_axis = _flat(table.shape[axis + 1 :], table.strides[axis + 1 :])
+    if slice_axis is None or row_axis is None:
+        table, plan = contiguous_copy(table)
+        copies.append((0, table, plan))
+        slice_axis = _flat(table.shape[:axis], table.strides[:axis])
+        row_axis = _flat(table.shape[axis + 1 :], table.strides[axis + 1 :])
+    index_axis = _flat(indices.shape, indices.strides)
+    if index_axis is None:
+        indices, plan = contiguous_copy(indices)
+        copies.append((1, indices, plan))
+        index_axis = _flat(indices.shape, indices.strides)
+    assert slice_axis and row_axis and index_axis
+    step = _step(table, indices, out, axis, mode, slice_axis, row_axis, index_axis)
+    device = out.device
+    (run,) = bind([step], device)
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        inputs, written = list(pointers[:2]), pointers[2:]
+        held = []
+        for at, operand, plan in copies:
+            held.append(scratch(math.prod(operand.shape) * operand.dtype.itemsize, device, stream))
+            plan.launch((inputs[at], held[-1].ptr), stream)
+            inputs[at] = held[-1].ptr
+        if verdict:
+            _clear(written[1], device, stream)
+        run((*inputs, *written), stream)
+
+    copied = [part for _, _, plan in copies for part in plan.steps]
+    return Plan(
+        launch, (*copied, str(step)), f"{math.prod(indices.shape)} rows move in words of {step.spec['BYTES']} bytes"
+    )
+
+
+def _step(
+    table: Operand,
+    indices: Operand,
+    out: Operand,
+    axis: int,
+    mode: str,
+    slice_axis: tuple[int, int],
+    row_axis: tuple[int, int],
+    index_axis: tuple[int, int],
+) -> Step:
+    itemsize = table.dtype.itemsize
+    (slices, over_slices), (width, over_columns), (count, over_indices) = slice_axis, row_axis, index_axis
+    over_rows = table.strides[axis]
+    word = itemsize
+    if over_columns == 1 or width == 1:
+        apart = (width, over_rows, over_slices if slices > 1 else 0)
+        word = math.gcd(16, table.ptr, out.ptr, *(itemsize * n for n in apart))
+    per_word = word // itemsize
+    width //= per_word
+    rows = count * slices
+    if max(rows, width) > _INT_MAX:
+        raise ValueError(f"take: {rows} rows of {width} words are more than a kernel counts")
+    across = 4 if width > THREADS else 1
+    lanes = min(THREADS, 1 << max(0, -(-width // across) - 1).bit_length())
+    flags = {"clip": mode == "clip", "wrap": mode == "wrap", "checked": mode == "raise", "sliced": slices > 1}
+    spec = TAKE.spec(BYTES=word, LANES=lanes, ACROSS=across, dtype=indices.dtype, **flags)
+    column_tiles = -(-width // (lanes * across))
+    blocks = column_tiles * -(-rows // (THREADS // lanes * (4 // across)))
+    sliced = ((count,), (over_slices // per_word,)) if slices > 1 else ((), ())
+    longs = (table.shape[axis], over_rows // per_word, over_columns if per_word == 1 else 1, over_indices)
+    pointers = 4 if mode == "raise" else 3
+    return Step(spec, blocks, pointers, (rows, width, column_tiles, *sliced[0]), (*sliced[1], *longs))
+
+
+def _flat(shape: Ints, strides: Ints) -> tuple[int, int] | None:
+    """Size and stride of the one axis that these are together; None where they are not evenly spaced."""
+    size, step = 1, 1
+    for extent, stride in reversed(list(zip(shape, strides))):
+        if extent == 1:
+            continue
+        if size == 1:
+            step = stride
+        elif stride != step * size:
+            return None
+        size *= extent
+    return size, step
+
+
+def _clear(pointer: int, device: int, stream: int) -> None:
+    """Write down that no index is out of bounds."""
+    if device == HOST:
+        ctypes.memset(pointer, 0xFF, 8)
+        notice_written(pointer)
+    else:
+        gpu().cuda.runtime.memsetAsync(pointer, 0xFF, 8, stream)
+
+
+_TAKES = {"table": tuple(DTYPES.values()), "indices": (I64, I32)}
+_take = Operator(
+    "take", ("table", "indices"), ("axis", "mode"), _results, _prepare, takes=_TAKES, mixed=True, rows=False
+)
+_checked_take = Operator(
+    "take", ("table", "indices"), ("axis", "mode"), _results, _prepare, takes=_TAKES, mixed=True, rows=False
+)

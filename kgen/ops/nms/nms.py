@@ -1,0 +1,227 @@
+"""Non-maximum suppression: which boxes stay when each suppresses those of a lower score that overlap it too much.
+
+Three launches and no wait between them: places by score, overlaps of all pairs as bits, and a sweep of one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kgen.dtypes import F64, I32, I64
+from kgen.launch import Step, bind
+from kgen.operand import Operand
+from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.nms.kernels import BOXES, OVERLAP, PAIRS, RANK, RANK_BOXES, SWEEP, TILE, real_of
+from kgen.scratch import scratch
+
+
+def nms(
+    boxes: Any,
+    scores: Any,
+    iou_threshold: float,
+    *,
+    score_threshold: float | None = None,
+    max_output: int | None = None,
+    offset: float = 0,
+    padded: bool = False,
+    stream: Any = None,
+) -> Any:
+    """Indices of the boxes that stay, by descending score: no two of them have an IoU above the threshold.
+
+    Parameters
+    ----------
+    boxes : array [N, 4]
+        Left, top, right, bottom; float32, float16, bfloat16 or float64, of any strides.
+    scores : array [N]
+        Of the same dtype. Among equal scores the lower index comes first; NaN comes last, as NumPy sorts it.
+    iou_threshold : float
+        In [0, 1]. A box is suppressed where its IoU with one that stays is strictly above; an IoU that is NaN, as of
+        two boxes without an area, suppresses nothing.
+    score_threshold : float, optional
+        Boxes whose score is not above are left out, and suppress nothing.
+    max_output : int, optional
+        The most indices to return.
+    offset : float
+        Added to every width and height: 1 where the right and bottom pixels belong to the box.
+    padded : bool
+        Return without waiting for the device: `max_output` (by default N) indices, filled up with -1, and their count.
+    stream : optional
+        A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
+
+    Returns
+    -------
+    array of int64, of the inputs' kind; with `padded`, (indices, count), where count is an int64 array of no axes.
+
+    Overlaps are computed in float32, in float64 for float64, each operation rounded by itself as in NumPy.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arrays that do not fit together, each naming the argument, what came and what is taken.
+
+    Examples
+    --------
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> boxes = cupy.array([[0, 0, 2, 2], [0, 0, 2, 1.9], [5, 5, 6, 6]], "f")      # doctest: +SKIP
+    >>> kgen.nms(boxes, cupy.array([0.5, 0.9, 0.1], "f"), 0.5)                     # doctest: +SKIP
+    array([1, 2])
+    """
+    return _finish(
+        _nms((boxes, scores), (None, None), (iou_threshold, score_threshold, max_output, offset), stream), padded
+    )
+
+
+def batched_nms(
+    boxes: Any,
+    scores: Any,
+    idxs: Any,
+    iou_threshold: float,
+    *,
+    score_threshold: float | None = None,
+    max_output: int | None = None,
+    offset: float = 0,
+    padded: bool = False,
+    stream: Any = None,
+) -> Any:
+    """`nms` within each class: only boxes of the same index suppress each other.
+
+    Parameters
+    ----------
+    boxes, scores, iou_threshold, score_threshold, max_output, offset, padded, stream
+        As in `nms`.
+    idxs : array [N]
+        The class of each box, or its image, or both in one number; int32 or int64.
+
+    Returns
+    -------
+    As `nms`: indices over all classes by descending score.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `nms`.
+
+    Examples
+    --------
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> boxes = cupy.array([[0, 0, 2, 2], [0, 0, 2, 1.9]], "f")                    # doctest: +SKIP
+    >>> kgen.batched_nms(boxes, cupy.array([0.5, 0.9], "f"), cupy.array([7, 8]), 0.5)    # doctest: +SKIP
+    array([1, 0])
+    """
+    options = (iou_threshold, score_threshold, max_output, offset)
+    return _finish(_batched_nms((boxes, scores, idxs), (None, None), options, stream), padded)
+
+
+def _finish(found: list[Any], padded: bool) -> Any:
+    kept, count = found
+    return (kept, count) if padded else kept[: int(count)]
+
+
+def _results(
+    op: str,
+    given: Sequence[Operand],
+    iou_threshold: float,
+    score_threshold: float | None,
+    max_output: int | None,
+    offset: float,
+) -> Results:
+    boxes, scores, *idxs = given
+    if len(boxes.shape) != 2 or boxes.shape[1] != 4:
+        raise ValueError(f"{op}: boxes has shape {boxes.shape}; it takes [N, 4]")
+    for operand in (scores, *idxs):
+        if operand.shape != boxes.shape[:1]:
+            raise ValueError(
+                f"{op}: {operand.argument} has shape {operand.shape}; with boxes {boxes.shape} it takes "
+                f"{boxes.shape[:1]}"
+            )
+    if scores.dtype is not boxes.dtype:
+        raise TypeError(
+            f"{op}: boxes is {boxes.dtype.numpy_name} and scores {scores.dtype.numpy_name}; both must have one dtype"
+        )
+    if not 0 <= iou_threshold <= 1:
+        raise ValueError(f"{op}: iou_threshold is {iou_threshold}; it takes a number from 0 to 1")
+    if max_output is not None and max_output < 0:
+        raise ValueError(f"{op}: max_output is {max_output}; it takes a count or None")
+    if boxes.shape[0] > MOST:
+        raise ValueError(f"{op}: boxes has shape {boxes.shape}; it takes up to {MOST} boxes")
+    return [((boxes.shape[0] if max_output is None else max_output,), I64), ((), I64)]
+
+
+MOST = TILE * max(SWEEP.axes[0].values)
+"""Boxes for which the sweep has room; their overlaps would take 154 GB."""
+
+
+def _prepare(
+    op: str,
+    given: Sequence[Operand],
+    results: Sequence[Operand],
+    iou_threshold: float,
+    score_threshold: float | None,
+    max_output: int | None,
+    offset: float,
+) -> Plan:
+    boxes, scores, *idxs = given
+    kept, _ = results
+    count, device = boxes.shape[0], kept.device
+    tiles = -(-count // TILE)
+    real = real_of(boxes.dtype)
+    double = real is F64
+    thresholded = score_threshold is not None
+
+    rank = RANK.spec(CLASS_BYTES=idxs[0].dtype.itemsize if idxs else 0, dtype=boxes.dtype)
+    strides = (*boxes.strides, scores.strides[0], *(x.strides[0] for x in idxs))
+    first = Step(rank, -(-count // RANK_BOXES), 5 + 2 * len(idxs), (count,), strides)
+    numbers = (float(iou_threshold), float(offset))
+    second = _with(
+        Step(OVERLAP.spec(classes=bool(idxs), dtype=real), tiles * -(-tiles // PAIRS), 3 + len(idxs), (count, tiles)),
+        numbers,
+        double,
+    )
+    room = next(room for room in SWEEP.axes[0].values if room >= tiles)
+    sweep = SWEEP.spec(TILES=room, WORDS=1 if tiles <= 33 else 6, thresholded=thresholded, dtype=real)
+    last = Step(sweep, 1, 5 + thresholded, (count, tiles, kept.shape[0]))
+    if score_threshold is not None:
+        last = _with(last, (float(score_threshold),), double)
+
+    # What lies where in the memory between the launches: boxes first, whose loads are the widest.
+    sizes = {
+        "boxes": 4 * real.itemsize * count,
+        "suppressed": 8 * TILE * tiles * (tiles - 1) // 2,
+        "suppressors": 8 * count,
+        "classes": 8 * count * len(idxs),
+        "scores": real.itemsize * count,
+        "order": 4 * count,
+    }
+    at, nbytes = {}, 0
+    for name, size in sizes.items():
+        at[name] = nbytes
+        nbytes += -(-size // 16) * 16
+
+    steps = [first, second, last] if count else [last]
+    runs = bind(steps, device)
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        *inputs, kept, kept_count = pointers
+        memory = scratch(max(nbytes, 16), device, stream)
+        place = {name: memory.ptr + start for name, start in at.items()}
+        classes = [place["classes"]] * len(idxs)
+        held = [place["scores"]] * thresholded
+        if count:
+            runs[0]((*inputs, place["boxes"], place["scores"], *classes, place["order"]), stream)
+            runs[1]((place["boxes"], *classes, place["suppressed"], place["suppressors"]), stream)
+        runs[-1]((*held, place["order"], place["suppressed"], place["suppressors"], kept, kept_count), stream)
+
+    return Plan(launch, tuple(map(str, steps)), f"{count} boxes make {tiles} tiles of {TILE}")
+
+
+def _with(step: Step, numbers: tuple[float, ...], double: bool) -> Step:
+    return step._replace(doubles=numbers) if double else step._replace(floats=numbers)
+
+
+_OPTIONS = ("iou_threshold", "score_threshold", "max_output", "offset")
+_TAKES = {"boxes": BOXES, "scores": BOXES, "idxs": (I64, I32)}
+_nms = Operator("nms", ("boxes", "scores"), _OPTIONS, _results, _prepare, takes=_TAKES, mixed=True, rows=False)
+_batched_nms = Operator(
+    "batched_nms", ("boxes", "scores", "idxs"), _OPTIONS, _results, _prepare, takes=_TAKES, mixed=True, rows=False
+)

@@ -1,0 +1,1 @@
+"""Layer, group and RMS normalization, and their gradients."""

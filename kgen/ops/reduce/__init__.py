@@ -1,0 +1,1 @@
+"""Sums, products, extrema and their places, means and dot products over any axes."""

@@ -1,0 +1,212 @@
+"""The kernels that reduce, for each operation a pair: rows, where the reduced axis is contiguous, and columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, I64, INTEGERS, DType
+from kgen.ops.reduce.text import FLOATING, result_of_bits, text_of_extreme, text_of_sum
+from kgen.registry import register
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+FORMULAS = {
+    "sum": "out[k] = (sum over n of x[k, n]) / divisor",
+    "prod": "out[k] = product over n of x[k, n]",
+    "max": "out[k] = max over n of x[k, n]; NaN where there is one",
+    "min": "out[k] = min over n of x[k, n]; NaN where there is one",
+    "argmax": "out[k] = the first n at which x[k, n] is the greatest, or NaN",
+    "argmin": "out[k] = the first n at which x[k, n] is the least, or NaN",
+}
+WORDS = {
+    "sum": "sum",
+    "prod": "product",
+    "max": "maximum",
+    "min": "minimum",
+    "argmax": "place of the maximum",
+    "argmin": "place of the minimum",
+}
+DEFAULTS = (
+    "sum_rows_g256_v4_i4_o32_split_f32",
+    "sum_rows_g8_v4_i4_o32_f32",
+    "sum_columns_l32_v4_i4_o32_split_f32",
+    "max_rows_g256_v4_i4_split_f32",
+    "argmax_rows_g8_v4_i4_f32",
+    "argmax_columns_l32_v4_i4_split_f32",
+)
+"""Enough to read: the other operations differ from these in a line."""
+ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
+LOAD_BYTES = 16
+STATIC_LIMIT = 48 * 1024
+COLUMN_THREADS = 256
+RESIDENT = 1024
+"""Threads of row kernels among which the registers of a multiprocessor are to be divided,"""
+RESIDENT_NARROW = 1280
+"""and where a block has many rows, of types that do with fewer registers."""
+
+
+def summed(op: str) -> bool:
+    """Whether results have a type of their own, in which elements may need more room than they take."""
+    return op in ("sum", "prod")
+
+
+def accumulator(op: str, dtype: DType, out: DType) -> DType:
+    """What parts of a result are kept in: float32 for the narrow floats, 64 bits for sums of anything else."""
+    if not summed(op):
+        return dtype
+    if dtype in FLOATING:
+        return F64 if F64 in (dtype, out) else F32
+    return F64 if out in FLOATING else I64
+
+
+def result_axes(op: str, dtype: DType, out: DType) -> dict[str, int]:
+    """The axes and flags by which a kernel's name says the type of its results."""
+    if not summed(op):
+        return {}
+    fractional = dtype not in FLOATING and out in FLOATING
+    return {"OUT": 8 * out.itemsize, "fractional": fractional, "brain": out is BF16}
+
+
+def in_one_pass(op: str, dtype: DType, out: DType) -> bool:
+    """Whether a kernel gives results of this type; any other takes a pass over results of the accumulator's type."""
+    if not summed(op) or out.itemsize == 8:
+        return True
+    if dtype in FLOATING:
+        return not (dtype is BF16 and out is F16)
+    return dtype is I64 and out not in FLOATING
+
+
+def _illegal_result(spec: Spec) -> str | None:
+    op = operation(spec)
+    if not summed(op):
+        return None
+    bits, fractional, brain = spec["OUT"], spec["fractional"], spec["brain"]
+    if spec.dtype in FLOATING:
+        if fractional or bits == 8 or (brain and bits != 16) or (spec.dtype is BF16 and bits == 16 and not brain):
+            return "no floating-point result has this form"
+        return None
+    if brain or (fractional and bits != 64) or (bits != 64 and spec.dtype is not I64):
+        return "integers are combined to 64 bits first"
+    return None
+
+
+def _illegal_load(spec: Spec) -> str | None:
+    if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize > LOAD_BYTES:
+        return f"a load takes at most {LOAD_BYTES} bytes"
+    return None
+
+
+def _illegal_rows(spec: Spec) -> str | None:
+    if spec["split"] and spec["GROUP"] <= 32:
+        return "only whole blocks share a row"
+    if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES:
+        return f"loads are of one element or of {LOAD_BYTES} bytes"
+    return _illegal_result(spec)
+
+
+def _illegal_columns(spec: Spec) -> str | None:
+    if spec.static_smem > STATIC_LIMIT:
+        return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
+    if spec["apart"] and (spec["VEC"] == 1 or spec["LANES"] != 32):
+        return "columns are apart in full blocks"
+    return _illegal_load(spec) or _illegal_result(spec)
+
+
+def _rows(spec: Spec) -> dict[str, int]:
+    group = spec["GROUP"]
+    threads = group if group > 32 else 256
+    resident = RESIDENT_NARROW if group <= 32 and spec.dtype in FLOATING else RESIDENT
+    shared = _shared_bytes(spec, group // 32) if group > 32 else 0
+    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
+
+
+def _columns(spec: Spec) -> dict[str, int]:
+    values = COLUMN_THREADS // 32 * spec["LANES"] * spec["VEC"]
+    shared = _shared_bytes(spec, max(values, COLUMN_THREADS) if spec["split"] else values)
+    resident = RESIDENT if spec.dtype in FLOATING and summed(operation(spec)) else COLUMN_THREADS
+    return {"THREADS": COLUMN_THREADS, "BLOCKS": resident // COLUMN_THREADS, "STATIC_SMEM": shared}
+
+
+def _shared_bytes(spec: Spec, values: int) -> int:
+    """Values that warps exchange, and a word that says which block was last, in whole values up to eight bytes wide."""
+    size = value_bytes(spec)
+    return values * size + spec["split"] * min(size, 8)
+
+
+def operation(spec: Spec) -> str:
+    """What a kernel of this module does to a row or a column: the first word of its name."""
+    return spec.kernel.name.partition("_")[0]
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    op = operation(spec)
+    if not summed(op):
+        return text_of_extreme(op, spec.dtype)
+    fractional, brain = bool(spec["fractional"]), bool(spec["brain"])
+    return text_of_sum(op, spec.dtype, result_of_bits(spec.dtype, spec["OUT"], fractional=fractional, brain=brain))
+
+
+def value_bytes(spec: Spec) -> int:
+    """Bytes of what threads hand to one another: an accumulator, and where it stands if that is asked for."""
+    op = operation(spec)
+    if op.startswith("arg"):
+        return 16
+    if summed(op):
+        return 4 if spec.dtype in FLOATS and spec["OUT"] != 64 else 8
+    return max(4, spec.dtype.itemsize)
+
+
+_BITS = Axis("OUT", "o", (64, 32, 16, 8), "bits of an element of the result")
+_OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("brain", "16 bits that are bfloat16"))
+_APART = Flag(
+    "apart", "a thread's columns are LANES apart, since rows begin at addresses that are no multiple of a load"
+)
+_SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
+
+
+def _kernels(op: str) -> tuple[Kernel, Kernel]:
+    bits, flags = ((_BITS,), (_SPLIT, *_OF_SUMS)) if summed(op) else ((), (_SPLIT,))
+    rows = Kernel(
+        name=f"{op}_rows",
+        summary=f"The {WORDS[op]} of every row, which is contiguous or, with VEC 1, of any stride.",
+        formula=FORMULAS[op],
+        axes=(
+            Axis("GROUP", "g", (1, 2, 4, 8, 16, 32, 128, 256), "threads of a row"),
+            Axis("VEC", "v", (1, 2, 4, 8, 16), "elements of a load"),
+            Axis("ITEMS", "i", (1, 4), "loads of a thread that are in flight together"),
+            *bits,
+        ),
+        flags=flags,
+        dtypes=ELEMENTS,
+        derive=_rows,
+        check=_illegal_rows,
+        grid="(rows * parts, or ceil(rows / ROWS)): parts vary fastest",
+        origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
+        defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_rows_")),
+        stem="reduce_rows",
+        text=_text,
+    )
+    columns = Kernel(
+        name=f"{op}_columns",
+        summary=f"The {WORDS[op]} over an axis that is not the contiguous one: of every column.",
+        formula=FORMULAS[op],
+        axes=(
+            Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "threads side by side in a row"),
+            Axis("VEC", "v", (1, 2, 4, 8, 16), "columns of a thread, read at once"),
+            Axis("ITEMS", "i", (4, 8), "rows of a thread that are in flight together"),
+            *bits,
+        ),
+        flags=(*flags, _APART),
+        dtypes=ELEMENTS,
+        derive=_columns,
+        check=_illegal_columns,
+        grid="(outer * ceil(columns / WIDTH) * parts): parts vary fastest",
+        origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
+        defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_columns_")),
+        stem="reduce_columns",
+        text=_text,
+    )
+    return register(rows), register(columns)
+
+
+KERNELS: dict[str, tuple[Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
+"""By operation: the kernel of rows and that of columns."""

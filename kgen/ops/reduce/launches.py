@@ -1,0 +1,203 @@
+"""How one pass of a reduction is cut into blocks: rows or columns, threads for each, and parts that fill the device."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from kgen.dtypes import DType
+from kgen.launch import Step
+from kgen.ops.reduce.axes import Kept, Layout
+from kgen.ops.reduce.kernels import COLUMN_THREADS, KERNELS, LOAD_BYTES, RESIDENT, result_axes, summed, value_bytes
+from kgen.ops.reduce.workspace import COUNTERS
+from kgen.spec import Spec
+
+LEVELS = 4
+"""Kept axes that a kernel walks; of further ones each index is a launch."""
+GROUPS = (1, 2, 4, 8, 16, 32, 128, 256)
+LANES = (1, 2, 4, 8, 16, 32)
+ITEMS = 4
+WAVES = 8
+"""Blocks in so many waves or more are balanced well enough."""
+PART_COST = 0.02
+"""What one more part costs, as a share of the time that a wave takes for whole groups."""
+OVERLAP = 1.35
+"""Reads of blocks of columns that overlap, as a multiple of the columns, up to which that beats narrower loads."""
+NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
+"""The ladder: elements of a load, and loads in flight."""
+
+
+class Launch(NamedTuple):
+    """A step, and how many bytes into its source and its target it begins."""
+
+    step: Step
+    source: int
+    target: int
+    partials: int  # bytes in which its blocks meet
+    groups: int  # of blocks that meet
+
+
+class Pass(NamedTuple):
+    """One kernel's work: an axis reduced, from elements of one type to results of another."""
+
+    op: str
+    dtype: DType
+    out: DType
+    layout: Layout
+    low: int  # bits of addresses that are not zero: how aligned the source is
+    divisor: float
+    sms: int
+    algorithm: str | None
+
+
+def length_of(axes: Layout) -> int:
+    return axes.reduced[0].size if axes.reduced else 1
+
+
+def launches(one: Pass) -> Iterator[Launch]:
+    """The launches of a pass: one, but for kept axes that are too many for the kernel."""
+    kept = one.layout.kept
+    form, columns = _form(one)
+    others = tuple(axis for axis in kept if axis is not columns)
+    outside, inside = others[: max(0, len(others) - LEVELS)], others[max(0, len(others) - LEVELS) :]
+    while math.prod(axis.size for axis in inside) >= 1 << 31:
+        outside, inside = (*outside, inside[0]), inside[1:]
+    step, partials = _rows(one, inside) if form == "rows" else _columns(one, columns, inside)
+    for index in itertools.product(*(range(axis.size) for axis in outside)):
+        source = one.layout.start + sum(i * axis.stride for i, axis in zip(index, outside))
+        target = sum(i * axis.out for i, axis in zip(index, outside))
+        groups = step.blocks // step.ints[0]
+        yield Launch(step, source * one.dtype.itemsize, target * _out_bytes(one), partials, groups)
+
+
+def _out_bytes(one: Pass) -> int:
+    return 8 if one.op.startswith("arg") else one.out.itemsize
+
+
+def _form(one: Pass) -> tuple[str, Kept]:
+    """Rows or columns, whichever reads neighbours in memory; with columns, the axis along which they lie."""
+    kept, reduced = one.layout.kept, one.layout.reduced
+    stride = reduced[0].stride if reduced else 0
+    columns = min(kept, key=lambda axis: abs(axis.stride) or 1 << 62, default=Kept(1, 1, 1))
+    nearer = 0 < abs(stride) <= abs(columns.stride) or columns.stride == 0
+    if (reduced and nearer) or not kept or columns.size >= 1 << 31:
+        return "rows", Kept(0, 0, 0)
+    return "columns", columns
+
+
+def _levels(inside: Sequence[Kept]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Sizes of all kept axes but the outermost, and the strides of all, filled up with axes of size 1."""
+    full = [*[Kept(1, 0, 0)] * (LEVELS - len(inside)), *inside]
+    return (
+        tuple(axis.size for axis in full[1:]),
+        tuple(axis.stride for axis in full),
+        tuple(axis.out for axis in full),
+    )
+
+
+def _spec(one: Pass, form: int, **axes: int | bool) -> Spec:
+    return KERNELS[one.op][form].spec(dtype=one.dtype, **axes, **result_axes(one.op, one.dtype, one.out))
+
+
+def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
+    rows = math.prod(axis.size for axis in inside)
+    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 1)
+    itemsize = one.dtype.itemsize
+    wide = LOAD_BYTES // itemsize
+    even = not any(axis.stride % wide for axis in inside) and not one.low % LOAD_BYTES
+    vec = wide if stride == 1 and length * itemsize >= (LOAD_BYTES if even else 4 * LOAD_BYTES) else 1
+    items = ITEMS
+    if one.algorithm in NAIVE:
+        vec, items = NAIVE[one.algorithm]
+        vec = vec if stride == 1 else 1
+    loads = -(-length // vec)
+
+    if one.algorithm in NAIVE:
+        group, parts = 128, max(1, min(-(-loads // 128), (1 << 31) // max(1, rows) - 1))
+    else:
+        group = max(group for group in GROUPS if group <= max(1, -(-loads // items)))
+        for larger in GROUPS:  # few rows: more threads for each
+            if group < larger <= loads and rows * group < one.sms * RESIDENT // 2:
+                group = larger
+        items = items if loads > group else 1
+        parts = _parts(rows, -(-loads // (group * items)), one.sms * RESIDENT // group) if group == max(GROUPS) else 1
+    split = parts > 1
+    spec = _spec(one, 0, GROUP=group, VEC=vec, ITEMS=items, split=split)
+    sizes, x_strides, out_strides = _levels(inside)
+    per_block = spec.threads // group
+    step = Step(
+        spec,
+        rows * parts if split else -(-rows // per_block),
+        4 if split else 2,
+        (parts, rows, *sizes),
+        (length, stride, *x_strides, *out_strides),
+        doubles=(one.divisor,) if summed(one.op) else (),
+    )
+    return step, rows * parts * value_bytes(spec) if split else 0
+
+
+def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:
+    outer = math.prod(axis.size for axis in inside)
+    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 0)
+    together = (columns.size, stride, *(axis.stride for axis in inside))
+    wide = LOAD_BYTES // one.dtype.itemsize
+    vec = wide if columns.stride == 1 else 1
+    while any(number % vec for number in together) or one.low % (vec * one.dtype.itemsize):
+        vec //= 2
+    if one.algorithm == "naive":
+        vec = 1
+    apart = _apart(one, columns, wide) if vec == 1 and one.algorithm is None else 1
+    vec = max(vec, apart)
+    lanes = next((lanes for lanes in LANES if lanes * vec >= columns.size), max(LANES))
+    if one.op.startswith("arg") and apart == 1:
+        lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
+    items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
+    tiles = -(-columns.size // (lanes * vec))
+    depth = COLUMN_THREADS // lanes
+    parts = _parts(
+        outer * tiles,
+        -(-length // (depth * items)),
+        one.sms * (RESIDENT if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS,
+    )
+    split = parts > 1
+    spec = _spec(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split, apart=apart > 1)
+    sizes, x_strides, out_strides = _levels(inside)
+    step = Step(
+        spec,
+        outer * tiles * parts,
+        4 if split else 2,
+        (parts, columns.size, *sizes),
+        (length, stride, columns.stride, columns.out, *x_strides, *out_strides),
+        doubles=(one.divisor,) if summed(one.op) else (),
+    )
+    return step, outer * tiles * parts * lanes * vec * value_bytes(spec) if split else 0
+
+
+def _apart(one: Pass, columns: Kept, wide: int) -> int:
+    """How many columns, LANES apart, a thread may have so that full blocks overlap little; 1 where that is none."""
+    most = wide if not (one.op.startswith("arg") and one.dtype.itemsize == 1) else 1  # or they exchange too much
+    for vec in (most, most // 2, most // 4):
+        width = max(LANES) * vec
+        if (
+            vec > 1
+            and columns.stride == 1
+            and width <= columns.size
+            and -(-columns.size // width) * width <= (OVERLAP * columns.size)
+        ):
+            return vec
+    return 1
+
+
+def _parts(groups: int, tiles: int, wave: int) -> int:
+    """In how many parts to cut each group's work, of so many tiles: those that leave the device idle the least."""
+    if groups >= WAVES * wave or groups > COUNTERS or tiles < 2:
+        return 1
+    if 2 * groups <= wave:
+        return min(tiles, wave // groups)
+
+    def cost(parts: int) -> float:
+        return -(-tiles // parts) * -(-groups * parts // wave) + PART_COST * parts * tiles
+
+    return min(range(1, min(tiles, 2 * WAVES) + 1), key=cost)

@@ -1,0 +1,107 @@
+"""Which kernels reduce an array of given axes: one pass over it where that can be, further ones over what that left.
+
+A pass reduces one axis. Several that do not merge into one are reduced one after another, the longest first, and what
+is left of them is kept in the accumulator's type, so that nothing is rounded in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kgen.device import multiprocessors
+from kgen.launch import bind
+from kgen.operand import Operand, contiguous_strides
+from kgen.ops.calls import Plan
+from kgen.ops.reduce.axes import Kept, Layout, Reduced, layout
+from kgen.ops.reduce.kernels import accumulator, in_one_pass
+from kgen.ops.reduce.launches import Pass, launches, length_of
+from kgen.ops.reduce.workspace import workspace
+from kgen.scratch import scratch
+
+
+def plan_reduction(
+    op: str, x: Operand, out: Operand, axes: Sequence[int], divisor: float, algorithm: str | None = None
+) -> Plan:
+    """All passes from `x` to `out`; `out` has the kept axes only, or all with 1 for the reduced ones."""
+    device, sms = out.device, multiprocessors(out.device)
+    spread = _spread(out.strides, len(x.shape), axes)
+    low = x.ptr | out.ptr
+    dtype = x.dtype
+    passes: list[Pass] = []
+    sizes: list[int] = []  # bytes of what each pass but the last leaves
+
+    now = layout(x.shape, x.strides, spread, axes, in_order=op.startswith("arg"))
+    if op.startswith("arg") and len(now.reduced) > 1:  # indices count along one axis: a maximum of nothing is a copy
+        flat = contiguous_strides(x.shape)
+        copied = layout(x.shape, x.strides, flat, (), in_order=False)
+        passes.append(Pass("max", dtype, dtype, copied, low, 1, sms, None))
+        sizes.append(math.prod(x.shape) * dtype.itemsize)
+        now, low = layout(x.shape, flat, spread, axes, in_order=True), 0
+    while True:
+        final = in_one_pass(op, dtype, out.dtype)
+        if len(now.reduced) <= 1 and final:
+            passes.append(Pass(op, dtype, out.dtype, now, low, divisor, sms, algorithm))
+            break
+        kind = accumulator(op, dtype, out.dtype)
+        longest = max(now.reduced, default=Reduced(1, 1))
+        left = [Kept(*axis, 0) for axis in now.reduced if axis is not longest]
+        every = sorted((*now.kept, *left), key=lambda axis: -abs(axis.stride))
+        dense = contiguous_strides(tuple(axis.size for axis in every))
+        target = tuple(axis._replace(out=stride) for axis, stride in zip(every, dense))
+        reduced = (longest,) if now.reduced else ()
+        passes.append(Pass(op, dtype, kind, Layout(_remerged(target), reduced, now.start), low, 1, sms, None))
+        sizes.append(math.prod(axis.size for axis in every) * kind.itemsize)
+        kept = [(axis.size, stride, axis.out) for axis, stride in zip(every, dense) if axis not in left]
+        rest = [(axis.size, stride) for axis, stride in zip(every, dense) if axis in left]
+        now = Layout(_remerged([Kept(*axis) for axis in kept]), tuple(Reduced(*axis) for axis in rest))
+        dtype, low = kind, 0
+
+    work = [list(launches(one)) for one in passes]
+    flat_work = [launch for one in work for launch in one]
+    bound = iter(bind([launch.step for launch in flat_work], device))
+    ready = [[(launch, next(bound)) for launch in one] for one in work]
+    room = max((launch.partials for launch in flat_work), default=0)
+    groups = max((launch.groups for launch in flat_work), default=0)
+
+    if len(flat_work) == 1 and not room:
+        ((one, run),) = ready[0]
+
+        def launch_one(pointers: Sequence[int], stream: int) -> None:
+            run((pointers[0] + one.source, pointers[1] + one.target), stream)
+
+        return Plan(launch_one, (str(one.step),), _why(passes))
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        partials, counters, held = workspace(room, groups, device, stream) if room else (0, 0, None)
+        source = pointers[0]
+        for at, one in enumerate(ready):
+            memory = scratch(sizes[at], device, stream) if at < len(sizes) else None
+            target = memory.ptr if memory else pointers[1]
+            for (_, begin, end, meeting, _), run in one:
+                shared = (partials, counters) if meeting else ()
+                run((source + begin, target + end, *shared), stream)
+            source, held = target, (held, memory)
+
+    return Plan(launch, tuple(str(launch.step) for launch in flat_work), _why(passes))
+
+
+def _spread(strides: Sequence[int], ndim: int, axes: Sequence[int]) -> tuple[int, ...]:
+    """The result's strides, with an entry for every axis of the input."""
+    if len(strides) == ndim:
+        return tuple(strides)
+    rest = iter(strides)
+    return tuple(0 if axis in axes else next(rest) for axis in range(ndim))
+
+
+def _remerged(axes: Sequence[Kept]) -> tuple[Kept, ...]:
+    sizes, strides, out = zip(*axes) if axes else ((), (), ())
+    return layout(sizes, strides, out, (), in_order=True).kept
+
+
+def _why(passes: Sequence[Pass]) -> str:
+    words = [
+        f"{math.prod(axis.size for axis in one.layout.kept)} results of {length_of(one.layout)} elements each"
+        for one in passes
+    ]
+    return "; then ".join(words)

@@ -1,0 +1,235 @@
+"""Sums, products, extremes, their places, and means, over any axes: NumPy's rules, one reading of the input.
+
+Sums of float16 and bfloat16 are accumulated in float32 and rounded once, those of float64 in double, and those of
+integers in 64 bits, modulo 2^64. Every order of combining is fixed by shape, strides and alignment: the same input
+gives the same bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kgen.dtypes import I64
+from kgen.operand import Operand
+from kgen.ops.axes import normal_axes
+from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.reduce.kernels import ELEMENTS, FORMULAS, summed
+from kgen.ops.reduce.launches import NAIVE
+from kgen.ops.reduce.plan import plan_reduction
+from kgen.ops.reduce.types import type_of_result
+
+ALGORITHMS = tuple(NAIVE)
+
+
+def sum(  # NumPy's name
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    algorithm: str | None = None,
+    stream: Any = None,
+) -> Any:
+    """The sum of `x` over `axis`, as `numpy.sum`.
+
+    x          an array of any dtype, shape and strides
+    axis       an int, a tuple of them, or None for all
+    dtype      of the result; by default that of floats, int64 of bools and signed integers, uint64 of unsigned ones
+    out        where to write the result, apart from x
+    keepdims   whether reduced axes stay, of size 1
+    algorithm  None to choose; "naive" (an element a thread), "vec4", "vec8", "vec16" are the steps of a ladder
+    stream     the CUDA stream to run on, by default the current one of x's library
+
+    An empty sum is 0. Raises AxisError for an axis that x has not, TypeError and ValueError for what else is wrong.
+
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     kgen.sum(np.arange(6, dtype="f4").reshape(2, 3), axis=1)
+    array([ 3., 12.], dtype=float32)
+    """
+    (result,) = _sum((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
+    return result
+
+
+def prod(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    algorithm: str | None = None,
+    stream: Any = None,
+) -> Any:
+    """The product of `x` over `axis`, as `numpy.prod`; parameters, types and errors as those of `sum`. Empty: 1."""
+    (result,) = _prod((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
+    return result
+
+
+def mean(
+    x: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    algorithm: str | None = None,
+    stream: Any = None,
+) -> Any:
+    """The arithmetic mean of `x` over `axis`, as `numpy.mean`: the type of floats, float64 of integers. Empty: NaN."""
+    (result,) = _mean((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
+    return result
+
+
+def max(
+    x: Any,
+    axis: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    algorithm: str | None = None,
+    stream: Any = None,
+) -> Any:
+    """The greatest element of `x` over `axis`, as `numpy.max`: NaN where there is one; ValueError for none at all."""
+    (result,) = _max((x,), (out,), (axis, keepdims, algorithm), stream)
+    return result
+
+
+def min(
+    x: Any,
+    axis: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    *,
+    algorithm: str | None = None,
+    stream: Any = None,
+) -> Any:
+    """The least element of `x` over `axis`, as `numpy.min`: NaN where there is one; ValueError for none at all."""
+    (result,) = _min((x,), (out,), (axis, keepdims, algorithm), stream)
+    return result
+
+
+def argmax(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False, stream: Any = None) -> Any:
+    """The first index (int64) along `axis` of the greatest element, or of NaN, as `numpy.argmax`.
+
+    With axis None the index counts through all of `x` in C order.
+    """
+    (result,) = _argmax((x,), (out,), (axis, keepdims), stream)
+    return result
+
+
+def argmin(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False, stream: Any = None) -> Any:
+    """The first index (int64) along `axis` of the least element, or of NaN, as `numpy.argmin`."""
+    (result,) = _argmin((x,), (out,), (axis, keepdims), stream)
+    return result
+
+
+def reduce(x: Any, op: str = "sum", width: int = 32, *, out: Any = None, stream: Any = None) -> Any:
+    """Each `width` neighbours of a vector combined by one operation: what a warp (32) or a block does, on its own.
+
+    op     "sum", "prod", "max", "min", "argmax" or "argmin", as the functions of these names
+    width  divides the length of `x`; any number, and not only powers of two
+
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     kgen.reduce(np.arange(6, dtype="f4"), "max", width=3)
+    array([2., 5.], dtype=float32)
+    """
+    (result,) = _reduce((x,), (out,), (op, width), stream)
+    return result
+
+
+def _shape(x: Operand, axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
+    if keepdims:
+        return tuple(1 if at in axes else size for at, size in enumerate(x.shape))
+    return tuple(size for at, size in enumerate(x.shape) if at not in axes)
+
+
+def _results_of_sum(
+    op: str, given: Sequence[Operand], axis: Any, dtype: Any, keepdims: bool, algorithm: str | None
+) -> Results:
+    (x,) = given
+    _check_algorithm(op, x, algorithm)
+    return [(_shape(x, normal_axes(op, axis, len(x.shape)), keepdims), type_of_result(op, x, dtype))]
+
+
+def _results_of_extreme(
+    op: str, given: Sequence[Operand], axis: Any, keepdims: bool, algorithm: str | None = None
+) -> Results:
+    (x,) = given
+    if op.startswith("arg") and isinstance(axis, tuple):
+        raise TypeError(f"{op}: axis is {axis!r}; it takes an int or None")
+    _check_algorithm(op, x, algorithm)
+    axes = normal_axes(op, axis, len(x.shape))
+    shape = _shape(x, axes, keepdims)
+    if math.prod(x.shape[at] for at in axes) == 0:
+        raise ValueError(f"{op}: x has shape {x.shape}, which is empty along axis {axis}; there is no such element")
+    return [(shape, I64 if op.startswith("arg") else x.dtype)]
+
+
+def _check_algorithm(op: str, x: Operand, algorithm: str | None) -> None:
+    if algorithm is None:
+        return
+    if algorithm not in NAIVE:
+        raise ValueError(f"{op}: algorithm is {algorithm!r}; it takes None or one of {', '.join(ALGORITHMS)}")
+    if NAIVE[algorithm][0] not in (1, 16 // x.dtype.itemsize):
+        raise ValueError(f"{op}: {algorithm} is not a load of 16 bytes for {x.dtype.numpy_name}")
+
+
+def _prepare_sum(
+    op: str,
+    given: Sequence[Operand],
+    results: Sequence[Operand],
+    axis: Any,
+    dtype: Any,
+    keepdims: bool,
+    algorithm: str | None,
+) -> Plan:
+    (x,), (out,) = given, results
+    axes = normal_axes(op, axis, len(x.shape))
+    count = math.prod(x.shape[at] for at in axes) if op == "mean" else 1
+    return plan_reduction("sum" if op == "mean" else op, x, out, axes, float(count), algorithm)
+
+
+def _prepare_extreme(
+    op: str,
+    given: Sequence[Operand],
+    results: Sequence[Operand],
+    axis: Any,
+    keepdims: bool,
+    algorithm: str | None = None,
+) -> Plan:
+    (x,), (out,) = given, results
+    return plan_reduction(op, x, out, normal_axes(op, axis, len(x.shape)), 1.0, algorithm)
+
+
+def _results_of_groups(name: str, given: Sequence[Operand], op: str, width: int) -> Results:
+    (x,) = given
+    if op not in FORMULAS:
+        raise ValueError(f"{name}: op is {op!r}; it takes one of {', '.join(FORMULAS)}")
+    if len(x.shape) != 1 or width < 1 or x.shape[0] % width:
+        raise ValueError(f"{name}: x has shape {x.shape}; it takes a vector of a multiple of {width} elements")
+    kind = type_of_result(op, x, None) if summed(op) else I64 if op.startswith("arg") else x.dtype
+    return [((x.shape[0] // width,), kind)]
+
+
+def _prepare_groups(name: str, given: Sequence[Operand], results: Sequence[Operand], op: str, width: int) -> Plan:
+    (x,), (out,) = given, results
+    shape, strides = (x.shape[0] // width, width), (width * x.strides[0], x.strides[0])
+    grouped = Operand(x.ptr, shape, strides, x.dtype, x.device, x.kind, x.argument, None, None)
+    return plan_reduction(op, grouped, out, (1,), 1.0)
+
+
+def _operator(op: str) -> Operator:
+    if op == "mean" or summed(op):
+        options: tuple[str, ...] = ("axis", "dtype", "keepdims", "algorithm")
+        return Operator(op, ("x",), options, _results_of_sum, _prepare_sum, takes=ELEMENTS, rows=False)
+    options = ("axis", "keepdims") if op.startswith("arg") else ("axis", "keepdims", "algorithm")
+    return Operator(op, ("x",), options, _results_of_extreme, _prepare_extreme, takes=ELEMENTS, rows=False)
+
+
+_sum, _prod, _mean, _max, _min, _argmax, _argmin = map(_operator, (*tuple(FORMULAS)[:2], "mean", *tuple(FORMULAS)[2:]))
+_reduce = Operator("reduce", ("x",), ("op", "width"), _results_of_groups, _prepare_groups, takes=ELEMENTS, rows=False)

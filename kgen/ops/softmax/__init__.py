@@ -1,0 +1,1 @@
+"""softmax, log_softmax and logsumexp over any axes, and their gradients."""

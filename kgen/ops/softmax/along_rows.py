@@ -1,0 +1,146 @@
+"""The softmax of rows that stay in registers, from one reading to one writing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from kgen.device import multiprocessors
+from kgen.launch import Step, bind
+from kgen.operand import Operand
+from kgen.ops import rows
+from kgen.ops.axes import Rows, others, part
+from kgen.ops.calls import Plan
+from kgen.ops.rows_text import text_of_rows
+from kgen.ops.softmax import flags as softmax_flags
+from kgen.ops.softmax.flags import Wanted
+from kgen.registry import register
+from kgen.spec import Spec
+
+HELD = 40  # numbers of a row in a thread's registers
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    derived = rows.derive(spec, 2)
+    if spec["LANES"] == 256 and spec["CLUSTER"] > 1 and spec["PACKS"] * spec["VEC"] <= 32:
+        derived["RESIDENT"] = 5  # 48 registers; up to 13 % faster than what the compiler takes by itself
+    return derived
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    kept = {
+        "column + i < seen": spec["causal"],
+        "column + i >= 0": spec["scaled"] and spec["ragged"],
+        "column + i < columns": spec["scaled"] and not spec["causal"],
+        "chosen.of[i]": spec["mask"],
+    }
+    conditions = " && ".join(condition for condition, needed in kept.items() if needed)
+    number = ("scale * " if spec["scaled"] else "") + "to_float(taken[pack].at[i])"
+    return {
+        **text_of_rows(spec, "Max", "Sum"),
+        **softmax_flags.text(spec),
+        "end": "seen" if spec["causal"] else "columns",
+        "number": f"{conditions} ? {number} : -INF" if conditions else number,
+        "answer": softmax_flags.answer(spec, "value[pack][i]"),
+    }
+
+
+def _check(spec: Spec) -> str | None:
+    if spec["ragged"] and (spec["mask"] or spec["wide"] or spec["lse"]):
+        return "what goes with ragged rows would have to be ragged alike"
+    return softmax_flags.check(spec) or rows.check(spec, HELD)
+
+
+SOFTMAX = register(
+    rows.RowKernel(
+        name="softmax",
+        summary="Softmax of rows that stay in registers.",
+        formula="y[i] = exp(x[i] - max(x)) / sum over j of exp(x[j] - max(x))",
+        axes=rows.AXES,
+        flags=(*softmax_flags.FLAGS, *rows.FLAGS),
+        derive=_derive,
+        text=_text,
+        check=_check,
+        grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
+        origin="the textbook: the greatest number is taken from all before the exponential",
+        defaults=("softmax_t32_n8_v4_f32", "softmax_t128_n4_v8_bf16"),
+    )
+)
+
+
+def mask_rows(mask: Operand, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
+    """How many rows of a mask belong together, and the distances between two such groups and between two rows."""
+    sizes, steps = part(mask, axes)
+    heights, pitches = part(mask, others(mask, axes))
+    if len(sizes) > 1 or (steps and steps[0] != 1) or len(heights) > 2:
+        return None
+    outer, inner = (0, 0, *pitches)[-2:]
+    return (heights[-1] if heights else 1), outer, inner
+
+
+def pitched(
+    x: Operand,
+    mask: Operand | None,
+    y: Operand,
+    read: Rows,
+    written: Rows,
+    wanted: Wanted,
+    groups: tuple[int, int, int],
+) -> list[rows.Pitched]:
+    """What is taken in packs; the result is the last."""
+    found = [rows.Pitched(x, read.pitch, x.dtype.itemsize)]
+    if mask is not None:
+        found.append(rows.Pitched(mask, math.gcd(*groups[1:]), 1))
+    if wanted.op != "logsumexp":
+        found.append(rows.Pitched(y, written.pitch, y.dtype.itemsize))
+    return found
+
+
+def plan_rows(
+    x: Operand,
+    mask: Operand | None,
+    y: Operand,
+    axes: tuple[int, ...],
+    read: Rows,
+    written: Rows,
+    wanted: Wanted,
+    spec: Spec | None,
+) -> Plan | None:
+    """One launch, or None where rows are too wide for the registers of a cluster."""
+    wide = y.dtype is not x.dtype
+    groups = (mask and mask_rows(mask, axes)) or (1, 0, 0)
+    taken = rows.packs(
+        pitched(x, mask, y, read, written, wanted, groups),
+        read.columns,
+        ragged=not (wide or mask or wanted.op == "logsumexp"),
+    )
+    if spec is None:
+        found = rows.cut(
+            read.rows,
+            read.columns,
+            taken,
+            HELD,
+            multiprocessors(y.device),
+            rows.largest(y.device),
+        )
+        if found is None:
+            return None
+        spec = SOFTMAX.spec(**found.values(), **wanted.flags(wide=wide), **taken.flags(), dtype=x.dtype)
+    else:
+        rows.refuse(wanted.op, spec, read.columns, taken)
+    queries = (x.shape[-2],) if wanted.causal else ()
+    inner = groups[:1] if mask is not None else ()
+    outer = groups[1:] if mask is not None else ()
+    step = Step(
+        spec,
+        rows.Cut.of(spec).blocks(read.rows),
+        3 if mask is not None else 2,
+        (read.rows, read.columns, *queries, *inner),
+        (read.pitch, written.pitch, *outer),
+        wanted.floats,
+    )
+    run = bind([step], y.device)[0]
+    why = f"{read.rows} rows of {read.columns} fit into the registers of {rows.Cut.of(spec)}"
+    if mask is not None:
+        return Plan(run, (str(step),), why)
+    return Plan(lambda pointers, stream: run((pointers[0], pointers[-1]), stream), (str(step),), why)

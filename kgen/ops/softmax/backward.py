@@ -1,0 +1,155 @@
+"""The gradients of softmax and log_softmax, from their results."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+from kgen.device import multiprocessors
+from kgen.launch import Step, bind
+from kgen.operand import Operand
+from kgen.ops import rows
+from kgen.ops.axes import as_rows, normal_axes, staged
+from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.rows_text import text_of_rows
+from kgen.registry import register
+from kgen.spec import Flag, Spec
+
+HELD = 32  # numbers of each row in a thread's registers
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    gradient = "upstream - exponential(value) * sum" if spec["log"] else "(upstream - sum) * value"
+    gradient = f"scale * ({gradient})" if spec["scaled"] else gradient
+    return {**text_of_rows(spec, "Sum"), "gradient": gradient, "divides": False}
+
+
+BACKWARD = register(
+    rows.RowKernel(
+        name="softmax_backward",
+        summary="The gradient of a softmax along rows that stay in registers.",
+        formula="dx[i] = y[i] (dy[i] - sum over j of dy[j] y[j]);   log: dx[i] = dy[i] - exp(y[i]) sum over j of dy[j]",
+        axes=rows.AXES,
+        flags=(
+            Flag("log", "y is the logarithm of the softmax"),
+            Flag("scaled", "x was multiplied by a number first"),
+            *rows.FLAGS,
+            rows.STREAM,
+        ),
+        derive=lambda spec: rows.derive(spec, 1),
+        text=_text,
+        check=lambda spec: rows.check_stream(spec) or rows.check(spec, HELD),
+        grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
+        origin="the chain rule",
+        defaults=("softmax_backward_t128_n4_v4_f32",),
+    )
+)
+
+
+def softmax_backward(
+    dy: Any,
+    y: Any,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    scale: float = 1,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """The gradient dx of y = softmax(scale x), from that of y: scale y (dy - sum(dy y)), the sum along the axis.
+
+    What a mask or causality left out has y = 0 and the gradient 0, so neither is asked for.
+
+    Parameters
+    ----------
+    dy, y : array
+        The gradient of the result, and the result; of one shape and dtype, which may be float32, float16 or bfloat16.
+    axis, scale, stream
+        As in `softmax`.
+    out : array, optional
+        Where to write dx; may be dy or y itself.
+
+    Returns
+    -------
+    array of the shape, dtype and kind of dy. Bit for bit the same from call to call.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError, CaptureError
+        As `softmax`.
+
+    Examples
+    --------
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     kgen.softmax_backward(np.array([1, 0], "f"), np.array([0.5, 0.5], "f"))
+    array([ 0.25, -0.25], dtype=float32)
+    """
+    result: Any = _softmax_backward((dy, y), (out,), (axis, scale), stream)[0]
+    return result
+
+
+def log_softmax_backward(
+    dy: Any,
+    y: Any,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    scale: float = 1,
+    out: Any = None,
+    stream: Any = None,
+) -> Any:
+    """The gradient dx of y = log_softmax(scale x), from that of y: scale (dy - exp(y) sum(dy)), the sum along the axis.
+
+    Parameters, result and errors are those of `softmax_backward`.
+
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     kgen.log_softmax_backward(np.array([1, 0], "f"), np.log(np.array([0.5, 0.5], "f")))
+    array([ 0.5, -0.5], dtype=float32)
+    """
+    result: Any = _log_softmax_backward((dy, y), (out,), (axis, scale), stream)[0]
+    return result
+
+
+def _results(op: str, given: Sequence[Operand], axis: object, scale: float) -> Results:
+    dy, y = given
+    normal_axes(op, axis, len(dy.shape))
+    if not isinstance(scale, numbers.Real):
+        raise TypeError(f"{op}: scale is a {type(scale).__name__}; it takes a real number")
+    if y.shape != dy.shape:
+        raise ValueError(f"{op}: y has shape {y.shape} and dy {dy.shape}; they must have one shape")
+    return [(dy.shape, dy.dtype)]
+
+
+def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis: object, scale: float) -> Plan:
+    operands = (*given, *results)
+    axes = normal_axes(op, axis, len(operands[0].shape))
+
+    def build(operands: Sequence[Operand | None], axes: tuple[int, ...]) -> Plan:
+        seen = [(operand, found) for operand in operands if operand and (found := as_rows(operand, axes))]
+        read, (dx, _) = seen[0][1], seen[-1]
+        pitched = [rows.Pitched(o, r.pitch, o.dtype.itemsize) for o, r in seen]
+        taken = rows.packs(pitched, read.columns, ragged=True)
+        sms, largest = multiprocessors(dx.device), rows.largest(dx.device)
+        cut = rows.cut(read.rows, read.columns, taken, HELD, sms, largest)
+        flags = {"log": op.startswith("log"), "scaled": scale != 1, "stream": cut is None}
+        if cut is None:
+            taken = rows.packs(pitched, read.columns)
+            cut = rows.streaming(taken, HELD)
+        flags |= taken.flags()
+        spec = BACKWARD.spec(**cut.values(), **flags, dtype=dx.dtype)
+        floats = (float(scale),) if scale != 1 else ()
+        pitches = tuple(found.pitch for _, found in seen)
+        step = Step(spec, cut.blocks(read.rows), 3, (read.rows, read.columns), pitches, floats)
+        why = f"{read.rows} rows of {read.columns} for {cut} each"
+        return Plan(bind([step], dx.device)[0], (str(step),), why)
+
+    return staged(operands, 2, axes, [as_rows(operand, axes) is not None for operand in operands], build)
+
+
+def _operator(name: str) -> Operator:
+    return Operator(name, ("dy", "y"), ("axis", "scale"), _results, _prepare, rows=False, in_place=True)
+
+
+_softmax_backward = _operator("softmax_backward")
+_log_softmax_backward = _operator("log_softmax_backward")

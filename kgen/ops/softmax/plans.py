@@ -1,0 +1,92 @@
+"""Which kernel computes a softmax: rows in registers, rows in a stream, or columns side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kgen.errors import SpecError
+from kgen.operand import Operand
+from kgen.ops.axes import Rows, as_planes, as_rows, others, part, staged
+from kgen.ops.calls import Plan
+from kgen.ops.softmax.along_rows import mask_rows, plan_rows
+from kgen.ops.softmax.columns import plan_columns
+from kgen.ops.softmax.flags import Wanted
+from kgen.ops.softmax.online import plan_online
+from kgen.registry import parse
+from kgen.spec import Spec
+
+ALGORITHMS = ("softmax", "softmax_online", "softmax_columns")
+
+
+def plan(
+    x: Operand, mask: Operand | None, y: Operand, axes: tuple[int, ...], wanted: Wanted, algorithm: str | None
+) -> Plan:
+    """The launches for any strides; y has the shape of x, or 1 for each axis of a sum.
+
+    Raises SpecError, which lists the algorithms, for a name that is none of them or cannot take this problem.
+    """
+    spec = _named(wanted, algorithm, x, y)
+    kernel = spec.kernel.name if spec else algorithm
+    if kernel in (None, "softmax_columns"):
+        read, written = as_planes(x, axes), as_planes(y, axes)
+        if read and written and written.length == read.length and mask is None and not wanted.causal:
+            return plan_columns(x, y, read, written, wanted, spec)
+        if kernel:
+            raise SpecError(
+                f"{wanted.op}: softmax_columns takes axes that are not the last, and no mask; "
+                f"the axes are {axes} of the shape {x.shape}"
+            )
+    if mask is not None:
+        mask = _broadcast(mask, x)
+    fits = (as_rows(x, axes) is not None, mask is None or mask_rows(mask, axes) is not None, _writes(y, axes))
+
+    def build(operands: Sequence[Operand | None], axes: tuple[int, ...]) -> Plan:
+        x, mask, y = operands
+        assert x is not None and y is not None
+        read, heights = as_rows(x, axes), part(y, others(y, axes))
+        assert read is not None
+        written = Rows(read.rows, read.columns, heights[1][0] if heights[1] else read.columns)
+        found = None
+        if kernel != "softmax_online":
+            found = plan_rows(x, mask, y, axes, read, written, wanted, spec)
+        if found is None and kernel != "softmax":
+            found = plan_online(x, mask, y, axes, read, written, wanted, spec)
+        if found is None:
+            raise SpecError(f"{wanted.op}: rows of {read.columns} are too wide for the algorithm {algorithm!r}")
+        return found
+
+    return staged((x, mask, y), 2, axes, fits, build)
+
+
+def _writes(y: Operand, axes: tuple[int, ...]) -> bool:
+    """Whether rows of results can be written: as they are read, or one number each."""
+    return as_rows(y, axes) is not None
+
+
+def _broadcast(mask: Operand, x: Operand) -> Operand:
+    """The mask with the shape of x; an axis that it lacks has the stride 0."""
+    missing = len(x.shape) - len(mask.shape)
+    strides = (0,) * missing + tuple(0 if size == 1 else step for size, step in zip(mask.shape, mask.strides))
+    return Operand(mask.ptr, x.shape, strides, mask.dtype, mask.device, mask.kind, mask.argument, mask.array, None)
+
+
+def _named(wanted: Wanted, algorithm: str | None, x: Operand, y: Operand) -> Spec | None:
+    """The specialization that `algorithm` names in full, or None."""
+    if algorithm is None or algorithm in ALGORITHMS:
+        return None
+    if not isinstance(algorithm, str) or not algorithm.startswith("softmax"):
+        raise SpecError(
+            f"{wanted.op}: there is no algorithm {algorithm!r}",
+            hint=f"one of {', '.join(ALGORITHMS)}, a specialization's whole name, or None for what suits the shape",
+        )
+    try:
+        spec = parse(algorithm)
+    except SpecError as error:
+        raise SpecError(f"{wanted.op}: algorithm {algorithm!r}: {error}") from None
+    flags = {name for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
+    if spec.dtype is not x.dtype or set(spec.flags) != flags:
+        raise SpecError(
+            f"{wanted.op}: {spec.name} is for {spec.dtype} and {sorted(spec.flags) or 'no flags'}; "
+            f"this call needs {x.dtype} and {sorted(flags) or 'none'}"
+        )
+    return spec

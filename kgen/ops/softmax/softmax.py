@@ -1,0 +1,252 @@
+"""Softmax, its logarithm, and the logarithm of the sum of exponentials: the public functions.
+
+Every number is subtracted from the greatest of its row before the exponential, as in SciPy; what decides between the
+kernels is in `softmax_plans`.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+from kgen.dtypes import BOOL, F32, FLOATS, DType, dtype_of
+from kgen.operand import Operand
+from kgen.ops.axes import normal_axes, others, with_axes
+from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.softmax.flags import Wanted
+from kgen.ops.softmax.plans import plan
+
+
+def softmax(
+    x: Any,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    scale: float = 1,
+    causal: bool = False,
+    mask: Any = None,
+    algorithm: str | None = None,
+    out: Any = None,
+    dtype: Any = None,
+    stream: Any = None,
+) -> Any:
+    """exp(scale x) over its sum along an axis, as `scipy.special.softmax` has it.
+
+    Parameters
+    ----------
+    x : array
+        float32, float16 or bfloat16, of any shape and strides, in any library's array that `causal_dot_product` takes.
+    axis : int, tuple of ints, or None
+        Along which the result sums to 1; None: over the whole array.
+    scale : float
+        Multiplies x first.
+    causal : bool
+        x[..., i, j] is left out for j > i + (keys - queries), where the last two axes are queries and keys: the last
+        query sees all keys. The axis must be the last one.
+    mask : array of bool, optional
+        Broadcasts to the shape of x; what is False is left out: its probability is 0.
+    algorithm : str, optional
+        "softmax" holds rows in registers and subtracts their maximum; "softmax_online" (Milakov and Gimelshein,
+        arXiv:1805.02867) finds maximum and sum in one pass, and reads x twice; "softmax_columns" takes an axis that is
+        not the last. Or one specialization of these. By default what suits the shape.
+    out : array, optional
+        Where to write the result; may be x itself.
+    dtype : optional
+        Of the result: that of x (default) or float32.
+    stream : optional
+        A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
+
+    Returns
+    -------
+    array of the shape and kind of x. All arithmetic is in float32. A row that holds NaN or +inf, or nothing but -inf,
+    or of which everything is left out, is NaN. Bit for bit the same from call to call.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError
+        For arguments that do not fit together, each naming the argument, what came and what is taken.
+    CaptureError
+        At the first call of its kind, when that is within a CUDA graph capture.
+
+    Examples
+    --------
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     kgen.softmax(np.array([[0, 0], [0, np.log(3)]], "f"), axis=-1).round(3)
+    array([[0.5 , 0.5 ],
+           [0.25, 0.75]], dtype=float32)
+    """
+    result: Any = _softmax((x, mask), (out,), (axis, scale, causal, algorithm, dtype), stream)[0]
+    return result
+
+
+def log_softmax(
+    x: Any,
+    axis: int | tuple[int, ...] | None = None,
+    *,
+    scale: float = 1,
+    causal: bool = False,
+    mask: Any = None,
+    algorithm: str | None = None,
+    out: Any = None,
+    dtype: Any = None,
+    stream: Any = None,
+) -> Any:
+    """The logarithm of `softmax`, without the loss of computing it that way; as `scipy.special.log_softmax` has it.
+
+    Parameters, result and errors are those of `softmax`; what is left out becomes -inf.
+
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     kgen.log_softmax(np.array([0, 1000], "f"))
+    array([-1000.,     0.], dtype=float32)
+    """
+    result: Any = _log_softmax((x, mask), (out,), (axis, scale, causal, algorithm, dtype), stream)[0]
+    return result
+
+
+def logsumexp(
+    a: Any,
+    axis: int | tuple[int, ...] | None = None,
+    keepdims: bool = False,
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    stream: Any = None,
+) -> Any:
+    """log(sum(exp(a))) along an axis, as `scipy.special.logsumexp` has it.
+
+    Parameters
+    ----------
+    a : array
+        As x of `softmax`.
+    axis : int, tuple of ints, or None
+        Along which to sum; None: over the whole array.
+    keepdims : bool
+        Leave the axes in the result, with size 1.
+    out, dtype, stream : optional
+        As in `softmax`.
+
+    Returns
+    -------
+    array of the kind of a, without the axes summed. NaN where there is one among the numbers, else inf where there is
+    one, and -inf where there is nothing else.
+
+    Raises
+    ------
+    TypeError, ValueError, numpy.exceptions.AxisError, CaptureError
+        As in `softmax`.
+
+    Examples
+    --------
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     kgen.logsumexp(np.zeros((2, 4), "f"), axis=1, keepdims=True)
+    array([[1.3862944],
+           [1.3862944]], dtype=float32)
+    """
+    result: Any = _logsumexp((a,), (out,), (axis, keepdims, dtype), stream)[0]
+    return result
+
+
+def _result_dtype(op: str, x: Operand, dtype: object) -> DType:
+    """That of x, or float32."""
+    if dtype is None:
+        return x.dtype
+    try:
+        wanted = dtype_of(dtype)
+    except ValueError:
+        wanted = None
+    if wanted not in (x.dtype, F32):
+        raise TypeError(f"{op}: dtype is {dtype!r}; it takes that of {x.argument}, {x.dtype.numpy_name}, or float32")
+    return wanted or x.dtype
+
+
+def _check(op: str, given: Sequence[Operand | None], axes: tuple[int, ...], scale: object, causal: bool) -> Operand:
+    x, mask = given
+    assert x is not None
+    if not isinstance(scale, numbers.Real):
+        raise TypeError(f"{op}: scale is a {type(scale).__name__}; it takes a real number")
+    if causal and (len(x.shape) < 2 or axes != (len(x.shape) - 1,)):
+        raise ValueError(
+            f"{op}: causal takes the last of at least two axes, queries and keys; "
+            f"the axes are {axes} of the shape {x.shape}"
+        )
+    if mask is not None:
+        behind = x.shape[len(x.shape) - len(mask.shape) :]
+        if len(mask.shape) > len(x.shape) or any(m not in (1, n) for m, n in zip(mask.shape, behind)):
+            raise ValueError(f"{op}: mask has shape {mask.shape}, which does not broadcast to that of x, {x.shape}")
+    return x
+
+
+def _results(
+    op: str,
+    given: Sequence[Operand | None],
+    axis: object,
+    scale: float,
+    causal: bool,
+    algorithm: str | None,
+    dtype: object,
+) -> Results:
+    x = given[0]
+    assert x is not None
+    x = _check(op, given, normal_axes(op, axis, len(x.shape)), scale, causal)
+    return [(x.shape, _result_dtype(op, x, dtype))]
+
+
+def _prepare(
+    op: str,
+    given: Sequence[Operand | None],
+    results: Sequence[Operand],
+    axis: object,
+    scale: float,
+    causal: bool,
+    algorithm: str | None,
+    dtype: object,
+) -> Plan:
+    x, mask = given
+    assert x is not None
+    axes = normal_axes(op, axis, len(x.shape))
+    return plan(x, mask, results[0], axes, Wanted(op, float(scale), causal, mask is not None), algorithm)
+
+
+def _sum_results(op: str, given: Sequence[Operand], axis: object, keepdims: bool, dtype: object) -> Results:
+    (a,) = given
+    axes = normal_axes(op, axis, len(a.shape))
+    if any(a.shape[n] == 0 for n in axes):
+        raise ValueError(f"{op}: a has shape {a.shape}, with nothing along axis {axis} to take the maximum of")
+    kept = set(others(a, axes))
+    shape = tuple(size if n in kept else 1 for n, size in enumerate(a.shape) if keepdims or n in kept)
+    return [(shape, _result_dtype(op, a, dtype))]
+
+
+def _prepare_sum(
+    op: str, given: Sequence[Operand], results: Sequence[Operand], axis: object, keepdims: bool, dtype: object
+) -> Plan:
+    (a,) = given
+    axes = normal_axes(op, axis, len(a.shape))
+    return plan(a, None, with_axes(results[0], a, axes), axes, Wanted(op, 1.0, False, False), None)
+
+
+_TAKES = {"x": FLOATS, "mask": (BOOL,)}
+_OPTIONS = ("axis", "scale", "causal", "algorithm", "dtype")
+
+
+def _operator(name: str) -> Operator:
+    return Operator(
+        name,
+        ("x", "mask"),
+        _OPTIONS,
+        _results,
+        _prepare,
+        takes=_TAKES,
+        optional=("mask",),
+        mixed=True,
+        rows=False,
+        in_place=True,
+    )
+
+
+_softmax = _operator("softmax")
+_log_softmax = _operator("log_softmax")
+_logsumexp = Operator("logsumexp", ("a",), ("axis", "keepdims", "dtype"), _sum_results, _prepare_sum, rows=False)
