@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from kgen import gated_reference as reference
+from kgen.dtypes import F32
 from kgen.ops.gated import plan as gated_plan
 from kgen.ops.gated.gla import gla, gla_backward, gla_step
 from kgen.ops.gated.kernels import Tile, block_columns, tile_for
@@ -86,7 +87,26 @@ def gated_step(spec: Spec) -> Case:
     return Case(step, (q, k, v, g), {}, (o[:, :, 0], last))
 
 
+def article(spec: Spec) -> Case:
+    """Two blocks of features and of values, and a part of a chunk at the end; gates that are soft, as the form asks."""
+    sizes = (2, 43, 68, 68) if spec.kernel.name.startswith("gla") else (2, 23, 36, 36)
+    q, k, v, _ = _inputs(spec, *sizes)
+    (g,) = numbers(spec, k.shape)
+    arrays: tuple[Array, ...] = (q, k, v, between_poison((-abs(g.astype(np.float32)) / 8).astype(g.dtype)))
+    if spec.kernel.name.startswith("rwkv6"):
+        arrays = (*arrays, *numbers(spec, (2, sizes[2])))
+    (initial,) = numbers(spec, (1, 2, *sizes[2:]), dtype=np.float32)
+    expected = reference.gated(*arrays, scale=sizes[2] ** -0.5, initial=initial)
+    options = {"initial_state": initial, "return_state": True, "mode": "article"}
+    # The decayed queries and keys of GLA are rounded once more than the result.
+    bar = RMS_BAR[spec.dtype.name] * (1 if spec.dtype is F32 else 3**0.5)
+    return Case(rwkv6 if len(arrays) > 4 else gla, arrays, options, expected, bar)
+
+
+_ARTICLE = ("gla_decay_cumsum", "gla_prepare_qg_kg", "gla_fused_chunk", "gla_inner_chunk", "gla_combine")
+
 CASES = {
+    **dict.fromkeys((*_ARTICLE, "rwkv6_recurrent"), article),
     "gated_scan": gated_scan,
     "gated_scan_query": gradients,
     "gated_scan_key": gradients,

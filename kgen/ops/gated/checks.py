@@ -16,7 +16,7 @@ from kgen.ops.layout import AXES, check_axes
 
 FEATURES = {None: 0, "identity": 0, "elu": 1, "relu": 2}
 """The feature maps, by the axis FEATURE; "elu" is elu(x) + 1."""
-MODES = ("auto", "recurrent", "chunk")
+MODES = ("auto", "recurrent", "chunk", "article")
 
 
 class Form(NamedTuple):
@@ -130,7 +130,7 @@ def gradients_of(
 
 def _check_options(op: str, options: Options) -> None:
     if options.mode not in MODES:
-        raise ValueError(f"{op}: mode is {options.mode!r}; it takes 'auto', 'recurrent' or 'chunk'")
+        raise ValueError(f"{op}: mode is {options.mode!r}; it takes 'auto', 'recurrent', 'chunk' or 'article'")
     if options.mode == "chunk":
         raise ValueError(f"{op}: mode='chunk' does not exist yet; 'recurrent' and 'auto' compute the same")
     if options.feature_map not in FEATURES:

@@ -35,6 +35,9 @@ def gla(
     g : array [B, H, T, K]
         Gates as natural logarithms, at most 0: the state decays by e^g. -inf forgets it, 0 keeps it; both are exact, as
         is everything between. A gate above 0 makes it grow. Of the dtype of q, or float32. It may have fewer heads.
+    mode : "auto", "recurrent" or "article"
+        "article" computes it by five kernels, as flash-linear-attention did in 2024, to be read and timed beside ours
+        (kgen.ops.gated.article): gates must be finite then, and those of -1000 cost digits.
 
     The others, what is returned and what is raised, are as in `linear_attention`.
 

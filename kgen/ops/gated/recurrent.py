@@ -9,6 +9,7 @@ from typing import Any
 from kgen.dtypes import F32, FLOATS, I32, I64, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan
+from kgen.ops.gated import article
 from kgen.ops.gated.checks import (
     FEATURES,
     Arrays,
@@ -121,6 +122,8 @@ def _prepare_forward(
     q, k, v = (rows_of(name, x, options.layout) for name, x in zip("qkv", arrays[:3], strict=True))
     _states(problem, initial_state=arrays.initial, initial_normalizer=arrays.normal)
     _states(problem, **dict(zip(("state", "normalizer"), state, strict=False)))
+    if options.mode == "article":
+        return article.plan(op, program, problem, arrays, options, q, k, v, rows_of("o", o, options.layout))
     tile = add_scan(
         program,
         problem,
