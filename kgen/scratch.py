@@ -56,5 +56,12 @@ class _HostMemory:
     """What the executor works in: aligned as the GPU's allocator would have it."""
 
     def __init__(self, nbytes: int) -> None:
-        self._memory = notice(np.empty(nbytes + 255, np.uint8), fresh=True)
-        self.ptr = -(-self._memory.ctypes.data // 256) * 256
+        self._memory = notice(aligned(nbytes), fresh=True)
+        self.ptr = self._memory.ctypes.data
+
+
+def aligned(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Host memory that begins at a multiple of 256 bytes; all of it, and nothing else, may be used."""
+    memory = np.empty(nbytes + 255, np.uint8)
+    skipped = -memory.ctypes.data % 256
+    return memory[skipped : skipped + nbytes]

@@ -13,14 +13,13 @@ import select
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
-
+from kgen.cpu.buffers import Area, Buffer, shared
 from kgen.cpu.frame import LaunchStruct, message_buffer
 from kgen.cpu.library import Library, runtime
-from kgen.cpu.report import Finding, findings
+from kgen.cpu.report import Finding, Report, findings
 from kgen.cpu.translate import Program
 
 MOST = 20
@@ -28,17 +27,6 @@ MOST = 20
 PATIENCE = 2.0
 """Seconds of polling without progress after which a launch, which has this thread for itself, counts as a deadlock."""
 _LOG = 1 << 16
-
-
-class Area(ctypes.Structure):
-    """`kg::Area` of runtime/check.h."""
-
-    _fields_ = (
-        ("base", ctypes.c_uint64),
-        ("size", ctypes.c_uint64),
-        ("writable", ctypes.c_uint32),
-        ("initialised", ctypes.c_uint32),
-    )
 
 
 class CheckStruct(ctypes.Structure):
@@ -55,24 +43,15 @@ class CheckStruct(ctypes.Structure):
     )
 
 
-class Buffer(NamedTuple):
-    """Memory that a kernel may access: bytes from an address on."""
-
-    address: int
-    nbytes: int
-    writable: bool = True
-    initialised: bool = True
-
-
 def launch_checked(
     launch: LaunchStruct, library: Library, program: Program, buffers: Sequence[Buffer]
 ) -> list[Finding]:
     """Run a launch of a checked library in this process; what the checks found, in the order of time."""
     log = ctypes.create_string_buffer(_LOG)
-    areas = [Area(at, size, 1, 0) for at, size, _ in program.areas]
+    areas = [Area(at, size) for at, size, _ in program.areas]
     if launch.dynamic_shared:
-        areas.append(Area(program.shared, launch.dynamic_shared, 1, 0))
-    held = [Area(b.address, b.nbytes, b.writable, b.initialised) for b in (*buffers, *_variables(library, program))]
+        areas.append(Area(program.shared, launch.dynamic_shared))
+    held = [Area.of(buffer) for buffer in (*buffers, *_variables(library, program))]
     area_array, buffer_array = (Area * max(1, len(areas)))(*areas), (Area * max(1, len(held)))(*held)
     watched = CheckStruct(
         ctypes.addressof(buffer_array),
@@ -95,14 +74,12 @@ def _variables(library: Library, program: Program) -> list[Buffer]:
     return [Buffer(library.variables[name], size) for name, size in program.globals]
 
 
-class Outcome(NamedTuple):
+@dataclass(frozen=True)
+class Outcome(Report):
     """What came of a checked launch; `findings` is empty where nothing is wrong."""
 
-    findings: tuple[Finding, ...]
+    findings: Sequence[Finding]
     seconds: float
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.findings)) or "nothing to report"
 
 
 def run_checked(
@@ -121,37 +98,19 @@ def run_checked(
     """
     began = time.perf_counter()
     runtime()  # loaded before the child begins
-    written = [(buffer, mmap.mmap(-1, buffer.nbytes)) for buffer in buffers if buffer.writable and buffer.nbytes]
+    results = [(buffer, shared(buffer.nbytes)) for buffer in buffers if buffer.writable and buffer.nbytes]
 
     def work() -> list[Finding]:
         found = launch_checked(launch, library, program, buffers)
-        for buffer, shared in written:
-            shared[:] = ctypes.string_at(buffer.address, buffer.nbytes)
+        for buffer, result in results:
+            ctypes.memmove(result.ctypes.data, buffer.address, buffer.nbytes)
         return found
 
     found, ended = _in_child(work, timeout, memory)
     if ended:
-        for buffer, shared in written:
-            ctypes.memmove(buffer.address, shared[:], buffer.nbytes)
+        for buffer, result in results:
+            ctypes.memmove(buffer.address, result.ctypes.data, buffer.nbytes)
     return Outcome(tuple(found), time.perf_counter() - began)
-
-
-def buffers_of(arrays: Sequence[Any], fresh: Sequence[Any] = ()) -> list[Buffer]:
-    """The memory of arrays, those that share some together; arrays in `fresh` hold nothing that may be read."""
-    spans = []
-    for array in arrays:
-        low, high = np.lib.array_utils.byte_bounds(array)
-        if array.size:
-            spans.append(Buffer(low, high - low, bool(array.flags.writeable), not any(array is x for x in fresh)))
-    merged: list[Buffer] = []
-    for span in sorted(spans):
-        if merged and span.address < merged[-1].address + merged[-1].nbytes:
-            last = merged.pop()
-            end = max(last.address + last.nbytes, span.address + span.nbytes)
-            writable, initialised = last.writable or span.writable, last.initialised or span.initialised
-            span = Buffer(last.address, end - last.address, writable, initialised)
-        merged.append(span)
-    return merged
 
 
 def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) -> tuple[list[Finding], bool]:

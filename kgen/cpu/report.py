@@ -35,6 +35,15 @@ class Finding(NamedTuple):
         return self.text
 
 
+class Report:
+    """What was found of one launch or of several; empty where nothing is wrong."""
+
+    findings: Sequence[Finding]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.findings)) or "nothing to report"
+
+
 def findings(messages: Sequence[str], library: Library, program: Program) -> list[Finding]:
     """The runtime's messages, one a line, for people."""
     return [_finding(message, library, program) for message in messages]

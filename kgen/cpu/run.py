@@ -12,7 +12,8 @@ import numpy as np
 
 from kgen.arch import Arch
 from kgen.cpu import watch
-from kgen.cpu.check import Outcome, buffers_of, run_checked
+from kgen.cpu.buffers import Fresh, buffers_of
+from kgen.cpu.check import Outcome, run_checked
 from kgen.cpu.frame import ORDERS, PATIENCE, LaunchStruct, message_buffer, pack
 from kgen.cpu.library import ARCH, Library, library_of, library_of_text, runtime
 from kgen.cpu.report import explain
@@ -91,7 +92,7 @@ class Kernel:
         for out in outputs:
             out.view(np.uint8)[...] = 0xFF
         launch, _frame = self.prepare(program, args, grid, block, **options)
-        buffers = buffers_of([x for x in args if isinstance(x, np.ndarray)], outputs)
+        buffers = buffers_of([x for x in args if isinstance(x, np.ndarray)], [Fresh(out) for out in outputs])
         return run_checked(launch, self.library, program, buffers, timeout=timeout)
 
     def prepare(

@@ -6,36 +6,38 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from kgen.cpu.check import buffers_of, run_checked
+from kgen.cpu.buffers import Fresh, buffers_of, remember
+from kgen.cpu.check import run_checked
 from kgen.cpu.frame import ORDERS, LaunchStruct
 from kgen.cpu.library import Library
-from kgen.cpu.report import Finding
+from kgen.cpu.report import Finding, Report
 from kgen.cpu.translate import Program
 from kgen.notice import Noticed
 
 _current: ContextVar[Watch | None] = ContextVar("kgen_watch", default=None)
 
 
-class Watch:
+class Watch(Report):
     """The findings of the launches so far; `order` and `seed` say in which order blocks and warps run."""
 
     def __init__(self, noticed: Noticed, order: str = "forward", seed: int = 0, timeout: float = 60.0) -> None:
         self.findings: list[Finding] = []
         self.kernels: list[str] = []  # the names of what was launched
+        self._met: dict[int, Fresh] = {}  # by the array's identity
         self._noticed = noticed
         self._order, self._seed, self._timeout = ORDERS.index(order), seed, timeout
 
     def run(self, launch: LaunchStruct, library: Library, program: Program) -> None:
         """Run one launch under watch."""
         launch.order, launch.seed = self._order, self._seed + len(self.kernels)
-        buffers = buffers_of(self._noticed.arrays, self._noticed.fresh)
+        fresh = [self._met.get(id(array)) or Fresh(array) for array in self._noticed.fresh]
+        buffers = buffers_of(self._noticed.arrays, fresh)
         outcome = run_checked(launch, library, program, buffers, timeout=self._timeout)
+        remember(buffers, fresh)
+        self._met = {id(one.array): one for one in fresh if not one.written.all()}
+        self._noticed.fresh[:] = [one.array for one in self._met.values()]
         self.findings += outcome.findings
         self.kernels.append(library.title)
-        self._noticed.fresh.clear()  # what this launch left unwritten shows as NaN; the next one may read the rest
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.findings)) or "nothing to report"
 
 
 @contextmanager

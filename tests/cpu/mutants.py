@@ -1,139 +1,69 @@
 """Removes one barrier, wait, fence or bounds test at a time from default kernels; the executor must notice each.
 
-    python -m tests.cpu.mutants                        every default kernel
-    python -m tests.cpu.mutants 'softmax*' --json      of these, as JSON lines
+    python -m tests.cpu.mutants                           every default kernel
+    python -m tests.cpu.mutants 'softmax*' --json         of these, as JSON lines
+    python -m tests.cpu.mutants --known FILE              what FILE knows of the same text, samples and executor is kept
+    python -m tests.cpu.mutants --known FILE --survivors  judge again only what survived there, whatever changed since
 
-Each mutant runs the kernel's case (kgen/samples) under watch in a process of its own: a report, a wrong result, a
-crash or a wait for ever flags it. What survives must be among the survivors that tests/cpu/survivors.py explains.
+What survives must be among the survivors that tests/cpu/survivors.py explains.
 """
 
 from __future__ import annotations
 
 import argparse
 import fnmatch
+import hashlib
+import inspect
 import json
-import multiprocessing
-import os
-import re
-import signal
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
-from unittest import mock
+from pathlib import Path
 
 import kgen
-from kgen import nvrtc
 from kgen.cpu import run
-from kgen.cpu.library import ARCH
-from kgen.errors import CompileError, ExecutionError
-from kgen.recipe import recipe
-from kgen.render import render_recipe
-from kgen.samples import call, cases_of, verify
+from kgen.cpu.compiler import HERE
+from kgen.samples import CASES, case
 from kgen.spec import Spec
-from tests.cpu.executing import watched
+from tests.cpu.judging import Verdict, judge, reason_for, source_of
 from tests.cpu.mutation import Mutant, mutants
-from tests.cpu.survivors import explanation
 
-LIMIT = 60.0
-"""Seconds that a mutant may take with its compilation."""
-PATIENCE = 3.0
-"""Seconds without progress after which a launch counts as hung."""
+Work = list[tuple[Spec, Mutant]]
 
 
-class Verdict(NamedTuple):
-    """What came of a mutant.
+class Known:
+    """Verdicts of earlier runs, in a file of JSON lines: by the mutant, and what else decided them."""
 
-    how   "same code" where the compiler made the same of it, so that nothing was removed; "flagged", "survived"; or
-          "refused" where it does not compile
-    why   the kind of report, "wrong result", "crash"; of a survivor its explanation, if there is one
-    """
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._verdicts: dict[str, tuple[str, str, str]] = {}  # by mutant: circumstances, how, why
+        if path and path.exists():
+            for line in path.read_text().splitlines():
+                mutant, *verdict = json.loads(line)
+                self._verdicts[mutant] = tuple(verdict)
+        executor = [path for path in sorted(HERE.rglob("*")) if path.suffix in (".py", ".h", ".cpp")]
+        self._executor = b"".join(path.read_bytes() for path in executor)
 
-    spec: Spec
-    mutant: Mutant
-    how: str
-    why: str
-    seconds: float
+    def __call__(self, spec: Spec, mutant: Mutant, whatever: bool = False) -> Verdict | None:
+        """What is known of a mutant under these circumstances; `whatever`: or, if it did not survive, under others."""
+        found = self._verdicts.get(_digest(spec.name, mutant.text))
+        if found is None or not (found[0] == self._circumstances(spec) or (whatever and found[1] != "survived")):
+            return None
+        return Verdict(spec, mutant, found[1], reason_for(spec, mutant) if found[1] == "survived" else found[2], 0)
 
-    def __str__(self) -> str:
-        one = self.mutant
-        return f"{self.how:9} {self.why[:60]:16} {self.spec}:{one.line}: {one.kind}: {one.removed}"
+    def add(self, verdict: Verdict) -> None:
+        record = (self._circumstances(verdict.spec), verdict.how, verdict.why)
+        if self._path:
+            with self._path.open("a") as file:
+                file.write(json.dumps([_digest(verdict.spec.name, verdict.mutant.text), *record]) + "\n")
 
-
-def source_of(spec: Spec) -> str:
-    """The generated text of a specialization."""
-    return render_recipe(recipe(spec)).text
-
-
-def judge(work: Iterable[tuple[Spec, Mutant]], jobs: int) -> Iterator[Verdict]:
-    """Run mutants, so many side by side, each in a process that is killed after LIMIT seconds."""
-    context = multiprocessing.get_context("fork")
-    waiting = iter(work)
-    running: dict[Any, tuple[Any, Spec, Mutant, float]] = {}
-    while True:
-        while len(running) < jobs and (item := next(waiting, None)) is not None:
-            reader, writer = context.Pipe(duplex=False)
-            process = context.Process(target=_child, args=(*item, writer))
-            process.start()
-            writer.close()
-            running[reader] = (process, *item, time.monotonic())
-        if not running:
-            return
-        ended = wait(list(running), timeout=1.0)
-        for reader, (process, spec, mutant, began) in list(running.items()):
-            seconds = time.monotonic() - began
-            if reader in ended:
-                try:
-                    how, why = reader.recv()
-                except EOFError:
-                    how, why = "flagged", "crash"
-            elif seconds > LIMIT:
-                os.killpg(process.pid or 0, signal.SIGKILL)
-                how, why = "flagged", "hang"
-            else:
-                continue
-            process.join()
-            reader.close()
-            del running[reader]
-            yield Verdict(spec, mutant, how, why, seconds)
+    def _circumstances(self, spec: Spec) -> str:
+        make = CASES.get(spec.kernel.name) or CASES[spec.kernel.stem]
+        samples = inspect.getsource(inspect.getmodule(make) or case) + inspect.getsource(case)
+        return _digest(samples, source_of(spec), self._executor)
 
 
-def _child(spec: Spec, mutant: Mutant, told: Connection) -> None:
-    os.setsid()  # so that what it starts ends with it
-    told.send(_outcome(spec, mutant))
-
-
-def _outcome(spec: Spec, mutant: Mutant) -> tuple[str, str]:
-    try:
-        if _ptx(mutant.text, spec) == _ptx(source_of(spec), spec):
-            return "same code", ""
-    except CompileError as error:
-        return "refused", str(error).splitlines()[-1]
-    try:
-        for case in cases_of(spec):
-            with mock.patch.object(run, "PATIENCE", PATIENCE), watched({spec: mutant.text}) as watch:
-                results = call(case)
-            if watch.findings:
-                return "flagged", watch.findings[0].kind
-            verify(case, results)
-    except ExecutionError as error:
-        return "flagged", str(error)
-    except Exception:  # of `verify`, or of an operator that reads what its kernel found
-        return "flagged", "wrong result"
-    return "survived", explanation(spec.name, mutant.removed, source_of(spec).splitlines()[mutant.line - 1]) or ""
-
-
-def _ptx(text: str, spec: Spec) -> str:
-    """What the compiler makes of a text, but for lines and columns, if it is told how many threads a block has."""
-    told = f"{{ __builtin_assume(threadIdx.x < {spec.threads});"
-    text = re.sub(rf"({spec.symbol}\([^)]*\)\s*)\{{", lambda found: found[1] + told, text, count=1)
-    ptx = nvrtc.compile_ptx(text, "kernel", ARCH)
-    ptx = re.sub(r"^\s*\.(?:loc|file)\b.*\n|//.*", "", ptx, flags=re.MULTILINE)
-    return re.sub(
-        r"((?:or|and)\.pred\s+%p\d+, )(%p\d+), (%p\d+);", lambda m: m[1] + ", ".join(sorted(m.groups()[1:])), ptx
-    )
+def _digest(*parts: str | bytes) -> str:
+    return hashlib.sha256(b"\0".join(x if isinstance(x, bytes) else x.encode() for x in parts)).hexdigest()[:16]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -143,6 +73,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="a line of JSON for each mutant")
     parser.add_argument("--jobs", type=int, default=run.cores(), help="mutants side by side")
     parser.add_argument("--list", action="store_true", help="only say which there are")
+    parser.add_argument("--known", type=Path, help="verdicts of earlier runs; new ones are added")
+    parser.add_argument("--survivors", action="store_true", help="keep all that is known but what survived")
     given = parser.parse_args(arguments)
     chosen = [spec for spec in kgen.select() if any(fnmatch.fnmatch(spec.name, name) for name in given.names)]
     work = [(spec, mutant) for spec in chosen for mutant in mutants(source_of(spec))]
@@ -150,16 +82,19 @@ def main(arguments: list[str] | None = None) -> int:
         for spec, mutant in work:
             print(f"{spec}:{mutant.line}: {mutant.kind}: {mutant.removed}")
         return 0
-    verdicts = []
+    known = Known(given.known)
+    verdicts = [found for item in work if (found := known(*item, given.survivors))]
+    settled = {(one.spec, one.mutant) for one in verdicts}
+    work = [item for item in work if item not in settled]
     for number, verdict in enumerate(judge(work, given.jobs), 1):
+        known.add(verdict)
         verdicts.append(verdict)
         if given.json:
             told = verdict._asdict() | {"spec": verdict.spec.name, **verdict.mutant._asdict()}
-            print(
-                json.dumps({name: told[name] for name in ("spec", "line", "kind", "removed", "how", "why")}), flush=True
-            )
+            shown = {name: told[name] for name in ("spec", "line", "kind", "removed", "how", "why")}
+            print(json.dumps(shown), flush=True)
         else:
-            print(f"[{number}/{len(work)}] {verdict}", flush=True)
+            print(f"[{number}/{len(work)}] {verdict.seconds:4.1f} s {verdict}", flush=True)
     return report(verdicts)
 
 
@@ -173,6 +108,7 @@ def report(verdicts: list[Verdict]) -> int:
     print(
         f"{changed} mutants ({counts['same code']} more are the same code, {counts['refused']} do not compile): "
         f"{counts['flagged']} flagged ({', '.join(f'{n} {why}' for why, n in by.most_common())}), "
+        f"{100 * counts['flagged'] / max(1, changed):.1f} % of all; "
         f"{counts['survived']} survive, {len(riddles)} of them for no known reason; "
         f"{100 * share:.1f} % of those that no reason makes equivalent are flagged",
         file=sys.stderr,

@@ -9,7 +9,7 @@ import pytest
 
 import kgen
 from kgen.cpu.run import cores
-from tests.cpu.mutants import Verdict, judge, source_of
+from tests.cpu.judging import Verdict, judge, source_of
 from tests.cpu.mutation import mutants
 
 SUBSET = (

@@ -38,28 +38,48 @@ static void* zeroed(uint64_t size)
     return mmap(nullptr, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-Shadow* new_shadow(uint64_t base, uint64_t size, bool initialised, bool writable)
+Shadow* new_shadow(uint64_t base, uint64_t size)
 {
     Shadow* s = (Shadow*)calloc(1, sizeof(Shadow));
     const uint64_t words = size / 4 + 2;
-    s->base = base & ~3ull, s->size = size + (base & 3), s->writable = writable;
+    s->base = base & ~3ull, s->size = size + (base & 3);
     s->words = (Cell*)zeroed(words * sizeof(Cell));
     s->bytes = (Cell*)zeroed(4 * words * sizeof(Cell));
     s->split = (uint8_t*)zeroed(words);
-    if (initialised)
-        for (uint64_t i = 0; i < words; ++i) s->words[i].initialised = 1;
     return s;
-}
-void clear_shadow(Shadow* s)
-{
-    memset(s->words, 0, (s->size / 4 + 2) * sizeof(Cell));
-    memset(s->split, 0, s->size / 4 + 2);
 }
 void free_shadow(Shadow* s)
 {
     const uint64_t words = s->size / 4 + 2;
     munmap(s->words, words * sizeof(Cell)), munmap(s->bytes, 4 * words * sizeof(Cell)), munmap(s->split, words);
     free(s);
+}
+
+// What was written before the launch, and, when it has ended, by then.
+static void note_written(Shadow* s, const Area& b)
+{
+    const uint64_t words = s->size / 4 + 2, skipped = b.base - s->base;
+    for (uint64_t i = 0; i < words; ++i) {
+        uint32_t count = 0;
+        bool is[4];
+        for (uint64_t k = 0; k < 4; ++k) {
+            const uint64_t at = 4 * i + k - skipped;
+            is[k] = !b.written || at >= b.size || b.written[at];
+            count += is[k];
+        }
+        s->words[i].initialised = count == 4;
+        if (count == 0 || count == 4) continue;
+        for (uint64_t k = 0; k < 4; ++k) s->bytes[4 * i + k].initialised = is[k];
+        s->split[i] = 1;
+    }
+}
+static void tell_written(const Shadow* s, const Area& b)
+{
+    for (uint64_t i = 0; i < b.size; ++i) {
+        const uint64_t at = i + (b.base - s->base);
+        const Cell& cell = s->split[at / 4] ? s->bytes[at] : s->words[at / 4];
+        b.written[i] = cell.written || cell.initialised;
+    }
 }
 
 // Clocks.
@@ -489,7 +509,8 @@ Checker* new_checker(const Launch* launch)
     for (uint32_t i = 0; i < c->input->buffer_count; ++i) {
         const Area& b = c->input->buffers[i];
         if (!b.writable) continue;
-        Shadow* s = new_shadow(b.base, b.size, b.initialised, true);
+        Shadow* s = new_shadow(b.base, b.size);
+        note_written(s, b);
         c->buffers[i] = *s;
         free(s);
     }
@@ -503,6 +524,7 @@ void free_checker(Checker* c)
 {
     for (uint32_t i = 0; i < c->input->buffer_count; ++i)
         if (c->buffers[i].words) {
+            if (c->input->buffers[i].written) tell_written(&c->buffers[i], c->input->buffers[i]);
             Shadow* s = (Shadow*)malloc(sizeof(Shadow));
             *s = c->buffers[i];
             free_shadow(s);

@@ -11,7 +11,8 @@ namespace kg {
 
 struct Area {  // of shared memory, offsets; or a buffer in global memory, host addresses
     uint64_t base, size;
-    uint32_t writable, initialised;
+    uint8_t* written;  // a byte for each, 0 where nobody wrote; null: all are written
+    uint32_t writable;
 };
 
 struct Check {  // as Python fills it in (check.py has the same fields)
@@ -40,7 +41,6 @@ struct Shadow {  // of a stretch of memory: a cell for each 4 bytes, or, once so
     Cell* words;
     Cell* bytes;
     uint8_t* split;
-    bool writable;
 };
 
 struct Reader {
@@ -96,8 +96,7 @@ struct Checker {
 
 Checker* new_checker(const Launch* launch);
 void free_checker(Checker* c);
-Shadow* new_shadow(uint64_t base, uint64_t size, bool initialised, bool writable);
-void clear_shadow(Shadow* s);
+Shadow* new_shadow(uint64_t base, uint64_t size);  // of what nobody has written
 void free_shadow(Shadow* s);
 void begin_warp(Checker* c, CheckWarp* w, uint32_t block, uint32_t index, Shadow* shared);
 void end_warp(CheckWarp* w);

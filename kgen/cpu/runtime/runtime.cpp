@@ -374,7 +374,7 @@ static void begin_block(Worker* worker, Cluster* c, uint32_t rank, const uint32_
     memset(block->memory, 0xff, total);  // a NaN in most types: what was never written shows
     block->warps = block->living = (threads + 31) / 32;
     block->runners = (Runner*)calloc(block->warps, sizeof(Runner));
-    if (worker->checker) block->shadow = new_shadow(0, total, false, true);
+    if (worker->checker) block->shadow = new_shadow(0, total);
     for (uint32_t i = 0; i < block->warps; ++i) {
         Runner& r = block->runners[i];
         Warp& w = r.warp;

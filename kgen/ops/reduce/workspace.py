@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kgen.backend import HOST, notice
-from kgen.scratch import allocating_in_a_capture, scratch
+from kgen.scratch import aligned, allocating_in_a_capture, scratch
 from kgen.streams import gpu
 
 COUNTERS = 8192
@@ -32,8 +32,8 @@ def workspace(nbytes: int, groups: int, device: int, stream: int) -> tuple[int, 
     Both are for the work that follows on `stream`.
     """
     if device == HOST:
-        partials, zeros = notice(np.empty(nbytes + 255, np.uint8), fresh=True), notice(np.zeros(groups, np.uint32))
-        return -(-partials.ctypes.data // 256) * 256, zeros.ctypes.data, (partials, zeros)
+        partials, zeros = notice(aligned(nbytes), fresh=True), notice(np.zeros(groups, np.uint32))
+        return partials.ctypes.data, zeros.ctypes.data, (partials, zeros)
     if gpu().cuda.runtime.streamIsCapturing(stream):
         memory = scratch(nbytes, device, stream)
         return memory.ptr, _zeros(groups, device), memory
