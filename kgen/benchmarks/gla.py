@@ -60,12 +60,13 @@ class Gated(Bench):
         return Bars(_BARS[case.dtype] * (1.0 if case.stage == FORWARD else _GRADIENT_SLACK))
 
     def ladder(self, case: Case) -> list[str]:
-        return []
+        return ["article"] if self.gate and case.stage == FORWARD else []
 
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         sets = self._operands(case)
         found = self._fla(case, sets) if peers and case.dtype in FLOATS[1:] else []
-        return Problem([self._kgen(case, sets), *found], self._reference(case, sets[0]))
+        own = [self._kgen(case, sets), *(self._kgen(case, sets, mode) for mode in algorithms)]
+        return Problem([*own, *found], self._reference(case, sets[0]))
 
     def host_call(self) -> Callable[[], object]:
         case = Case((1, 1, 1, 32), F32, FORWARD)
@@ -110,16 +111,16 @@ class Gated(Bench):
         made = gated_reference.gated_backward(do, *inputs, scale=scale)
         return [cupy.asarray(made[name]) for name in "qkvg"[: 3 + self.gate]]
 
-    def _kgen(self, case: Case, sets: Sequence[_Set]) -> Contestant:
+    def _kgen(self, case: Case, sets: Sequence[_Set], mode: str = "recurrent") -> Contestant:
         # From their modules, since a bench may run before the package names them.
         from importlib import import_module
 
-        module = import_module(f"kgen.ops.{self.operator}")
+        module = import_module(f"kgen.ops.gated.{self.operator}")
         forward_call, backward_call = getattr(module, self.operator), getattr(module, f"{self.operator}_backward")
 
         def forward(n: int) -> Any:
             s = sets[n % len(sets)]
-            return (forward_call(*s.inputs, mode="recurrent", out=s.o),)
+            return (forward_call(*s.inputs, mode=mode, out=s.o),)
 
         def backward(n: int) -> Any:
             s = sets[n % len(sets)]
@@ -127,7 +128,7 @@ class Gated(Bench):
 
         run = forward if case.stage == FORWARD else backward
         writes = (sets[0].o,) if case.stage == FORWARD else ()
-        return Contestant("kgen recurrent", run, writes, lambda result: [x[:1, :1] for x in result])
+        return Contestant("kgen recurrent" if mode == "recurrent" else mode, run, writes, lambda result: [x[:1, :1] for x in result])
 
     def _fla(self, case: Case, sets: Sequence[_Set]) -> list[Contestant]:
         """Its kernels in their own layout [B, T, H, D]; a call allocates its results, as its users' calls do."""
