@@ -128,7 +128,9 @@ class Gated(Bench):
 
         run = forward if case.stage == FORWARD else backward
         writes = (sets[0].o,) if case.stage == FORWARD else ()
-        return Contestant("kgen recurrent" if mode == "recurrent" else mode, run, writes, lambda result: [x[:1, :1] for x in result])
+        return Contestant(
+            "kgen recurrent" if mode == "recurrent" else mode, run, writes, lambda result: [x[:1, :1] for x in result]
+        )
 
     def _fla(self, case: Case, sets: Sequence[_Set]) -> list[Contestant]:
         """Its kernels in their own layout [B, T, H, D]; a call allocates its results, as its users' calls do."""
