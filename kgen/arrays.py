@@ -52,19 +52,31 @@ def contiguous_inner(operand: Operand, stream: int, *, write: bool = False) -> O
     return staged
 
 
-def device_view(operand: Operand) -> Any:
-    """A cupy.ndarray over the operand's memory, whoever owns it; on the host, the NumPy array itself."""
-    if operand.device == HOST:
-        return operand.owner
-    cupy = gpu()
+def device_view(operand: Operand, pointer: int | None = None) -> Any:
+    """An array of the device's library, NumPy's or CuPy's, over the operand's memory, whoever owns it.
+
+    With a `pointer`, over the memory there, in the operand's layout; it is the caller's to keep alive.
+    """
     itemsize = operand.dtype.itemsize
     low, high = extent(operand.shape, operand.strides)
-    memory = cupy.cuda.UnownedMemory(
-        operand.ptr + low * itemsize, (high - low) * itemsize, operand.owner, device_id=operand.device
-    )
-    pointer = cupy.cuda.MemoryPointer(memory, -low * itemsize)
     strides = tuple(stride * itemsize for stride in operand.strides)
-    return cupy.ndarray(operand.shape, operand.dtype.numpy, memptr=pointer, strides=strides)
+    start = (operand.ptr if pointer is None else pointer) + low * itemsize
+    owner = operand.owner if pointer is None else None
+    if operand.device == HOST:
+        memory = np.asarray(_Bytes(start, (high - low) * itemsize, owner))
+        return np.ndarray(operand.shape, operand.dtype.numpy, memory, -low * itemsize, strides)
+    cupy = gpu()
+    owned = cupy.cuda.UnownedMemory(start, (high - low) * itemsize, owner, device_id=operand.device)
+    place = cupy.cuda.MemoryPointer(owned, -low * itemsize)
+    return cupy.ndarray(operand.shape, operand.dtype.numpy, memptr=place, strides=strides)
+
+
+class _Bytes:
+    """What NumPy needs to see host memory, and to keep its owner alive."""
+
+    def __init__(self, pointer: int, nbytes: int, owner: Any) -> None:
+        self.__array_interface__ = {"version": 3, "data": (pointer, False), "shape": (nbytes,), "typestr": "|u1"}
+        self.owner = owner
 
 
 # How each kind of array is read. --------------------------------------------------------------------------------------

@@ -187,6 +187,26 @@ def extent(shape: Ints, strides: Ints) -> tuple[int, int]:
     return sum(r for r in reach if r < 0), sum(r for r in reach if r > 0) + 1
 
 
+def joined(sizes: Sequence[int], *strides: Sequence[int]) -> tuple[Ints, ...]:
+    """The fewest axes that run through the same elements in the same order, for every operand alike.
+
+    Returns their sizes and each operand's strides. Axes of size 1 vanish; neighbours become one where all operands
+    step evenly from the end of a run of the inner one to the next.
+
+    >>> joined((2, 3, 1, 4), (24, 8, 0, 1))
+    ((6, 4), (8, 1))
+    """
+    axes: list[Ints] = []
+    for size, *steps in zip(sizes, *strides, strict=True):
+        if size == 1:
+            continue
+        if axes and all(outer == inner * size for outer, inner in zip(axes[-1][1:], steps, strict=True)):
+            axes[-1] = (axes[-1][0] * size, *steps)
+        else:
+            axes.append((size, *steps))
+    return tuple(zip(*axes, strict=True)) if axes else ((),) * (1 + len(strides))
+
+
 @functools.lru_cache(maxsize=4096)
 def pitch(shape: Ints, strides: Ints) -> int:
     """The greatest number of elements of which every distance between two rows is a multiple; 0 for a single row."""

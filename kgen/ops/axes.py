@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from kgen.backend import HOST
-from kgen.operand import Ints, Operand, contiguous_strides, extent
+from kgen.arrays import device_view
+from kgen.operand import Ints, Operand, contiguous_strides, joined
 from kgen.ops.calls import Plan
 from kgen.scratch import scratch
 from kgen.streams import on
@@ -65,29 +65,9 @@ def normal_axes(op: str, axis: object, ndim: int) -> Ints:
     return tuple(sorted(axes))
 
 
-def collapse(shape: Ints, strides: Ints) -> tuple[Ints, Ints]:
-    """The fewest axes that run through the same elements in the same order; axes of size 1 vanish.
-
-    >>> collapse((2, 3, 1, 4), (24, 8, 0, 1))
-    ((6, 4), (8, 1))
-    """
-    sizes: list[int] = []
-    steps: list[int] = []
-    for size, stride in zip(shape, strides):
-        if size == 1:
-            continue
-        if sizes and steps[-1] == size * stride:
-            sizes[-1] *= size
-            steps[-1] = stride
-        else:
-            sizes.append(size)
-            steps.append(stride)
-    return tuple(sizes), tuple(steps)
-
-
-def part(operand: Operand, axes: Sequence[int]) -> tuple[Ints, Ints]:
-    """Some axes of an operand, collapsed."""
-    return collapse(tuple(operand.shape[a] for a in axes), tuple(operand.strides[a] for a in axes))
+def part(operand: Operand, axes: Sequence[int]) -> tuple[Ints, ...]:
+    """The fewest axes that are these of an operand."""
+    return joined(tuple(operand.shape[a] for a in axes), tuple(operand.strides[a] for a in axes))
 
 
 def others(operand: Operand, axes: Ints) -> Ints:
@@ -149,14 +129,14 @@ def staged(
     if all(fits):
         return build(operands, axes)
     at = 0
-    places: dict[int, int] = {}
+    copied: dict[int, tuple[int, Operand, Operand]] = {}  # where the copy lies, the operand and its stand-in
     seen: list[Operand | None] = []
     for index, operand in enumerate(operands):
         if operand is None or fits[index]:
             seen.append(operand and _moved(operand, axes))
             continue
-        places[index] = at
-        seen.append(rows_last(operand, axes, ALIGNED))
+        seen.append(stand_in := rows_last(operand, axes, ALIGNED))
+        copied[index] = (at, _moved(operand, axes), stand_in)
         at += -(-math.prod(operand.shape) * operand.dtype.itemsize // ALIGNED) * ALIGNED
     present = next(operand for operand in seen if operand)
     ndim = len(present.shape)
@@ -166,19 +146,19 @@ def staged(
     def launch(pointers: Sequence[int], stream: int) -> None:
         memory = scratch(at, device, stream)
         used = list(pointers)
-        for index, place in places.items():
+        for index, (place, _, _) in copied.items():
             used[index] = memory.ptr + place
         with on(device, stream):
-            for index in places:
+            for index, (_, original, stand_in) in copied.items():
                 if index < inputs:
-                    _view(used[index], seen[index])[...] = _moved_view(pointers[index], operands[index], axes)
+                    device_view(stand_in, used[index])[...] = device_view(original, pointers[index])
         plan.launch(used, stream)
         with on(device, stream):
-            for index in places:
+            for index, (_, original, stand_in) in copied.items():
                 if index >= inputs:
-                    _moved_view(pointers[index], operands[index], axes)[...] = _view(used[index], seen[index])
+                    device_view(original, pointers[index])[...] = device_view(stand_in, used[index])
 
-    copies = ", ".join(operand.argument for index in places if (operand := operands[index]))
+    copies = ", ".join(original.argument for _, original, _ in copied.values())
     return Plan(launch, plan.steps, f"{plan.why}; copied, since strides leave no choice: {copies}")
 
 
@@ -188,33 +168,3 @@ def _moved(operand: Operand, axes: Ints) -> Operand:
     return Operand(
         operand.ptr, shape, strides, operand.dtype, operand.device, operand.kind, operand.argument, None, None
     )
-
-
-def _moved_view(pointer: int, operand: Operand | None, axes: Ints) -> Any:
-    assert operand is not None
-    return _view(pointer, operand).transpose((*others(operand, axes), *axes))
-
-
-def _view(pointer: int, operand: Operand | None) -> Any:
-    """An array of the device's library over an operand's layout at another address."""
-    assert operand is not None
-    low, high = extent(operand.shape, operand.strides)
-    itemsize = operand.dtype.itemsize
-    strides = tuple(stride * itemsize for stride in operand.strides)
-    if operand.device == HOST:
-        memory = _Bytes(pointer + low * itemsize, (high - low) * itemsize)
-        flat = np.asarray(memory)
-        return np.ndarray(operand.shape, operand.dtype.numpy, flat, -low * itemsize, strides)
-    import cupy
-
-    owned = cupy.cuda.UnownedMemory(pointer + low * itemsize, (high - low) * itemsize, None, operand.device)
-    return cupy.ndarray(
-        operand.shape, operand.dtype.numpy, memptr=cupy.cuda.MemoryPointer(owned, -low * itemsize), strides=strides
-    )
-
-
-class _Bytes:
-    """What `numpy.asarray` needs to see host memory."""
-
-    def __init__(self, pointer: int, nbytes: int) -> None:
-        self.__array_interface__ = {"version": 3, "data": (pointer, False), "shape": (nbytes,), "typestr": "|u1"}

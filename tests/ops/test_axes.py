@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from kgen.arrays import adopt
 from kgen.backend import backend
-from kgen.operand import Operand
-from kgen.ops.axes import as_planes, as_rows, collapse, normal_axes, others, staged
+from kgen.operand import Operand, joined
+from kgen.ops.axes import as_planes, as_rows, normal_axes, others, staged
 from kgen.ops.calls import Plan
 
 
@@ -81,7 +81,7 @@ def test_axes_are_taken_and_refused_as_numpy_does(ndim: int, data: st.DataObject
 @given(views())
 def test_collapsed_axes_run_through_the_same_addresses(array: np.ndarray) -> None:
     x = operand(array)
-    shape, strides = collapse(x.shape, x.strides)
+    shape, strides = joined(x.shape, x.strides)
 
     def addresses(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
         return [sum(i * step for i, step in zip(index, strides, strict=True)) for index in np.ndindex(shape)]

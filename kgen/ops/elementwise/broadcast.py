@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kgen.operand import Ints, Operand, contiguous_strides
+from kgen.operand import Ints, Operand, contiguous_strides, joined
 
 
 class Layout(NamedTuple):
@@ -55,19 +55,10 @@ def collapse(shape: Ints, strides: tuple[Ints, ...]) -> Layout:
     Layout(sizes=(3, 20), strides=((20, 1), (0, 1), (20, 1)))
     """
     order = sorted((axis for axis, size in enumerate(shape) if size != 1), key=lambda axis: -abs(strides[-1][axis]))
-    sizes: list[int] = []
-    steps: list[Ints] = []  # of every operand, along each axis
-    for axis in order:
-        step = tuple(s[axis] for s in strides)
-        if sizes and all(outer == inner * shape[axis] for outer, inner in zip(steps[-1], step)):
-            sizes[-1] *= shape[axis]
-            steps[-1] = step
-        else:
-            sizes.append(shape[axis])
-            steps.append(step)
+    sizes, *steps = joined([shape[axis] for axis in order], *([s[axis] for axis in order] for s in strides))
     if not sizes:
-        sizes, steps = [1], [(1,) * len(strides)]
-    return Layout(tuple(sizes), tuple(zip(*steps)))
+        return Layout((1,), ((1,),) * len(strides))
+    return Layout(sizes, tuple(steps))
 
 
 def _spread(shape: Ints, strides: Ints, wide: Ints) -> Ints:

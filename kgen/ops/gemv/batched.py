@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.operand import Operand
+from kgen.operand import Operand, joined
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.gemv.kernels import VALUES
 from kgen.ops.gemv.plan import plan
@@ -70,8 +70,8 @@ def _prepare_matvec(op: str, given: Sequence[Operand], results: Sequence[Operand
     (out,) = results
     lead = out.shape[:-1]
     strides = [_lead_strides(operand, lead, inner) for operand, inner in ((a, 2), (x, 1), (out, 1))]
-    axes = _collapsed(lead, list(zip(*strides)))
-    batches, batch = axes.pop() if axes else (1, (0, 0, 0))
+    axes = list(zip(*joined(lead, *strides), strict=True))
+    batches, *batch = axes.pop() if axes else (1, 0, 0, 0)
     product = Product(
         a,
         x,
@@ -85,12 +85,12 @@ def _prepare_matvec(op: str, given: Sequence[Operand], results: Sequence[Operand
         (out.strides[-1], batch[2]),
         1.0,
         0.0,
-        a_outer=math.gcd(*(stride[0] for _, stride in axes)),
-        x_outer=math.gcd(*(stride[1] for _, stride in axes)),
+        a_outer=math.gcd(*(stride[0] for _, *stride in axes)),
+        x_outer=math.gcd(*(stride[1] for _, *stride in axes)),
     )
     made = plan(product, None, op)
     offsets = [(0, 0, 0)]
-    for size, stride in axes:
+    for size, *stride in axes:
         offsets = [
             (at[0] + i * stride[0], at[1] + i * stride[1], at[2] + i * stride[2]) for at in offsets for i in range(size)
         ]
@@ -110,21 +110,6 @@ def _lead_strides(operand: Operand, lead: tuple[int, ...], inner: int) -> tuple[
     shape, strides = operand.shape[:-inner], operand.strides[:-inner]
     own = tuple(0 if size == 1 else stride for size, stride in zip(shape, strides))
     return (0,) * (len(lead) - len(own)) + own
-
-
-def _collapsed(
-    shape: tuple[int, ...], strides: Sequence[tuple[int, int, int]]
-) -> list[tuple[int, tuple[int, int, int]]]:
-    """Sizes and strides of the axes that remain when those are joined over which every operand walks on evenly."""
-    axes: list[tuple[int, tuple[int, int, int]]] = []
-    for size, stride in zip(shape, strides):
-        if size == 1:
-            continue
-        if axes and all(outer == inner * size for outer, inner in zip(axes[-1][1], stride)):
-            axes[-1] = (axes[-1][0] * size, stride)
-        else:
-            axes.append((size, stride))
-    return axes
 
 
 _matvec = Operator("matvec", ("a", "x"), (), _matvec_results, _prepare_matvec, takes=VALUES, rows=False)

@@ -13,7 +13,7 @@ from kgen.backend import HOST
 from kgen.dtypes import DTYPES, I32, I64
 from kgen.launch import Step, bind
 from kgen.notice import notice_written
-from kgen.operand import Ints, Operand, contiguous_strides
+from kgen.operand import Ints, Operand, contiguous_strides, joined
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.moving.take_kernels import TAKE, THREADS
 from kgen.ops.moving.transpose import contiguous_copy
@@ -204,16 +204,9 @@ def _step(
 
 def _flat(shape: Ints, strides: Ints) -> tuple[int, int] | None:
     """Size and stride of the one axis that these are together; None where they are not evenly spaced."""
-    size, step = 1, 1
-    for extent, stride in reversed(list(zip(shape, strides))):
-        if extent == 1:
-            continue
-        if size == 1:
-            step = stride
-        elif stride != step * size:
-            return None
-        size *= extent
-    return size, step
+    axes = list(zip(*joined(shape, strides), strict=True)) or [(1, 1)]
+    (size, step), *more = axes
+    return None if more else (size, step)
 
 
 def _clear(pointer: int, device: int, stream: int) -> None:

@@ -6,13 +6,14 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kgen.dtypes import DTYPES, U8, U16, U32, U64
 from kgen.launch import Step, bind
-from kgen.operand import Operand, contiguous_strides
+from kgen.operand import Operand, contiguous_strides, joined
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.moving.transpose_kernels import MOST_AXES, PACK, RAGGED, ROWS, THREADS, TRANSPOSE
 
@@ -137,16 +138,9 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axes
 
 def _joined(x: Operand, out: Operand, order: Sequence[int]) -> list[_Axis]:
     """The axes of the result, those joined that follow each other evenly in the input too."""
-    axes: list[_Axis] = []
-    for at, target in zip(order, out.strides):
-        size, source = x.shape[at], x.strides[at]
-        if size == 1:
-            continue
-        if axes and axes[-1].source == source * size:
-            axes[-1] = _Axis(axes[-1].size * size, source, target)
-        else:
-            axes.append(_Axis(size, source, target))
-    return axes or [_Axis(1, 1, 1)]
+    sizes, sources = ([x[at] for at in order] for x in (x.shape, x.strides))
+    axes = zip(*joined(sizes, sources, out.strides), strict=True)
+    return list(starmap(_Axis, axes)) or [_Axis(1, 1, 1)]
 
 
 def _split(outer: Sequence[_Axis]) -> tuple[list[_Axis], list[_Axis]]:

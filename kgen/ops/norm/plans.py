@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from kgen.device import multiprocessors
 from kgen.dtypes import F32
 from kgen.launch import Step, bind
-from kgen.operand import Operand
+from kgen.operand import Operand, joined
 from kgen.ops import rows
-from kgen.ops.axes import Rows, as_rows, collapse, staged
+from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, affine, centred, text_of_rows, text_of_weights
 from kgen.registry import register
@@ -155,7 +155,7 @@ def plan(given: Mapping[str, Operand | None], results: Mapping[str, Operand], ax
     if normal.groups:  # one number for each channel, neighbours all through
         for index, (role, operand) in enumerate(given.items()):
             if role in ("weight", "bias") and operand:
-                fits[index] = collapse(operand.shape, operand.strides)[1] in ((), (1,))
+                fits[index] = joined(operand.shape, operand.strides)[1] in ((), (1,))
     roles = (*given, *results)
 
     def build(operands: Sequence[Operand | None], axes: Axes) -> Plan:

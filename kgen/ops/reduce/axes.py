@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from itertools import starmap
+from typing import NamedTuple, TypeVar
+
+from kgen.operand import joined
 
 
 class Kept(NamedTuple):
@@ -19,6 +22,9 @@ class Reduced(NamedTuple):
 
     size: int
     stride: int
+
+
+Axis = TypeVar("Axis", Kept, Reduced)
 
 
 class Layout(NamedTuple):
@@ -45,15 +51,8 @@ def layout(
         start = sum((axis.size - 1) * axis.stride for axis in reduced if axis.stride < 0)
         reduced = sorted((Reduced(n, abs(stride)) for n, stride in reduced), key=lambda axis: -axis.stride)
     kept.sort(key=lambda axis: -abs(axis.stride))
-    return Layout(tuple(_merged(kept)), tuple(_merged(reduced)), start)
+    return Layout(_merged(Kept, kept), _merged(Reduced, reduced), start)
 
 
-def _merged(axes: Sequence[Kept] | Sequence[Reduced]) -> list:  # type: ignore[type-arg]
-    """Neighbours that together step like one axis, as one axis."""
-    merged: list[tuple[int, ...]] = []
-    for axis in axes:
-        if merged and all(a == b * axis[0] for a, b in zip(merged[-1][1:], axis[1:])):
-            merged[-1] = (merged[-1][0] * axis[0], *axis[1:])
-        else:
-            merged.append(tuple(axis))
-    return [type(axes[0])(*axis) for axis in merged]
+def _merged(kind: type[Axis], axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    return tuple(starmap(kind, zip(*joined(*zip(*axes, strict=True)), strict=True))) if axes else ()
