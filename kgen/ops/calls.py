@@ -1,12 +1,12 @@
 """One call of an operator: the first of its kind is checked and prepared, the next ones are recognised and launched.
 
-For CuPy arrays of a kind that was met before (kinds.py), every check is skipped but whether `out` overlaps an input.
+For CuPy arrays and torch tensors of a kind that was met before (kinds.py), every check is skipped but whether `out`
+overlaps an input.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +14,8 @@ from kgen.arrays import adopt, contiguous_inner
 from kgen.device import on_device
 from kgen.dtypes import FLOATS, DType
 from kgen.operand import Kind, Operand, common_kind
-from kgen.ops.kinds import ALIGNMENT, Met, Plan, apart, meeting, remember, signature
+from kgen.ops.kinds import Met, Plan, apart, meeting, remember
+from kgen.ops.libraries import ALIGNMENT, library
 from kgen.results import allocate, check_out, give_back
 from kgen.streams import on, stream_for
 
@@ -73,17 +74,19 @@ class Operator:
     ) -> list[Any]:
         """The results, in the inputs' kind of array; `outs` holds an array or None for each."""
         key: tuple[Any, ...] = ()
-        if stream is None and "cupy" in sys.modules:
-            cupy = sys.modules["cupy"]
-            key, pointers = signature(cupy, (*inputs, *outs), options)
+        lead = inputs[0]
+        if lead is None:  # an optional one, or a number's place
+            lead = next((array for array in inputs if array is not None), None)
+        read = library(lead.__class__)
+        if read is not None and stream is None:
+            key, pointers = read.signature((*inputs, *outs), options)
             met = self._met.get(key)
             if met is not None and apart(pointers, met, len(inputs)):
                 results = list(outs)
                 for at, out in enumerate(outs):
                     if out is None:
-                        results[at] = cupy.ndarray(*met.results[at])
-                        pointers[len(inputs) + at] = results[at].data.ptr
-                met.plan.launch(pointers, cupy.cuda.get_current_stream().ptr)
+                        results[at], pointers[len(inputs) + at] = read.empty(*met.results[at], met.device)
+                met.plan.launch(pointers, read.stream(met.device))
                 return results
         return self._first(inputs, outs, options, stream, key)
 

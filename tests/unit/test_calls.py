@@ -11,7 +11,7 @@ import pytest
 
 from kgen import streams
 from kgen.dtypes import FLOATS, I32, I64
-from kgen.ops import calls, kinds
+from kgen.ops import calls, kinds, libraries
 from kgen.ops.calls import Operator, Plan
 
 cupy = pytest.importorskip("cupy", reason="operands are read through CuPy")
@@ -53,12 +53,14 @@ def recorded(monkeypatch):
     cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=STREAM))
     streams.cupy()  # or it would keep the one that follows
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=cupy.ndarray, cuda=cuda))
-    monkeypatch.setattr(kinds, "_device_count", lambda: 1)
+    monkeypatch.setattr(libraries, "device_count", lambda: 1)
+    libraries.library.cache_clear()  # or it would keep the real one, or this one
     monkeypatch.setattr(calls, "stream_for", lambda kind, given, stream=None: STREAM if stream is None else stream)
     monkeypatch.setattr(calls, "on", lambda device, stream: contextlib.nullcontext())
     monkeypatch.setattr(calls, "on_device", lambda device: contextlib.nullcontext())
     yield Recorded()
     calls.OPERATORS.pop("recorded")
+    libraries.library.cache_clear()
 
 
 @pytest.fixture
@@ -176,3 +178,81 @@ def test_what_is_remembered_is_bounded(recorded, monkeypatch):
         recorded(*(array(at, (length,)) for at in (X, Y, OUT)))
     assert len(recorded.operator._met) <= 3
     assert len(recorded.operator._plans) <= 3
+
+
+# torch, by the names that kgen goes by
+
+
+class Tensor:
+    __module__ = "torch"
+
+    def __init__(self, address, shape=(4, 8), device=0, requires_grad=False):
+        self.address, self.shape, self.device, self.requires_grad = address, shape, device, requires_grad
+        self.dtype, self.is_cuda = "float32", device >= 0
+
+    def data_ptr(self):
+        return self.address
+
+    def stride(self):
+        return (self.shape[1], 1)
+
+    def get_device(self):
+        return self.device
+
+
+class Parameter(Tensor):
+    __module__ = "torch.nn.parameter"
+
+
+@pytest.fixture
+def torch(monkeypatch, recorded):
+    """A torch whose current stream is 8, and which records gradients where `grad` is set."""
+    module = types.SimpleNamespace(
+        Tensor=Tensor,
+        nn=types.SimpleNamespace(Parameter=Parameter),
+        grad=True,
+        is_grad_enabled=lambda: module.grad,
+        _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 8),
+        empty=lambda shape, dtype, device: Tensor(OUT + 8192, shape),
+        device=lambda name, index: (name, index),
+    )
+    monkeypatch.setitem(sys.modules, "torch", module)
+    libraries.library.cache_clear()
+    return module
+
+
+def test_a_second_call_on_tensors_is_launched_on_torchs_stream_with_no_check(torch, recorded, monkeypatch):
+    monkeypatch.setattr(calls, "allocate", lambda *what: calls.adopt(Tensor(OUT), "recorded", "the result"))
+    for out in (Tensor(OUT), None):
+        recorded(Tensor(X), Tensor(Y), out)
+    monkeypatch.setattr(calls, "adopt", None)
+    out = Tensor(OUT + 4096)
+    assert recorded(Tensor(X + 4096), Tensor(Y), out) is out
+    assert recorded(Tensor(X), Tensor(Y), None).address == OUT + 8192
+    assert recorded.launched[2:] == [([X + 4096, Y, OUT + 4096], 8), ([X, Y, OUT + 8192], 8)]
+    assert len(recorded.prepared) == 1
+
+
+def test_a_tensor_that_requires_grad_is_refused_in_every_call(torch, recorded):
+    recorded(Tensor(X), Tensor(Y), Tensor(OUT))
+    weight = Parameter(Y, requires_grad=True)
+    with pytest.raises(TypeError, match="recorded: y requires grad"):
+        recorded(Tensor(X), weight, Tensor(OUT))
+    torch.grad = False
+    recorded(Tensor(X), weight, Tensor(OUT))
+    assert recorded.launched[1] == ([X, Y, OUT], 8)
+
+
+def test_a_tensor_on_the_host_is_refused_in_every_call(torch, recorded):
+    for _ in range(2):
+        with pytest.raises(TypeError, match="recorded: y is a torch tensor on -1"):
+            recorded(Tensor(X), Tensor(Y, device=-1), Tensor(OUT))
+
+
+def test_tensors_and_cupy_arrays_of_one_layout_are_kinds_apart(torch, recorded):
+    recorded(Tensor(X), Tensor(Y), Tensor(OUT))
+    recorded(array(X), array(Y), array(OUT))
+    assert [stream for _, stream in recorded.launched] == [STREAM, STREAM]  # both were looked at
+    assert len(recorded.prepared) == 1
+    recorded(array(X), array(Y), array(OUT))
+    assert [stream for _, stream in recorded.launched] == [STREAM, STREAM, STREAM]
