@@ -56,6 +56,7 @@ class Flow:
     regions: dict[int, Region]
     cuts: set[int]
     kept: set[str]  # registers that live from place to place
+    unset: list[str]  # those among them that may be read before they are written
 
 
 def written(instruction: Instruction, registers: dict[str, str]) -> list[str]:
@@ -91,8 +92,8 @@ def analyse(entry: Entry) -> Flow:
     if polls:
         blocks = _blocks(entry, polls)
     regions = _regions(blocks)
-    kept = _place_registers(blocks, regions, entry.registers)
-    return Flow(blocks, regions, {block.number for block in blocks if block.cut}, kept)
+    kept, unset = _place_registers(blocks, regions, entry.registers)
+    return Flow(blocks, regions, {block.number for block in blocks if block.cut}, kept, unset)
 
 
 def _spread_constants(entry: Entry) -> None:
@@ -245,7 +246,9 @@ def _regions(blocks: list[Block]) -> dict[int, Region]:
     return regions
 
 
-def _place_registers(blocks: list[Block], regions: dict[int, Region], registers: dict[str, str]) -> set[str]:
+def _place_registers(
+    blocks: list[Block], regions: dict[int, Region], registers: dict[str, str]
+) -> tuple[set[str], list[str]]:
     """Fill in what each region loads and stores, by liveness within the kernel and within each region."""
     numbers = {name: at for at, name in enumerate(registers)}
     names = list(registers)
@@ -312,7 +315,7 @@ def _place_registers(blocks: list[Block], regions: dict[int, Region], registers:
     for block in blocks:
         if block.cut:
             kept |= live[block.number] | touched[block.number]
-    return set(_names(kept, names))
+    return set(_names(kept, names)), _names(live[0], names)
 
 
 def _liveness(blocks: list[Block], uses: list[int], defs: list[int]) -> list[int]:

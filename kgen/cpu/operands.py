@@ -130,8 +130,9 @@ def register_type(kind: str) -> str:
 
 
 def c_name(name: str) -> str:
-    """A PTX name as a C++ name."""
-    return re.sub(r"[^\w]", "_", name.lstrip("%"))
+    """A PTX name as a C++ name; registers without a number must not be taken for the generated code's own names."""
+    plain = re.sub(r"[^\w]", "_", name.lstrip("%"))
+    return f"v_{plain}" if name.startswith("%") and not plain[-1].isdigit() else plain
 
 
 def c_condition(name: str) -> str:

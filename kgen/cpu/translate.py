@@ -170,11 +170,16 @@ class _Kernel:
             f"    static int (*const steps[])(kg::Warp*, {self.frame}*, uint32_t&) = {{{names}}};",
             f"    static const int sites[] = {{{sites}}};",
             f"    {self.frame} f;",
+            *(f"    memset(f.{c_name(name)}_, 0xff, sizeof f.{c_name(name)}_);" for name in self._poisoned()),
             *(["    w->local = f.local_, w->local_size = f.LOCAL;"] if self.local else []),
             "    kg::run(w, &f, steps, sites);",
             "}",
         ]
         return "\n".join(lines)
+
+    def _poisoned(self) -> list[str]:
+        """Registers that may be read before they are written: NaNs, then, as in shared memory."""
+        return [name for name in self.flow.unset if self.entry.registers[name] != "pred"]
 
     def _signature(self, number: int) -> str:
         hidden = '__attribute__((visibility("hidden")))'

@@ -193,3 +193,25 @@ def test_blocks_and_threads_have_three_dimensions() -> None:
         out[b * 30 + t] = blockDim.x * 100 + blockDim.y * 10 + blockDim.z + 1000 * gridDim.z;"""
     got = run(body, np.zeros(30 * 24, np.int32), threads=(3, 5, 2), blocks=(2, 3, 4))
     assert set(got.tolist()) == {4352}
+
+
+def test_a_register_that_nobody_wrote_is_a_nan() -> None:
+    kernel = cpu.compile_ptx("""
+.version 8.5
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+    .reg .u32 %t; .reg .u64 %a; .reg .f32 %x; .reg .pred %p;
+    mov.u32 %t, %tid.x;
+    setp.lt.u32 %p, %t, 60;
+    @%p mov.f32 %x, 0f3F800000;
+    ld.param.u64 %a, [out];
+    mad.wide.u32 %a, %t, 4, %a;
+    st.global.f32 [%a], %x;
+    ret;
+}""")
+    out = np.zeros(64, np.float32)
+    for _ in range(2):
+        kernel.launch(grid=1, block=64, args=[out])
+        np.testing.assert_array_equal(out, [1] * 60 + [np.nan] * 4)
