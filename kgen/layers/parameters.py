@@ -1,0 +1,46 @@
+"""The parameters of a layer: a dict of arrays of one library, each of the shape that the layer names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+LIBRARIES = ("numpy", "cupy", "torch")
+
+Array = Any
+Parameters = Mapping[str, Array]
+
+
+def library(layer: str, parameters: Parameters) -> Any:
+    """The module that made all of the arrays; raises TypeError for another, or for several."""
+    found = {type(array).__module__.partition(".")[0]: name for name, array in parameters.items()}
+    if len(found) != 1 or not found.keys() <= set(LIBRARIES):
+        came = ", ".join(f"{name} of {module}" for module, name in sorted(found.items()))
+        raise TypeError(f"{layer}: parameters are arrays of one library, numpy, cupy or torch; there are {came}")
+    return import_module(next(iter(found)))
+
+
+def check_names(layer: str, parameters: Parameters, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
+    """Raise TypeError for parameters that are missing or unknown."""
+    for name in needed:
+        if name not in parameters:
+            raise TypeError(f"{layer}: the parameter {name!r} is missing; it takes {', '.join((*needed, *optional))}")
+    for name in parameters:
+        if name not in (*needed, *optional):
+            raise TypeError(f"{layer}: there is no parameter {name!r}; it takes {', '.join((*needed, *optional))}")
+
+
+def check_shape(layer: str, name: str, array: Array, *shape: int) -> None:
+    """Raise ValueError for an array of another shape; -1 stands for any size."""
+    came = tuple(array.shape)
+    if len(came) != len(shape) or any(want not in (-1, have) for want, have in zip(shape, came, strict=True)):
+        wanted = ", ".join("any" if size == -1 else str(size) for size in shape)
+        raise ValueError(f"{layer}: {name} has shape {came}; it takes ({wanted})")
+
+
+def multiple(layer: str, name: str, size: int, of: int) -> int:
+    """How many times `of` goes into `size`, which it must."""
+    if of < 1 or size < of or size % of:
+        raise ValueError(f"{layer}: {name} has {size} columns; it takes a multiple of {of}")
+    return size // of
