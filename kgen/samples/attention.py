@@ -28,22 +28,22 @@ def _scan(
     scale: Scale = (0, 0),
     **more: Any,
 ) -> Case:
-    """An early and a late value are infinite: with queries and keys above zero their columns are, and nothing else.
+    """A column is infinite throughout, others from an early or a late value on, as queries and keys are above zero.
 
     With a `scale` nothing is infinite, and all keys and values are that large.
     """
     q, k, v = numbers(spec, *2 * [(batch, heads, length, e)], (batch, heads, length, m))
     q, k = between_poison(abs(q)), between_poison(abs(k))
     reverse = "reverse" in spec.flags
-    infinite = [(0, 2, m // 2), (heads - 1, length - 2, m // 3)]
+    infinite = [(0, 0, length, m // 2), (heads - 1, 2, 3, m // 4), (heads - 1, length - 2, length - 1, m // 3)]
     if scale != (0, 0):
         k *= np.asarray(scale[0], k.dtype)
         v *= np.asarray(scale[1], v.dtype)
-        infinite = []
+        infinite.clear()
     expected = reference.causal_dot_product(*wide(q, k, v), reverse=reverse)
-    for head, time, column in infinite:
-        v[0, head, time, column] = np.inf
-        expected[0, head, slice(time + 1) if reverse else slice(time, None), column] = np.inf
+    for head, first, end, column in infinite:
+        v[0, head, first:end, column] = np.inf
+        expected[0, head, slice(end) if reverse else slice(first, None), column] = np.inf
     options = {"reverse": reverse, "algorithm": algorithm or spec.name}
     return Case(kgen.causal_dot_product, (q, k, v), options, expected, **more)
 
@@ -91,23 +91,22 @@ def lmha_chunk(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...
         ((0, 0),) if spec.dtype.name == "f16" or e > 64 else ((0, 0), (2.0**45, 2.0**45), (1, 2.0**100))
     )
     if spec["outer"]:  # the states of the first of two segments, for the second one
-        main = spec.kernel.spec(E=e, MB=m, C=size, dtype=spec.dtype)
+        main = spec.kernel.spec(E=e, MB=m, C=size, segmented=True, dtype=spec.dtype)
         about: dict[str, Any] = {"heads": 1, "algorithm": main.name}
         return tuple(_scan(spec, 8 * size + 7, e - at_once, m - at_once, scale=scale, **about) for scale in scales)
     if spec["adds"] or spec["partial"]:  # features in two slices
         about = {"heads": 4, "algorithm": "lmha_chunk"}
         return tuple(_scan(spec, length, 256 - at_once, m - at_once, scale=scale, **about) for scale in scales)
     odd = (e - 1, m + 3) if spec["unaligned"] else (e - at_once, m + at_once)
-    made = [_scan(spec, length, *odd, scale=scale) for scale in scales]
-    if e <= 64:  # and in two segments
-        made.append(_scan(spec, 8 * size + 7, e - at_once, m - at_once, heads=1))
-    return tuple(made)
+    if spec["segmented"]:  # two of them
+        return tuple(_scan(spec, 8 * size + 7, odd[0], m - at_once, heads=1, scale=scale) for scale in scales)
+    return tuple(_scan(spec, length, *odd, scale=scale) for scale in scales)
 
 
 def lmha_prefix(spec: Spec) -> Case:
     """Four segments, whose states are added up by a launch of their own, as it is with many."""
     settings = ((chunk, "FEW", 0),)
-    return _scan(spec, 16 * 32 + 7, 30, 30, heads=1, algorithm="lmha_chunk_e32_m32_f32", settings=settings)
+    return _scan(spec, 16 * 32 + 7, 30, 30, heads=1, algorithm="lmha_chunk_e32_m32_segmented_f32", settings=settings)
 
 
 def lmha_total(spec: Spec) -> Case:
