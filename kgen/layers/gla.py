@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.layers.parameters import Array, Parameters, check_names, check_shape, library, multiple
+from kgen.layers.parameters import Array, Parameters, check_names, check_shape, library, multiple, product
 from kgen.ops.elementwise.elementwise import elementwise
 from kgen.ops.gated.gla import gla, gla_step
 from kgen.ops.norm.norm import layer_norm, rms_norm
@@ -135,9 +135,9 @@ class GatedLinearAttention:
 
     def _projected(self, x: Array) -> tuple[Array, ...]:
         """q, k, v, g and the output's gate, by head: views of one product of x."""
-        every = x @ self._inputs
+        every = product(x, self._inputs)
         part = {name: every[..., where] for name, where in self._columns.items()}
-        raw = part["gate_down"] @ self.parameters["gate_up"]
+        raw = product(part["gate_down"], self.parameters["gate_up"])
         g = _gate(raw, self.parameters["gate_bias"], self.temperature, dtype="float32")
         q, k, g = (a.reshape(*x.shape[:-1], -1, self.features) for a in (part["query"], part["key"], g))
         v, gate = (a.reshape(*x.shape[:-1], -1, self.values) for a in (part["value"], part["output_gate"]))
@@ -153,7 +153,7 @@ class GatedLinearAttention:
             _biased(o, gate, p["output_gate_bias"].reshape(self.heads, self.values), out=o)
         else:
             _gated(o, gate, out=o)
-        return o.reshape(*o.shape[:-2], -1) @ p["output"]
+        return product(o.reshape(*o.shape[:-2], self.heads * self.values), p["output"])
 
 
 def _check(arrays: dict[str, Array], heads: int) -> tuple[int, int, int]:

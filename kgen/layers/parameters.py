@@ -1,7 +1,8 @@
-"""The parameters of a layer: a dict of arrays of one library, each of the shape that the layer names."""
+"""A layer's parameters, arrays of one library and of the shapes that the layer names, and products with them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -44,3 +45,14 @@ def multiple(layer: str, name: str, size: int, of: int) -> int:
     if of < 1 or size < of or size % of:
         raise ValueError(f"{layer}: {name} has {size} columns; it takes a multiple of {of}")
     return size // of
+
+
+def product(x: Array, weight: Array) -> Array:
+    """x [..., N] times weight [N, M], in the type of x.
+
+    As two matrices: CuPy 14 does not multiply batches of bfloat16, and NumPy gives float32 for bfloat16.
+    """
+    *lead, rows = x.shape
+    made = x.reshape(math.prod(lead), rows) @ weight
+    made = made if made.dtype == x.dtype else made.astype(x.dtype)
+    return made.reshape(*lead, weight.shape[1])

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgen.layers.parameters import Array, Parameters, check_names, check_shape, library
+from kgen.layers.parameters import Array, Parameters, check_names, check_shape, library, product
 from kgen.ops.elementwise.elementwise import elementwise
 from kgen.ops.gated.rwkv6 import rwkv6, rwkv6_step
 from kgen.ops.norm.norm import group_norm
@@ -50,11 +50,6 @@ class RWKV6TimeMixing:
     eps : float
         Of the norm; the models' is 1e-5 times the square of 8.
 
-    Attributes
-    ----------
-    parameters : dict
-        Receptance, key, value and gate are views of one array here, so that one batched matrix product does.
-
     Raises
     ------
     TypeError, ValueError
@@ -81,8 +76,7 @@ class RWKV6TimeMixing:
         self._library = library(_LAYER, arrays)
         self.width, self.heads, self.features = _check(arrays)
         self.eps = eps
-        self._inputs = self._library.stack([arrays[name] for name in _PROJECTIONS])
-        self.parameters = arrays | dict(zip(_PROJECTIONS, self._inputs, strict=True))
+        self.parameters = arrays
 
     @staticmethod
     def random_parameters(
@@ -152,23 +146,26 @@ class RWKV6TimeMixing:
         return self._output(o, gate)
 
     def _projected(self, x: Array, earlier: Array) -> tuple[Array, ...]:
-        """r, k, v and w by head, and the output's gate."""
-        p, lead, kinds = self.parameters, tuple(x.shape[:-1]), len(_MIXED)
-        count, rank = math.prod(lead), p["mix_up"].shape[1]
-        low = _tanh(_mix(x, earlier, p["mix"]).reshape(count, self.width) @ p["mix_down"])
-        by = low.reshape(count, kinds, rank).swapaxes(0, 1) @ p["mix_up"]
-        mixes = p["mixes"].reshape(kinds, *(1 for _ in lead), self.width)
-        mixed = _mix_by(x, earlier, mixes, by.reshape(kinds, *lead, self.width)).reshape(kinds, count, self.width)
-        r, k, v, gate = mixed[1:] @ self._inputs
-        w = _decay(p["decay"], _tanh(mixed[0] @ p["decay_down"]) @ p["decay_up"], dtype="float32")
-        r, k, v, w = (a.reshape(*lead, self.heads, self.features) for a in (r, k, v, w))
-        return r, k, v, gate, w
+        """r, k, v by head, the output's gate, and w by head."""
+        p = self.parameters
+        low = _tanh(product(_mix(x, earlier, p["mix"]), p["mix_down"]))
+        rank = p["mix_up"].shape[1]
+        mixed = []
+        for i in range(len(_MIXED)):
+            by = product(low[..., i * rank : (i + 1) * rank], p["mix_up"][i])
+            mixed.append(_mix_by(x, earlier, p["mixes"][i], by, out=by))
+        decay, *others = mixed
+        r, k, v, gate = (product(m, p[name]) for m, name in zip(others, _PROJECTIONS, strict=True))
+        raw = product(_tanh(product(decay, p["decay_down"])), p["decay_up"])
+        w = _decay(p["decay"], raw, dtype="float32")
+        shape = (*x.shape[:-1], self.heads, self.features)
+        return (*(a.reshape(shape) for a in (r, k, v)), gate, w.reshape(shape))
 
     def _output(self, o: Array, gate: Array) -> Array:
-        p, lead = self.parameters, o.shape[:-2]
-        o = o.reshape(gate.shape)
-        group_norm(o, self.heads, p["norm_weight"], p["norm_bias"], eps=self.eps, out=o)
-        return (_gated(o, gate, out=o) @ p["output"]).reshape(*lead, self.width)
+        p, wide = self.parameters, self.heads * self.features
+        rows = o.reshape(math.prod(o.shape[:-2]), wide)
+        group_norm(rows, self.heads, p["norm_weight"], p["norm_bias"], eps=self.eps, out=rows)
+        return product(_gated(rows.reshape(gate.shape), gate), p["output"])
 
 
 def _check(arrays: dict[str, Array]) -> tuple[int, int, int]:
