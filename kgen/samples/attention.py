@@ -28,14 +28,15 @@ def _scan(
     scale: Scale = (0, 0),
     **more: Any,
 ) -> Case:
-    """A column is infinite throughout, others from an early or a late value on, as queries and keys are above zero.
+    """Columns are infinite throughout, or from an early or a late value on, as queries and keys are above zero.
 
     With a `scale` nothing is infinite, and all keys and values are that large.
     """
     q, k, v = numbers(spec, *2 * [(batch, heads, length, e)], (batch, heads, length, m))
     q, k = between_poison(abs(q)), between_poison(abs(k))
     reverse = "reverse" in spec.flags
-    infinite = [(0, 0, length, m // 2), (heads - 1, 2, 3, m // 4), (heads - 1, length - 2, length - 1, m // 3)]
+    infinite = [(0, 0, length, m // 2), (heads - 1, 0, length, m - 1)]
+    infinite += [(heads - 1, 2, 3, m // 4), (heads - 1, length - 2, length - 1, m // 3)]
     if scale != (0, 0):
         k *= np.asarray(scale[0], k.dtype)
         v *= np.asarray(scale[1], v.dtype)

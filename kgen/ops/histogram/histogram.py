@@ -218,8 +218,8 @@ def _plan(x: Operand, results: Sequence[Operand], uniform: bool | None) -> Plan:
     )
     blocks = blocks_for(spec, cut, line.length, device)
     pointers = 1 + (uniform is not None) + len(results)
-    counts = (bins, cut.per_pass, cut.passes) if cut.packed else (bins,)
-    step = Step(spec, blocks, pointers, counts, (line.length, line.step))
+    about = (bins, cut.per_pass, cut.passes) if cut.packed else (bins,)
+    step = Step(spec, blocks, pointers, about, (line.length, line.step))
     (run,) = bind([step], device)
 
     def launch(arrays: Sequence[int], stream: int) -> None:
