@@ -163,13 +163,16 @@ def _nvrtc_call(text: str, name: str, options: tuple[str, ...], result: str) -> 
 
 
 def load_ahead() -> None:
-    """Begin to load the compiler, which takes 0.2 s, while the caller renders; a failure shows when it compiles."""
+    """Begin to load and wake the compiler, which takes 0.2 s, while the caller renders.
+
+    A failure shows when it compiles.
+    """
     with suppress(ImportError):
         import markupsafe  # noqa: F401  # Jinja's extension module: the linker opens no other library meanwhile
 
     def load() -> None:
-        with suppress(ToolchainError):
-            _nvrtc()
+        with suppress(ToolchainError, _Refused):
+            _nvrtc_call("", "empty.cu", ("--gpu-architecture=compute_80",), "getPTX")  # its first call takes longer
 
     threading.Thread(target=load, daemon=True).start()
 

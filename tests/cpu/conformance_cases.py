@@ -16,11 +16,8 @@ import numpy as np
 
 from kgen import launch
 from kgen.backend import HOST
+from kgen.catalog import parse
 from kgen.launch import Step
-from kgen.ops.causal import (
-    query,  # noqa: F401  (these register the kernels)
-)
-from kgen.registry import parse
 from kgen.spec import Spec
 
 Array = np.ndarray[Any, Any]
@@ -72,8 +69,7 @@ def _scan(name: str, batch: int, heads: int, length: int, e: int, m: int) -> Cas
     arrays: list[Any] = [(shape, kind, "in") for shape in shapes[:3]] + [(shapes[3], kind, "out")]
     if spec.kernel.name == "lmha_chunk":
         blocks = batch * heads * -(-m // spec["MB"])
-        step = Step(spec, blocks, 5, (heads, length, e, m, 1, length, 0), strides)
-        return Case(name, step, (*arrays, None))
+        return Case(name, Step(spec, blocks, 4, (heads, length, e, m), strides), tuple(arrays))
     columns = 1 if spec.kernel.name == "lmha_low_occupancy" else spec["COLUMNS"]
     step = Step(spec, batch * heads * -(-m // columns), 4, (heads, length, e, m), strides)
     return Case(name, step, tuple(arrays))

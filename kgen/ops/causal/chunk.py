@@ -49,8 +49,8 @@ def _geometry(spec: Spec) -> dict[str, int]:
 def _problem(spec: Spec) -> str | None:
     if spec["C"] == 64 and (spec["E"] == 128 or (spec.dtype is F32 and spec["MB"] == 128)):
         return "a chunk of 64 time steps needs more registers and shared memory than a block has"
-    if spec["outer"] and (spec["partial"] or spec["adds"]):
-        return "states are float32 anyway, and nothing is added to them"
+    if spec["outer"] and (spec["segmented"] or spec["partial"] or spec["adds"]):
+        return "states are float32 anyway, and begin with nothing"
     if spec["packed"] and not spec["outer"]:
         return "only states are packed"
     if spec["partial"] and spec.dtype is F32:
@@ -72,6 +72,9 @@ CHUNK = register(
         flags=(
             Flag("outer", "only the states: S = sum of k[s] v[s]^T over each segment of the sequence"),
             Flag("packed", "states lie as the registers do, for the scan that reads them back"),
+            Flag(
+                "segmented", "the sequence is cut into segments, each of which starts from the states of those before"
+            ),
             Flag("adds", "adds what the slices of the features before this one gave"),
             Flag("partial", "writes float32, to which the next slice of the features adds"),
             Flag("unaligned", "rows begin anywhere: elements are loaded one by one"),
@@ -85,6 +88,7 @@ CHUNK = register(
         defaults=(
             "lmha_chunk_e32_m32_f32",
             "lmha_chunk_e64_m64_f32",
+            "lmha_chunk_e64_m64_segmented_f32",
             "lmha_chunk_e64_m64_outer_f32",
             "lmha_chunk_e128_m128_f32",
             "lmha_chunk_e128_m128_adds_f32",
@@ -113,6 +117,8 @@ PREFIX = register(
 def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
     """Slices of the features where they are many, segments of the sequence where heads are few."""
     cut = cut_of(scan, multiprocessors(device), shared_memory(device), spec)
+    if spec and spec["segmented"] and cut.segments == 1:
+        raise SpecError(f"causal_dot_product: {spec.name} scans segments, and {cut.why}")
     slices = [_Slice(scan, start, cut, spec) for start in range(0, scan.e, SLICE)]
     steps = [step for part in slices for step in part.steps]
     ready = iter(bind(steps, device))
@@ -129,7 +135,7 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
 
         def launch_one(pointers: Sequence[int], stream: int) -> None:
             q, k, v, o = pointers
-            only((q + q_end, k + k_end, v + v_end, o + o_end, 0), stream)
+            only((q + q_end, k + k_end, v + v_end, o + o_end), stream)
 
         return Plan(launch_one, (str(steps[0]),), cut.why)
 
@@ -162,6 +168,8 @@ def cut_of(scan: Scan, sms: int, smem: int, spec: Spec | None = None) -> Cut:
     tiles = -(-scan.m // columns)
     chunk = spec["C"] if spec else chunk_for(scan.dtype, scan.e, columns, scan.sequences * tiles, sms)
     wanted = max(1, min(sms // (scan.sequences * tiles), scan.length // (4 * chunk)))
+    if spec and not spec["segmented"]:
+        wanted = 1
     segment = -(-scan.length // wanted)
     segment = -(-segment // chunk) * chunk
     segments = -(-scan.length // segment)
@@ -202,7 +210,8 @@ class _Slice:
         free = not (scan.loads(at_once) and scan.e % at_once == 0 and scan.m % at_once == 0)
         axes = {"E": room, "MB": cut.columns, "C": cut.chunk, "unaligned": free}
         partial = not self.last and scan.dtype is not F32
-        main = spec or CHUNK.spec(**axes, partial=partial, adds=not self.first, dtype=scan.dtype)
+        segmented = cut.segments > 1
+        main = spec or CHUNK.spec(**axes, segmented=segmented, partial=partial, adds=not self.first, dtype=scan.dtype)
         if free and not main["unaligned"]:
             raise SpecError(
                 f"causal_dot_product: {main.name} loads rows {at_once} elements at once, which these forbid"
@@ -211,11 +220,11 @@ class _Slice:
         sizes = (scan.heads, scan.length, e, scan.m)
         tiles = -(-scan.m // cut.columns)
         self.state = 4 * main["E"] * cut.columns * tiles  # bytes, with the room that is not used
-        self.nbytes = self.state * scan.sequences * cut.segments if cut.segments > 1 else 0
+        self.nbytes = self.state * scan.sequences * cut.segments if segmented else 0
         before = cut.segments - 1  # nothing comes after the last one
         prefixed = before * self.state > FEW * tiles
-        pointers = 5 if self.first else 6
-        counts = (*sizes, cut.segments, cut.segment, int(prefixed))
+        pointers = 4 + segmented + (not self.first)
+        counts = (*sizes, cut.segments, cut.segment, int(prefixed)) if segmented else sizes
         self.steps = [Step(main, scan.sequences * tiles * cut.segments, pointers, counts, (*q, *k, *v, *o))]
         if prefixed:
             columns = scan.sequences * -(-self.state // (4 * PREFIX_THREADS))
@@ -233,5 +242,5 @@ class _Slice:
             totals[0]((k, v, states + self.state), stream)  # what segment s adds, where segment s + 1 starts
             for prefix in totals[1:]:
                 prefix((states, 0), stream)
-        pointers = (q, k, v, o if self.last else sums, states if totals else 0)
-        main(pointers if self.first else (*pointers, sums), stream)
+        segments = (states,) if totals else ()
+        main((q, k, v, o if self.last else sums, *segments, *(() if self.first else (sums,))), stream)
