@@ -16,9 +16,11 @@ from kgen.build import build
 from kgen.device import current_device, device_arch
 from kgen.errors import CaptureError, DeviceError
 from kgen.spec import Spec
+from kgen.streams import gpu
 
 _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _STATIC_LIMIT = 48 * 1024  # bytes of shared memory that a launch gets without asking
+_NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 _CLUSTER_LIMIT = 8  # blocks of a cluster that a launch gets without asking
 
@@ -120,7 +122,15 @@ class Bound:
             frame = self._frame()
         buffer, addresses, _ = frame
         self._pointers.pack_into(buffer, 0, *pointers)
-        self._launch(*self._grid, stream, addresses, *self._extra)
+        try:
+            self._launch(*self._grid, stream, addresses, *self._extra)
+        except Exception as error:
+            if getattr(error, "status", None) != _NO_CONTEXT:
+                raise
+            # A thread that never used CUDA has no context, and does not get one from the driver, only from the runtime.
+            runtime = gpu().cuda.runtime
+            runtime.setDevice(runtime.getDevice())
+            self._launch(*self._grid, stream, addresses, *self._extra)
         self._frames.append(frame)
 
     def _frame(self) -> tuple[Any, int, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -57,3 +59,15 @@ def test_a_launch_that_cannot_be_is_an_error():
     spec = kgen.parse("lmha_low_occupancy_e32_w4_c4_f32")
     with pytest.raises(driver.CUDADriverError):
         kgen.load(spec).bind(Step(spec, 0, 4, (1, 1, 1, 1), (1, 1, 1) * 4))((0, 0, 0, 0), 0)
+
+
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_a_thread_that_never_used_cuda_launches_a_call_that_was_met(library):
+    module = pytest.importorskip(library)
+    x = module.arange(1000, **({"dtype": "f"} if library == "cupy" else {"dtype": module.float32, "device": "cuda"}))
+    out = module.empty_like(x)
+    kgen.negative(x, out=out)
+    out.fill(0) if library == "cupy" else out.zero_()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(kgen.negative, x, out=out).result()
+    assert (out == -x).all()

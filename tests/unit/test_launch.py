@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import types
 
 import numpy as np
 import pytest
@@ -93,3 +94,29 @@ def test_arguments_are_packed_as_the_driver_reads_them(monkeypatch, cooperative,
         (42, 9, spec.threads, spec.dynamic_smem, 5, [*pointers, *ints, *floats, *longs, *doubles], True, extra)
         for pointers in ((10, 2**63), (11, 2**63 + 1))
     ]
+
+
+def test_a_thread_without_a_context_gets_one_and_launches(monkeypatch):
+    class Error(Exception):
+        status = 201
+
+    current: list[int] = []
+    launched = []
+
+    def fake(*arguments):
+        if not current:
+            raise Error
+        launched.append(arguments)
+
+    runtime = types.SimpleNamespace(getDevice=lambda: 3, setDevice=current.append)
+    monkeypatch.setattr(launch, "gpu", lambda: types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime)))
+    monkeypatch.setattr(cupy.cuda.driver, "launchKernel", fake)
+    spec = kgen.parse("lmha_chunk_e64_m64_f32")
+    launcher = object.__new__(launch.Launcher)
+    launcher.spec, launcher.smem, launcher.module = spec, 0, None
+    launcher.function = types.SimpleNamespace(ptr=42)
+    bound = launcher.bind(Step(spec, 1, 1))
+    for _ in range(2):
+        bound((5,), 0)
+    assert current == [3]
+    assert len(launched) == 2
