@@ -4,35 +4,56 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.dtypes import BF16, F16, F32
+from kgen.dtypes import BF16, F16, F32, DType
 from kgen.spec import Spec
 
 WEIGHT_TYPES = {F32: "wfloat", F16: "whalf", BF16: "wbf"}
 """The flag that says of which type weights are, where that is not the type of the rows."""
 VECTOR = 16  # bytes of the widest load
 
-ALIGNED = {"CLUSTER": 1, "ragged": False, "shifted": False, "any_weights": False, "filled": False}
+ALIGNED = {
+    "CLUSTER": 1,
+    "ragged": False,
+    "shifted": False,
+    "looped": False,
+    "any_weights": False,
+    "kept": False,
+    "filled": False,
+}
 """For kernels without such flags: a block has a row to itself, and all packs begin at multiples of a pack."""
 
 _MERGES = {"Max": "fmaxf(a, b)", "Sum": "a + b"}
 
 
-def text_of_rows(spec: Spec, *reductions: str) -> dict[str, Any]:
-    """For the kernels on `rows.AXES`, with the reductions over a row that they use: "Max", "Sum"."""
+def text_of_rows(spec: Spec, *reductions: str, weights: bool = False) -> dict[str, Any]:
+    """For the kernels on `rows.AXES`, with the reductions over a row that they use: "Max", "Sum".
+
+    `weights`: whether vectors that begin anywhere go with the packs.
+    """
     resident = spec.derived["RESIDENT"]
     bounds = f"__launch_bounds__({spec.threads}, {resident})" if resident else f"__launch_bounds__({spec.threads})"
+    any_weights = bool(spec["ragged"]) and weights
+    margin = bool(spec["shifted"]) or any_weights
+    loose = 2 * (spec["VEC"] - 1) + 2 * margin * spec["VEC"]
     return {
         "bounds": f"__cluster_dims__(CLUSTER, 1, 1) {bounds}\n   " if spec["CLUSTER"] > 1 else bounds,
         "shared": spec["LANES"] > 32,
         "merges": {name: _MERGES[name] for name in reductions},
-        "any_weights": False,
+        "any_weights": any_weights,
+        "margin": margin,
+        "edges": -(-loose // (spec["LANES"] * spec["CLUSTER"])),
         "filled": True,
     }
 
 
+def weight_of(spec: Spec) -> DType:
+    """The type of the weights, of those kernels that have some."""
+    return next((dtype for dtype, flag in WEIGHT_TYPES.items() if spec[flag]), spec.dtype)
+
+
 def text_of_weights(spec: Spec) -> dict[str, Any]:
     """For the kernels that multiply rows by weights, of their own type or another."""
-    weight = next((dtype for dtype, flag in WEIGHT_TYPES.items() if spec[flag]), spec.dtype)
+    weight = weight_of(spec)
     return {
         "weight_type": weight.c,
         "half_weights": weight is F16 and spec.dtype is not F16,
@@ -47,12 +68,12 @@ def centred(spec: Spec, number: str) -> str:
     return number if spec["rms"] else f"({number} - mean)"
 
 
-def affine(spec: Spec) -> str:
+def affine(spec: Spec, weight: str = "weights.at[i]", bias: str = "biases.at[i]") -> str:
     """What becomes of `normal`, a normalised number, by weight and bias; a weight of a group is in it already."""
     result = "normal"
     if spec["weight"] and not spec["channels"]:
-        weight = "weight_to_float(weights.at[i])"
-        result += f" * (weight_offset + {weight})" if spec["rms"] else f" * {weight}"
+        factor = f"weight_to_float({weight})"
+        result += f" * (weight_offset + {factor})" if spec["rms"] else f" * {factor}"
     if spec["bias"]:
-        result += " + shift" if spec["channels"] else " + weight_to_float(biases.at[i])"
+        result += " + shift" if spec["channels"] else f" + weight_to_float({bias})"
     return result

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops import rows
+from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import norm
 from kgen.ops.norm import plans as norm_plans
@@ -30,7 +30,7 @@ def _row(spec: Spec, count: int) -> tuple[int, int]:
 
 def _taking(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:
     """For operators that choose a specialization by themselves: this one."""
-    return ((rows, "cut", lambda *about: rows.Cut.of(spec)),)
+    return ((rows_cut, "cut", lambda *about, **more: rows.Cut.of(spec)),)
 
 
 def softmax(spec: Spec, shape: Shape | None = None) -> Case:
@@ -98,7 +98,7 @@ def normalisation_in_parts(spec: Spec) -> Case:
     x += np.linspace(0, 6, x.size).astype(x.dtype).reshape(x.shape)
     expected = _normal(x.reshape(1, 2, -1), None, None).reshape(x.shape)
     expected = expected * weight.astype(np.float64)[:, None] + bias.astype(np.float64)[:, None]
-    settings = ((rows, "cut", lambda *about: None), (norm_plans, "multiprocessors", lambda device: 1))
+    settings = ((rows_cut, "cut", lambda *about, **more: None), (norm_plans, "multiprocessors", lambda device: 1))
     return Case(norm.group_norm, (x, 2, weight, bias), {}, expected, settings=settings)  # type: ignore[arg-type]
 
 

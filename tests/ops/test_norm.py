@@ -15,7 +15,7 @@ from kgen.dtypes import DTYPES
 from kgen.ops.calls import explain
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
-from tests.ops.test_softmax import ULP, examples, view
+from tests.ops.test_softmax import ULP, examples, rows_in_turn, view
 
 AsNumpy = Callable[[Any], np.ndarray]
 
@@ -109,6 +109,36 @@ def test_rows_of_every_width_agree_with_float64(
         else layer_norm(xp.asarray(x), xp.asarray(weight), eps=1e-3)
     )
     assert_close(asnumpy(y), reference(x, (1,), weight, rms=rms, eps=1e-3)[0], dtype, terms=8)
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "own", "ahead"),
+    [(1032, "f32", "f32", 0), (1029, "bf16", "bf16", 3), (1031, "f16", "f32", 5), (2056, "bf16", "bf16", 1)],
+)
+def test_blocks_that_take_rows_in_turn_agree_with_float64(
+    width: int,
+    dtype: str,
+    own: str,
+    ahead: int,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looped = rows_in_turn(monkeypatch)
+    rng = np.random.default_rng(width)
+    x = rng.standard_normal((21 if xp is np else 601, width)).astype(DTYPES[dtype].numpy)
+    weight, bias = (rng.standard_normal(width).astype(DTYPES[own].numpy) for _ in range(2))
+    places = [xp.asarray(np.concatenate([np.full(ahead, np.nan, a.dtype), a.ravel()])) for a in (x, 0 * x)]
+    given_x, out = (place[ahead:].reshape(x.shape) for place in places)
+    given_w, given_b = xp.asarray(weight), xp.asarray(bias)
+    y, mean, rstd = layer_norm(given_x, given_w, given_b, return_stats=True, out=out)
+    expected, means, rstds = reference(x, (1,), weight, bias)
+    assert_close(asnumpy(y), expected, dtype, terms=8)
+    np.testing.assert_allclose(asnumpy(mean), means, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=1e-5)
+    y = rms_norm(given_x, given_w, eps=1e-5, out=out)
+    assert_close(asnumpy(y), reference(x, (1,), weight, rms=True)[0], dtype, terms=8)
+    assert looped == [True] * 2
 
 
 def test_a_small_variance_beside_a_large_mean_is_not_lost(xp: ModuleType, asnumpy: AsNumpy) -> None:

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from kgen.dtypes import DTYPES
 from kgen.errors import SpecError
+from kgen.ops import rows, rows_cut
 from kgen.ops.axes import normal_axes
 from kgen.ops.softmax.backward import log_softmax_backward, softmax_backward
 from kgen.ops.softmax.softmax import log_softmax, logsumexp, softmax
+from kgen.spec import Spec
 
 AsNumpy = Callable[[Any], np.ndarray]
 ULP = {"f32": 2**-23, "f16": 2**-10, "bf16": 2**-7}
@@ -120,6 +122,40 @@ def test_rows_of_every_width_sum_to_one_and_agree_with_float64(
     # x - max(x) is less than 16, and rounded; what that costs shows in float32 only.
     assert_close(result, reference(x, -1), dtype, ulps=4 + 8 * ULP["f32"] / ULP[dtype])
     np.testing.assert_allclose(result.astype(np.float64).sum(-1), 1, rtol=2 * ULP[dtype])
+
+
+def rows_in_turn(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Let rows be taken in turn however narrow they are; gets filled with whether kernels that are planned do that."""
+    looped: list[bool] = []
+
+    def grid(spec: Spec, count: int, device: int) -> int:
+        looped.append(bool(spec["looped"]))
+        return original(spec, count, device)
+
+    original = rows.grid
+    monkeypatch.setattr(rows_cut, "ALONE", 0)
+    monkeypatch.setattr(rows, "grid", grid)
+    return looped
+
+
+@pytest.mark.parametrize(("width", "dtype", "ahead"), [(1032, "bf16", 0), (1029, "f16", 3), (2056, "bf16", 1)])
+def test_blocks_that_take_rows_in_turn_agree_with_float64(
+    width: int, dtype: str, ahead: int, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looped = rows_in_turn(monkeypatch)
+    rng = np.random.default_rng(width)
+    x, dy = (rng.standard_normal((21 if xp is np else 601, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
+    y = reference(x, -1)
+    rounded = y.astype(x.dtype)
+    numbers = [np.concatenate([np.full(ahead, np.nan, a.dtype), a.ravel()]) for a in (x, dy, rounded, 0 * x)]
+    given_x, given_dy, given_y, out = (xp.asarray(each)[ahead:].reshape(x.shape) for each in numbers)
+    assert_close(asnumpy(softmax(given_x, -1, out=out)), y, dtype)
+    assert_close(asnumpy(log_softmax(given_x, -1, scale=-0.5, out=out)), reference(x, -1, log=True, scale=-0.5), dtype)
+    dx = asnumpy(softmax_backward(given_dy, given_y, -1, out=out)).astype(np.float64)
+    g, v = dy.astype(np.float64), rounded.astype(np.float64)
+    expected = v * (g - (g * v).sum(-1, keepdims=True))
+    assert (np.abs(dx - expected) <= ULP[dtype] * np.abs(expected) + 16 * ULP["f32"] * 4 * v + SMALLEST[dtype]).all()
+    assert looped == [True] * 3
 
 
 @pytest.mark.parametrize(("function", "algorithm"), [(softmax, "softmax"), (log_softmax, "softmax_online")])

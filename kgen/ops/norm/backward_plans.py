@@ -8,7 +8,7 @@ from typing import Any
 from kgen.device import multiprocessors
 from kgen.launch import Step, bind
 from kgen.operand import Operand
-from kgen.ops import rows
+from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
 from kgen.ops.norm.plans import RMS
@@ -29,23 +29,23 @@ def _check(spec: Spec) -> str | None:
         return "weights have one type, which is named where it is not that of x"
     if own and not spec["weight"]:
         return "there are no weights"
+    if spec["looped"]:
+        return "two rows"
     return rows.check_stream(spec) or rows.check(spec, HELD)
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    upstream = "to_float(given[pack].at[i])"
+    upstream = "dy"
     if spec["weight"]:
-        weight = "weight_to_float(weights[pack].at[i])"
-        upstream += f" * (weight_offset + {weight})" if spec["rms"] else f" * {weight}"
+        upstream += " * (weight_offset + weight)" if spec["rms"] else " * weight"
     mean = "" if spec["rms"] else " - sum"
     return {
-        **text_of_rows(spec, "Sum"),
+        **text_of_rows(spec, "Sum", weights=bool(spec["weight"])),
         **text_of_weights(spec),
-        "any_weights": spec["ragged"] and spec["weight"],
         "channels": False,
-        "centred": centred(spec, "to_float(value[pack].at[i])"),
+        "normal": centred(spec, "number") + " * rstd",
         "upstream": upstream,
-        "gradient": f"rstd * (upstream(pack, i){mean} - normal(pack, i) * product)",
+        "gradient": f"rstd * (upstream{mean} - normal(number) * product)",
     }
 
 
@@ -62,7 +62,7 @@ BACKWARD = register(
             *rows.FLAGS,
             rows.STREAM,
         ),
-        derive=lambda spec: {**rows.derive(spec, 1 if spec["rms"] else 2), "RESIDENT": 0},
+        derive=lambda spec: {**rows.derive(spec), "RESIDENT": 0},
         text=_text,
         check=_check,
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
@@ -127,14 +127,14 @@ def _plan_rows(operands: Sequence[Operand | None], inputs: int, axes: tuple[int,
     device, rms = dx.device, len(known) == 1
     long = [(o, _rows(o, axes)) for o in (dy, x, dx)]
     read = long[0][1]
-    pitched = [rows.Pitched(o, r.pitch, o.dtype.itemsize) for o, r in long]
-    taken = _weighed(rows.packs(pitched, read.columns, ragged=True), weight)
-    plain = rows.packs(pitched[:2], read.columns).vec
-    cut = rows.cut(read.rows, read.columns, taken, HELD, multiprocessors(device), rows.largest(device))
+    pitched = [rows_cut.Pitched(o, r.pitch, o.dtype.itemsize) for o, r in long]
+    taken = _weighed(rows_cut.packs(pitched, read.columns, ragged=True), weight)
+    plain = rows_cut.packs(pitched[:2], read.columns).vec
+    cut = rows_cut.cut(read.rows, read.columns, taken, HELD, device)
     flags = {"rms": rms, "weight": weight is not None, "stream": cut is None}
     if cut is None:
-        taken = _weighed(rows.packs(pitched, read.columns), weight)
-        cut = rows.streaming(taken, HELD)
+        taken = _weighed(rows_cut.packs(pitched, read.columns), weight)
+        cut = rows_cut.streaming(taken, HELD)
     flags |= taken.flags()
     if weight is not None and weight.dtype is not x.dtype:
         flags[WEIGHT_TYPES[weight.dtype]] = True
@@ -142,7 +142,7 @@ def _plan_rows(operands: Sequence[Operand | None], inputs: int, axes: tuple[int,
     taking = [index for index in range(inputs + 1) if operands[index]]  # and dx
     pitches = tuple(r.pitch for _, r in long)
     floats = (offset,) if rms and weight else ()
-    first = Step(spec, cut.blocks(read.rows), len(taking), (read.rows, read.columns), pitches, floats)
+    first = Step(spec, rows.grid(spec, read.rows, device), len(taking), (read.rows, read.columns), pitches, floats)
     why = f"{read.rows} rows of {read.columns} for {cut} each"
     if weight is None:
         run = bind([first], device)[0]
@@ -173,11 +173,11 @@ def _plan_rows(operands: Sequence[Operand | None], inputs: int, axes: tuple[int,
     return Plan(launch, tuple(map(str, steps)), f"{why}; their weights' gradients are sums of {parts} parts")
 
 
-def _weighed(taken: rows.Packs, weight: Operand | None) -> rows.Packs:
+def _weighed(taken: rows_cut.Packs, weight: Operand | None) -> rows_cut.Packs:
     """The packs that weights can be read in, too."""
     if weight is None or taken.ragged or not weight.ptr % min(rows.VECTOR, taken.vec * weight.dtype.itemsize):
         return taken
-    return rows.Packs(1)
+    return rows_cut.Packs(1)
 
 
 def _rows(operand: Operand, axes: tuple[int, ...]) -> Rows:

@@ -10,10 +10,10 @@ from kgen.device import multiprocessors
 from kgen.dtypes import F32
 from kgen.launch import Step, bind
 from kgen.operand import Operand, joined
-from kgen.ops import rows
+from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, affine, centred, text_of_rows, text_of_weights
+from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, affine, centred, text_of_rows, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -44,13 +44,29 @@ def check_affine(spec: Spec) -> str | None:
     return None
 
 
+def _vectors(spec: Spec) -> list[str]:
+    """What goes with the columns of a row."""
+    return [name for name in ("weight", "bias") if spec[name] and not spec["channels"]]
+
+
+def _kept(spec: Spec) -> int:
+    """Bytes of weights for a pack that a block keeps, since it needs them for many rows; 0 where there is no room."""
+    kept = len(_vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize
+    room = rows.SHARED // (spec["LANES"] * spec["PACKS"]) - rows.VECTOR
+    return kept if spec["looped"] and kept <= room else 0
+
+
 def _text_of_rows(spec: Spec) -> dict[str, Any]:
+    vectors = _vectors(spec)
     return {
-        **text_of_rows(spec, "Sum"),
+        **text_of_rows(spec, "Sum", weights=bool(vectors)),
         **text_of_weights(spec),
-        "any_weights": spec["ragged"] and (spec["weight"] or spec["bias"]) and not spec["channels"],
+        "vectors": vectors,
+        "kept": _kept(spec) > 0,
         "centred": centred(spec, "to_float(value[pack].at[i])"),
         "affine": affine(spec),
+        "edge_centred": centred(spec, "edge[i]"),
+        "edge_affine": affine(spec, "edge_weight[i]", "edge_bias[i]"),
     }
 
 
@@ -64,6 +80,8 @@ def _check_rows(spec: Spec) -> str | None:
         return "only an RMS norm takes a residual"
     if spec["channels"] and spec["ragged"]:
         return "the packs of a group lie within its channels"
+    if spec["residual"] and spec["looped"]:
+        return "rows that are taken in turn are those of one array"
     return check_affine(spec) or rows.check(spec, HELD)
 
 
@@ -79,7 +97,7 @@ NORM = register(
             *AFFINE,
             *rows.FLAGS,
         ),
-        derive=lambda spec: rows.derive(spec, 1 if spec["rms"] else 2),
+        derive=lambda spec: rows.derive(spec, kept=_kept(spec)),
         text=_text_of_rows,
         check=_check_rows,
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
@@ -170,7 +188,7 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     at = {role: index for index, (role, operand) in enumerate(named.items()) if operand}
     read, written = _rows(x, axes), _rows(y, axes)
     long = [x, *((residual, total) if residual and total else ()), y]
-    pitched = [rows.Pitched(o, _rows(o, axes).pitch, o.dtype.itemsize) for o in long]
+    pitched = [rows_cut.Pitched(o, _rows(o, axes).pitch, o.dtype.itemsize) for o in long]
     weights = [w for w in (weight, bias) if w]
     taken = _packs(pitched, read.columns, weights, normal, ragged=True)
     affine = _affine(x, weight, bias, normal)
@@ -179,15 +197,15 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     device = y.device
     groups = (normal.groups, normal.spatial) if affine.get("channels") else ()
     floats = (normal.eps, normal.offset) if normal.rms and weight else (normal.eps,)
-    blocks = (rows.WIDEST,) if x.dtype is F32 else (256, rows.WIDEST)
-    cut = rows.cut(read.rows, read.columns, taken, HELD, multiprocessors(device), rows.largest(device), blocks)
+    few = (rows.WIDEST,) if x.dtype is F32 else ()
+    cut = rows_cut.cut(read.rows, read.columns, taken, HELD, device, looped=int(residual is None), few=few)
     if cut:
         flags = {**affine, "rms": normal.rms, "residual": residual is not None, **taken.flags()}
         spec = NORM.spec(**cut.values(), **flags, dtype=x.dtype)
         long = [x, residual, y, total] if residual else [x, y]
         pitches = tuple(_rows(operand, axes).pitch for operand in long if operand)
         ints = (read.rows, read.columns, *groups)
-        step = Step(spec, cut.blocks(read.rows), len(order) + len(nobody), ints, pitches, floats)
+        step = Step(spec, rows.grid(spec, read.rows, device), len(order) + len(nobody), ints, pitches, floats)
         run = bind([step], device)[0]
         why = f"{read.rows} rows of {read.columns} fit into the registers of {cut}"
 
@@ -258,18 +276,18 @@ def _rows(operand: Operand, axes: Axes) -> Rows:
 
 
 def _packs(
-    long: Sequence[rows.Pitched], columns: int, weights: Sequence[Operand], normal: Normal, *, ragged: bool
-) -> rows.Packs:
+    long: Sequence[rows_cut.Pitched], columns: int, weights: Sequence[Operand], normal: Normal, *, ragged: bool
+) -> rows_cut.Packs:
     """How rows, and the weights along them, are loaded and stored; what is written last."""
     stored = long[-2:] if len(long) > 2 else long[-1:]
     alike = len({o.offset(row) % rows.VECTOR - stored[-1].offset(row) % rows.VECTOR for o in stored for row in (0, 1)})
-    taken = rows.packs(long, columns, ragged=ragged and not normal.groups and alike == 1)
+    taken = rows_cut.packs(long, columns, ragged=ragged and not normal.groups and alike == 1)
     if taken.ragged:  # weights are then taken from anywhere, too
         return taken
     vec = math.gcd(taken.vec, normal.spatial) if normal.groups else taken.vec
     while vec > 1 and not normal.groups and any(w.ptr % min(rows.VECTOR, vec * w.dtype.itemsize) for w in weights):
         vec //= 2
-    return rows.Packs(vec)
+    return rows_cut.Packs(vec, full=taken.full and vec == taken.vec)
 
 
 def _affine(x: Operand, weight: Operand | None, bias: Operand | None, normal: Normal) -> dict[str, bool]:

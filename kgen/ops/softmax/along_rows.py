@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgen.device import multiprocessors
+from kgen.dtypes import F32
 from kgen.launch import Step, bind
 from kgen.operand import Operand
-from kgen.ops import rows
+from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Rows, others, part
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import text_of_rows
@@ -21,8 +21,8 @@ HELD = 40  # numbers of a row in a thread's registers
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    derived = rows.derive(spec, 2)
-    if spec["LANES"] == 256 and spec["CLUSTER"] > 1 and spec["PACKS"] * spec["VEC"] <= 32:
+    derived = rows.derive(spec)
+    if spec["LANES"] == 256 and spec["CLUSTER"] > 1 and spec["PACKS"] * spec["VEC"] <= 32 and not spec["looped"]:
         derived["RESIDENT"] = 5  # 48 registers; up to 13 % faster than what the compiler takes by itself
     return derived
 
@@ -30,24 +30,29 @@ def _derive(spec: Spec) -> dict[str, int]:
 def _text(spec: Spec) -> dict[str, Any]:
     kept = {
         "column + i < seen": spec["causal"],
-        "column + i >= 0": spec["scaled"] and spec["ragged"],
-        "column + i < columns": spec["scaled"] and not spec["causal"],
+        "column < end": spec["scaled"] and not spec["causal"],
         "chosen.of[i]": spec["mask"],
     }
     conditions = " && ".join(condition for condition, needed in kept.items() if needed)
-    number = ("scale * " if spec["scaled"] else "") + "to_float(taken[pack].at[i])"
+    scale = "scale * " if spec["scaled"] else ""
+    number = scale + "to_float(taken[pack].at[i])"
+    last = "min(seen, end)" if spec["ragged"] else "seen"
     return {
         **text_of_rows(spec, "Max", "Sum"),
         **softmax_flags.text(spec),
-        "end": "seen" if spec["causal"] else "columns",
+        "reach": last if spec["causal"] else "end",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
+        "edge_number": scale + f"to_float({'next_edge[i]' if spec['looped'] else 'x[column]'})",
         "answer": softmax_flags.answer(spec, "value[pack][i]"),
+        "edge_answer": softmax_flags.answer(spec, "edge[i]"),
     }
 
 
 def _check(spec: Spec) -> str | None:
     if spec["ragged"] and (spec["mask"] or spec["wide"] or spec["lse"]):
         return "what goes with ragged rows would have to be ragged alike"
+    if spec["looped"] and (spec["mask"] or spec["wide"] or spec["lse"] or spec["causal"]):
+        return "rows that are taken in turn are taken and written whole"
     return softmax_flags.check(spec) or rows.check(spec, HELD)
 
 
@@ -86,13 +91,13 @@ def pitched(
     written: Rows,
     wanted: Wanted,
     groups: tuple[int, int, int],
-) -> list[rows.Pitched]:
+) -> list[rows_cut.Pitched]:
     """What is taken in packs; the result is the last."""
-    found = [rows.Pitched(x, read.pitch, x.dtype.itemsize)]
+    found = [rows_cut.Pitched(x, read.pitch, x.dtype.itemsize)]
     if mask is not None:
-        found.append(rows.Pitched(mask, math.gcd(*groups[1:]), 1))
+        found.append(rows_cut.Pitched(mask, math.gcd(*groups[1:]), 1))
     if wanted.op != "logsumexp":
-        found.append(rows.Pitched(y, written.pitch, y.dtype.itemsize))
+        found.append(rows_cut.Pitched(y, written.pitch, y.dtype.itemsize))
     return found
 
 
@@ -109,31 +114,26 @@ def plan_rows(
     """One launch, or None where rows are too wide for the registers of a cluster."""
     wide = y.dtype is not x.dtype
     groups = (mask and mask_rows(mask, axes)) or (1, 0, 0)
-    taken = rows.packs(
+    taken = rows_cut.packs(
         pitched(x, mask, y, read, written, wanted, groups),
         read.columns,
         ragged=not (wide or mask or wanted.op == "logsumexp"),
     )
     if spec is None:
-        found = rows.cut(
-            read.rows,
-            read.columns,
-            taken,
-            HELD,
-            multiprocessors(y.device),
-            rows.largest(y.device),
-        )
+        # Rows of float32 lose as much to turns as they gain: they have half the arithmetic for each byte.
+        whole = x.dtype is not F32 and not (wide or mask or wanted.causal or wanted.op == "logsumexp")
+        found = rows_cut.cut(read.rows, read.columns, taken, HELD, y.device, looped=int(whole))
         if found is None:
             return None
         spec = SOFTMAX.spec(**found.values(), **wanted.flags(wide=wide), **taken.flags(), dtype=x.dtype)
     else:
-        rows.refuse(wanted.op, spec, read.columns, taken)
+        rows_cut.refuse(wanted.op, spec, read.columns, taken)
     queries = (x.shape[-2],) if wanted.causal else ()
     inner = groups[:1] if mask is not None else ()
     outer = groups[1:] if mask is not None else ()
     step = Step(
         spec,
-        rows.Cut.of(spec).blocks(read.rows),
+        rows.grid(spec, read.rows, y.device),
         3 if mask is not None else 2,
         (read.rows, read.columns, *queries, *inner),
         (read.pitch, written.pitch, *outer),

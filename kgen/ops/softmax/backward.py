@@ -6,10 +6,9 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
-from kgen.device import multiprocessors
 from kgen.launch import Step, bind
 from kgen.operand import Operand
-from kgen.ops import rows
+from kgen.ops import rows, rows_cut
 from kgen.ops.axes import as_rows, normal_axes, staged
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.rows_text import text_of_rows
@@ -37,7 +36,7 @@ BACKWARD = register(
             *rows.FLAGS,
             rows.STREAM,
         ),
-        derive=lambda spec: rows.derive(spec, 1),
+        derive=lambda spec: rows.derive(spec, fetched=2),
         text=_text,
         check=lambda spec: rows.check_stream(spec) or rows.check(spec, HELD),
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
@@ -128,19 +127,18 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
     def build(operands: Sequence[Operand | None], axes: tuple[int, ...]) -> Plan:
         seen = [(operand, found) for operand in operands if operand and (found := as_rows(operand, axes))]
         read, (dx, _) = seen[0][1], seen[-1]
-        pitched = [rows.Pitched(o, r.pitch, o.dtype.itemsize) for o, r in seen]
-        taken = rows.packs(pitched, read.columns, ragged=True)
-        sms, largest = multiprocessors(dx.device), rows.largest(dx.device)
-        cut = rows.cut(read.rows, read.columns, taken, HELD, sms, largest)
+        pitched = [rows_cut.Pitched(o, r.pitch, o.dtype.itemsize) for o, r in seen]
+        taken = rows_cut.packs(pitched, read.columns, ragged=True)
+        cut = rows_cut.cut(read.rows, read.columns, taken, HELD, dx.device, looped=2)
         flags = {"log": op.startswith("log"), "scaled": scale != 1, "stream": cut is None}
         if cut is None:
-            taken = rows.packs(pitched, read.columns)
-            cut = rows.streaming(taken, HELD)
+            taken = rows_cut.packs(pitched, read.columns)
+            cut = rows_cut.streaming(taken, HELD)
         flags |= taken.flags()
         spec = BACKWARD.spec(**cut.values(), **flags, dtype=dx.dtype)
         floats = (float(scale),) if scale != 1 else ()
         pitches = tuple(found.pitch for _, found in seen)
-        step = Step(spec, cut.blocks(read.rows), 3, (read.rows, read.columns), pitches, floats)
+        step = Step(spec, rows.grid(spec, read.rows, dx.device), 3, (read.rows, read.columns), pitches, floats)
         why = f"{read.rows} rows of {read.columns} for {cut} each"
         return Plan(bind([step], dx.device)[0], (str(step),), why)
 

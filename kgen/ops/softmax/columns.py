@@ -8,7 +8,7 @@ from kgen.device import multiprocessors
 from kgen.errors import SpecError
 from kgen.launch import Step, bind
 from kgen.operand import Operand
-from kgen.ops import rows
+from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import ALIGNED
@@ -71,8 +71,10 @@ COLUMNS = register(
 def plan_columns(x: Operand, y: Operand, read: Planes, written: Planes, wanted: Wanted, spec: Spec | None) -> Plan:
     """One launch, with a strip of columns for each block."""
     both = ((x, read), (y, written))
-    apart = [rows.Pitched(o, pitch, o.dtype.itemsize) for o, planes in both for pitch in (planes.step, planes.plane)]
-    vec = rows.packs(apart, read.columns).vec
+    apart = [
+        rows_cut.Pitched(o, pitch, o.dtype.itemsize) for o, planes in both for pitch in (planes.step, planes.plane)
+    ]
+    vec = rows_cut.packs(apart, read.columns).vec
     flags = {name: on for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
     if spec is None:
         lanes = 64 if vec == 1 else max(8, LINE // (vec * x.dtype.itemsize))
@@ -88,8 +90,8 @@ def plan_columns(x: Operand, y: Operand, read: Planes, written: Planes, wanted: 
             f"{wanted.op}: {spec.name} does not take columns of {read.length} in packs of {vec} at most neighbours"
         )
     blocks = -(-read.columns // (spec["LANES"] * spec["VEC"])) * read.planes
-    strides = (read.plane, read.step, written.plane, written.step)
-    step = Step(spec, blocks, 2, (read.length, read.columns), strides, wanted.floats)
+    steps = (read.plane, read.step, written.plane, written.step)
+    step = Step(spec, blocks, 2, (read.length, read.columns), steps, wanted.floats)
     run = bind([step], y.device)[0]
     why = f"{read.planes} x {read.columns} columns of {read.length} for {multiprocessors(y.device)} multiprocessors"
     return Plan(lambda pointers, stream: run((pointers[0], pointers[-1]), stream), (str(step),), why)

@@ -12,7 +12,7 @@ from typing import Any
 from kgen.device import multiprocessors
 from kgen.launch import Step, bind
 from kgen.operand import Operand
-from kgen.ops import rows
+from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import ALIGNED
@@ -88,12 +88,12 @@ def plan_online(
     device = y.device
     whole = wanted.op == "logsumexp"
     groups = (mask and mask_rows(mask, axes)) or (1, 0, 0)
-    taken = rows.packs(pitched(x, mask, y, read, written, wanted, groups), read.columns)
+    taken = rows_cut.packs(pitched(x, mask, y, read, written, wanted, groups), read.columns)
     flags = wanted.flags(wide=y.dtype is not x.dtype)
     if spec is None:
         spec = ONLINE.spec(VEC=taken.vec, PACKS=PACKS[taken.vec], **flags, dtype=x.dtype)
     else:
-        rows.refuse(wanted.op, spec, read.columns, taken)
+        rows_cut.refuse(wanted.op, spec, read.columns, taken)
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
     parts = min(-(-2 * multiprocessors(device) // read.rows), -(-read.columns // tile))
     queries = (x.shape[-2],) if wanted.causal else ()

@@ -1,0 +1,153 @@
+"""How rows are loaded and stored, and which cut suits how many of them, and how wide; the tables are measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kgen.arch import Arch
+from kgen.backend import HOST
+from kgen.device import device_arch, multiprocessors
+from kgen.errors import SpecError
+from kgen.operand import Operand
+from kgen.ops.rows import BLOCK, CLUSTER, LANES, PACKS, VECTOR, WIDEST, Cut
+from kgen.spec import Spec
+
+MOST = {1: 3, 2: 3, 4: 3, 8: 3, 16: 3, 32: 4, 128: 5, 256: 5}  # packs of a thread, by the lanes of a row
+CLUSTERS = Arch.parse("sm_90")  # the first that has them
+COPIES = Arch.parse("sm_80")  # the first that copies to shared memory without registers
+ALONE = 2048  # packs, up to which a block does best with one row
+LOOPED = ((512, 8, 1), (512, 8, 2), (256, 8, 8), (512, 4, 16), (512, 8, 16))
+"""Lanes, packs of all arrays, and blocks of a cluster that take rows in turn."""
+LOOPED_ROWS = 2  # for each multiprocessor, from which on blocks take rows in turn
+
+
+class Pitched(NamedTuple):
+    """An operand of which a kernel takes packs: the distance between its rows, and the size of its elements."""
+
+    operand: Operand
+    pitch: int
+    itemsize: int
+
+    def offset(self, row: int) -> int:
+        """Where a row begins, in bytes."""
+        return self.operand.ptr + row * self.pitch * self.itemsize
+
+    def allows(self, vec: int) -> bool:
+        """Whether every row begins at a multiple of so many elements."""
+        size = vec * self.itemsize
+        return (size <= VECTOR or self.itemsize == 1) and not (self.offset(0) % size or self.offset(1) % size)
+
+
+class Packs(NamedTuple):
+    """How rows are loaded and stored: VEC elements at once, at multiples of a pack or wherever they begin.
+
+    `full`: a pack has 16 bytes.
+    """
+
+    vec: int
+    ragged: bool = False
+    shifted: bool = False
+    full: bool = False
+
+    def flags(self) -> dict[str, bool]:
+        """For `Kernel.spec`."""
+        return {"ragged": self.ragged, "shifted": self.shifted}
+
+
+def packs(operands: Sequence[Pitched], columns: int, *, ragged: bool = False) -> Packs:
+    """The widest packs that all operands can be taken in.
+
+    With `ragged` the kernel can take rows that begin anywhere: the last operands are written, all of them at the same
+    places in a pack, and packs are theirs.
+    """
+    vec = 8
+    while vec > 1 and (columns % vec or not all(operand.allows(vec) for operand in operands)):
+        vec //= 2
+    full = VECTOR // operands[-1].itemsize
+    if vec == full or not ragged or columns < 8 * full:
+        return Packs(vec, full=vec == full)
+    written = operands[-1]
+    apart = {(o.offset(row) - written.offset(row)) % VECTOR for o in operands for row in (0, 1)}
+    return Packs(full, True, apart != {0}, full=True)
+
+
+def largest(device: int) -> int:
+    """How many blocks a cluster may have; 1 where there are none, as on the executor."""
+    return 16 if device != HOST and device_arch(device) >= CLUSTERS else 1
+
+
+def cut(
+    rows: int, columns: int, taken: Packs, held: int, device: int, *, looped: int = 0, few: Sequence[int] = ()
+) -> Cut | None:
+    """The cut for rows so wide, or None where they fit into no cluster; `held`: numbers of a row in a thread.
+
+    `looped`: of how many arrays the kernel can take rows in turn; `few`: blocks of how many threads to try in a
+    cluster, the first that is enough.
+    """
+    total = columns // taken.vec
+    if looped and taken.full and not taken.shifted and device_arch(device) >= COPIES:
+        found = _looped(total, taken.vec, looped, largest(device))
+        if found and rows * found.cluster >= LOOPED_ROWS * multiprocessors(device):
+            return found
+    return _at_once(rows, total, taken.vec, held, device, few or (256, WIDEST))
+
+
+def _looped(total: int, vec: int, arrays: int, most: int) -> Cut | None:
+    """The smallest of LOOPED that holds the rows; None where there is none, or a row is better off by itself."""
+    fitting = (size for size in LOOPED if size[2] <= most and math.prod(size) >= arrays * total)
+    lanes, _, cluster = next(fitting, (0, 0, 0))
+    if arrays * total <= ALONE or not lanes:
+        return None
+    return Cut(lanes, _enough(total, lanes * cluster), vec, cluster, True)
+
+
+def _enough(total: int, threads: int) -> int:
+    return next(p for p in PACKS.values if p * threads >= total)
+
+
+def _at_once(rows: int, total: int, vec: int, held: int, device: int, few: Sequence[int]) -> Cut | None:
+    """Each row its own lanes: as few as hold it with several loads each in flight.
+
+    More of them where there are few rows, since a multiprocessor without work costs more than a reduction over more
+    threads.
+    """
+    sms, most_blocks = multiprocessors(device), largest(device)
+    widening = max(1, 4 // vec)  # narrow packs: as many bytes in flight
+    most = max(p for p in PACKS.values if p * vec <= held)
+    lanes = next((n for n, some in MOST.items() if n * min(some * widening, most) >= total), WIDEST)
+    cluster = 1
+    if lanes * most < total:
+        sizes = [(n, c) for n in few for c in CLUSTER.values if c <= most_blocks and n * c * most >= total]
+        if not sizes:
+            return None
+        lanes, cluster = sizes[0]
+    while lanes < WIDEST and cluster == 1 and -(-rows // max(1, BLOCK // lanes)) < sms and lanes < total:
+        lanes = LANES.values[LANES.values.index(lanes) + 1]
+    while (
+        lanes == WIDEST and cluster < min(8, most_blocks) and 2 * rows * cluster <= sms and total > 2 * cluster * lanes
+    ):
+        cluster *= 2
+    return Cut(lanes, _enough(max(total, 1), lanes * cluster), vec, cluster)
+
+
+def streaming(taken: Packs, held: int) -> Cut:
+    """The cut for rows of any length, which a block reads twice."""
+    most = max(p for p in PACKS.values if p * taken.vec <= held)
+    return Cut(WIDEST, most, taken.vec, 1)
+
+
+def refuse(op: str, spec: Spec, columns: int, taken: Packs) -> None:
+    """SpecError where a specialization, named by the caller, cannot take rows so wide, or that begin so."""
+    known = {axis.name for axis in spec.kernel.axes} | {flag.name for flag in spec.kernel.flags}
+    ragged = "ragged" in known and spec["ragged"]
+    if "CLUSTER" in known:
+        cut = Cut.of(spec)
+        room = cut.lanes * cut.packs * cut.vec * cut.cluster
+        if room < columns // cut.vec * cut.vec:
+            raise SpecError(f"{op}: {spec.name} has room for {room} columns, and there are {columns}")
+    if taken.ragged and (not ragged or taken.shifted > spec["shifted"]) and spec["VEC"] > 1:
+        raise SpecError(f"{op}: {spec.name} does not take rows that begin in the midst of a pack")
+    if spec["VEC"] > taken.vec:
+        raise SpecError(f"{op}: {spec.name} loads {spec['VEC']} elements at once; these rows allow {taken.vec}")
