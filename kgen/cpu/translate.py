@@ -51,7 +51,7 @@ class Translation:
 
 def translate(module: Module) -> Translation:
     """The C++ of all kernels of a module; raises UnknownInstructionError for what the tables lack."""
-    heads, steps, ends, includes, used = [], [], [], set(), set()
+    frames, steps, loops, includes, used = [], [], [], set(), set()
     programs = []
     for entry in module.entries.values():
         try:
@@ -60,8 +60,8 @@ def translate(module: Module) -> Translation:
         except KgenError as error:
             error.args = (f"{entry.name}: {error.args[0]}", *error.args[1:])
             raise
-        heads.append(kernel.head())
-        ends.append(kernel.loop())
+        frames.append(kernel.frame_type())
+        loops += [*kernel.declarations(), kernel.loop()]
         programs.append(kernel.program())
         includes |= kernel.emit.includes
         used |= kernel.names.used_globals
@@ -70,13 +70,23 @@ def translate(module: Module) -> Translation:
         '#include "kernel.h"',
         *(f'#include "{name}"' for name in sorted(includes)),
         *map(_declared, data),
-        *heads,
+        *frames,
     ]
-    count = 1 + sum(map(len, steps)) // UNIT
-    share = -(-len(steps) // count)
-    units = ["\n".join([*common, *steps[at : at + share], ""]) for at in range(0, len(steps), share)]
-    units[0] += "\n".join([*map(_initialised, data), *ends, ""])
-    return Translation(tuple(units), tuple(programs))
+    first, *others = _shared_out(steps)
+    units = [[*first, *map(_initialised, data), *loops], *others]
+    return Translation(tuple("\n".join([*common, *unit, ""]) for unit in units), tuple(programs))
+
+
+def _shared_out(texts: list[str]) -> list[list[str]]:
+    """The same in units of about the same length: an even number of them, since few machines have one core."""
+    total = sum(map(len, texts))
+    count = 2 * -(-total // (2 * UNIT)) if total > UNIT else 1
+    units: list[list[str]] = [[] for _ in range(count)]
+    at = 0
+    for text in texts:
+        units[at * count // (total + 1)].append(text)
+        at += len(text)
+    return units
 
 
 def _declared(variable: Variable) -> str:
@@ -142,8 +152,8 @@ class _Kernel:
         areas = tuple(self.areas)
         return Program(self.entry.name, params, self.end, areas, self.dynamic, stack, cluster, held_globals, sites)
 
-    def head(self) -> str:
-        """A frame of what lives from place to place, and the functions that there will be."""
+    def frame_type(self) -> str:
+        """A frame of what lives from place to place."""
         fields = [
             f"    {register_type(self.entry.registers[name])} {c_name(name)}_[32];"
             for name in self.entry.registers
@@ -151,8 +161,11 @@ class _Kernel:
         ]
         if self.local:
             fields.append(f"    enum {{ LOCAL = {self.local} }}; alignas(16) uint8_t local_[32 * LOCAL];")
-        declared = [self._signature(number) + ";" for number in self.places.values()]
-        return "\n".join([f"struct {self.frame} : kg::Places<{len(self.places)}> {{", *fields, "};", *declared])
+        return "\n".join([f"struct {self.frame} : kg::Places<{len(self.places)}> {{", *fields, "};"])
+
+    def declarations(self) -> list[str]:
+        """The functions that there are."""
+        return [self._signature(number) + ";" for number in self.places.values()]
 
     def steps(self) -> list[str]:
         """One function for each place."""

@@ -22,7 +22,7 @@ from pathlib import Path
 import kgen
 from kgen.cpu import run
 from kgen.cpu.compiler import HERE
-from kgen.samples import CASES, case
+from kgen.samples import CASES, case, cases_of
 from kgen.spec import Spec
 from tests.cpu.judging import Verdict, judge, reason_for, source_of
 from tests.cpu.mutation import Mutant, mutants
@@ -77,6 +77,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--survivors", action="store_true", help="keep all that is known but what survived")
     given = parser.parse_args(arguments)
     chosen = [spec for spec in kgen.select() if any(fnmatch.fnmatch(spec.name, name) for name in given.names)]
+    chosen = [spec for spec in chosen if cases_of(spec)]  # or there is none, and the error says so
     work = [(spec, mutant) for spec in chosen for mutant in mutants(source_of(spec))]
     if given.list:
         for spec, mutant in work:

@@ -1,6 +1,5 @@
 // Plain C++ for what C++ has no operator for: bits and values, saturation, bit fields, IEEE's minimum and maximum.
 #pragma once
-#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
