@@ -11,6 +11,7 @@ from kgen.dtypes import F32
 from kgen.ops.gated import plan as gated_plan
 from kgen.ops.gated.gla import gla, gla_backward, gla_step
 from kgen.ops.gated.kernels import Tile, block_columns, tile_for
+from kgen.ops.gated.linear_attention import linear_attention_step
 from kgen.ops.gated.rwkv6 import rwkv6
 from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
 from kgen.samples.case import Array, Case, between_poison, numbers
@@ -87,6 +88,25 @@ def gated_step(spec: Spec) -> Case:
     return Case(step, (q, k, v, g), {}, (o[:, :, 0], last))
 
 
+def gated_step_normal(spec: Spec) -> Case:
+    """One token for nine sums of keys, more features than threads."""
+    features, values = 140, 12
+    q, k, v, _ = (x[0] for x in _inputs(spec, 3, 3, features, values))
+    (state,) = numbers(spec, (3, 3, features, values), dtype=np.float32)
+    normalizer = abs(numbers(spec, (3, 3, features), dtype=np.float32)[0])
+    f = {0: lambda x: x, 1: lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))), 2: lambda x: np.maximum(x, 0)}
+    of_q, of_k = (f[spec["FEATURE"]](x.astype(np.float64))[:, :, None] for x in (q, k))
+    about: Any = {"scale": features**-0.5, "epsilon": 1e-6, "initial": state, "normalizer": normalizer}
+    o, last, sums = reference.normalized(of_q, of_k, v[:, :, None], **about)
+
+    def step(q: Array, k: Array, v: Array) -> tuple[Array, ...]:
+        own, own_sums = between_poison(state), between_poison(normalizer)
+        name = ("identity", "elu", "relu")[spec["FEATURE"]]
+        return linear_attention_step(q, k, v, own, feature_map=name, normalizer=own_sums), own, own_sums
+
+    return Case(step, (q, k, v), {}, (o[:, :, 0], last, sums))
+
+
 def article(spec: Spec) -> Case:
     """Two blocks of features and of values, and a part of a chunk at the end; gates that are soft, as the form asks."""
     sizes = (2, 43, 68, 68) if spec.kernel.name.startswith("gla") else (2, 23, 36, 36)
@@ -112,4 +132,5 @@ CASES = {
     "gated_scan_key": gradients,
     "gated_sum": gated_sum,
     "gated_step": gated_step,
+    "gated_step_normal": gated_step_normal,
 }

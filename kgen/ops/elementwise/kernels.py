@@ -196,7 +196,7 @@ def _text(function: Function, signature: Signature, spec: Spec) -> dict[str, Any
         ),
         "parameters": _parameters(inputs, result, spec),
         "functions": list(made.functions),
-        "primitives": sorted(_needed(made.primitives)),
+        "primitives": sorted(needed(made.primitives)),
         "fast": made.fast,
         "narrow": made.result.c,
         "reals": reals,
@@ -216,7 +216,7 @@ def _applied(inputs: Sequence[dict[str, Any]], result: dict[str, Any], places: M
     return f"narrow({text})" if result["half"] else text
 
 
-def _needed(primitives: frozenset[str]) -> set[str]:
+def needed(primitives: frozenset[str]) -> set[str]:
     """The hand-written functions with those that they call."""
     found = set(primitives)
     while more := {NEEDS[name] for name in found if name in NEEDS} - found:

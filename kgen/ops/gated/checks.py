@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 from kgen.dtypes import F32, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Results
+from kgen.ops.gated import features
 from kgen.ops.gated.kernels import WIDEST
 from kgen.ops.layout import AXES, check_axes
 
-FEATURES = {None: 0, "identity": 0, "elu": 1, "relu": 2}
-"""The feature maps, by the axis FEATURE; "elu" is elu(x) + 1."""
 MODES = ("auto", "recurrent", "chunk", "article")
 
 
@@ -53,6 +52,7 @@ class Options(NamedTuple):
     feature_map: str | None = None
     normalize: bool = False
     epsilon: float = 0.0
+    feature_slope: str | None = None
 
 
 class Arrays(NamedTuple):
@@ -82,6 +82,7 @@ def forward_results(
     options = Options(**dict(zip(names, values, strict=True)))
     arrays = arrays_of(form, given)
     _check_options(op, options)
+    features.check(op, options.feature_map, options.feature_slope, backward="feature_slope" in names)
     _check_arrays(op, form, arrays, options.layout)
     if options.normalize and arrays.v.shape[3] >= WIDEST:
         raise ValueError(f"{op}: v has {arrays.v.shape[3]} value columns; with normalize it takes fewer than {WIDEST}")
@@ -133,8 +134,6 @@ def _check_options(op: str, options: Options) -> None:
         raise ValueError(f"{op}: mode is {options.mode!r}; it takes 'auto', 'recurrent', 'chunk' or 'article'")
     if options.mode == "chunk":
         raise ValueError(f"{op}: mode='chunk' does not exist yet; 'recurrent' and 'auto' compute the same")
-    if options.feature_map not in FEATURES:
-        raise ValueError(f"{op}: feature_map is {options.feature_map!r}; it takes 'identity', 'elu' or 'relu'")
     if options.scale is not None and not isinstance(options.scale, int | float):
         raise TypeError(f"{op}: scale is a {type(options.scale).__name__}; it takes a number, or None for 1 / sqrt(K)")
 

@@ -119,7 +119,7 @@ def gla_step(
     -------
     array [B, H, V] of the inputs' dtype.
     """
-    return step(_gla_step, (q, k, v, g, indices), state, scale, None, out, stream)
+    return step(_gla_step, (q, k, v, g, indices), state, scale, out, stream)
 
 
 def simple_gla(
@@ -205,12 +205,12 @@ def simple_gla_step(
     -------
     array [B, H, V] of the inputs' dtype.
     """
-    return step(_simple_step, (q, k, v, g, indices), state, scale, None, out, stream)
+    return step(_simple_step, (q, k, v, g, indices), state, scale, out, stream)
 
 
 _gla = forward_operator("gla", Form("q", 2, "g"), *_OPTIONS)
 _gla_backward = backward_operator("gla_backward", Form("q", 2, "g"), *_GRADIENT_OPTIONS)
 _simple = forward_operator("simple_gla", Form("q", 1, "g"), *_OPTIONS)
 _simple_backward = backward_operator("simple_gla_backward", Form("q", 1, "g"), *_GRADIENT_OPTIONS)
-_gla_step = step_operator("gla_step", Form("q", 2, "g"))
-_simple_step = step_operator("simple_gla_step", Form("q", 1, "g"))
+_gla_step = step_operator(Form("q", 2, "g"), gla_step)
+_simple_step = step_operator(Form("q", 1, "g"), simple_gla_step)

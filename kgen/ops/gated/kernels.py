@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kgen.dtypes import F32
+from kgen.ops.gated import features
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -24,7 +25,6 @@ LOADERS = 4
 WIDEST = 512
 """Features and value columns that a head may have."""
 SUM_THREADS = 256
-STEP_THREADS = 256
 
 _FLOAT_BYTES = 4
 
@@ -42,15 +42,19 @@ class Role(NamedTuple):
     slopes: bool  # also the gate's gradient
 
 
+def _gives(spec: Spec, what: str) -> bool:
+    """Whether it is the scan of this name, with a feature map of its caller or without."""
+    return spec.kernel.name.startswith(f"gated_scan_{what}")
+
+
 def _role(spec: Spec) -> Role:
     gated = spec["GATE"] > 0
-    if spec.kernel.name == "gated_scan":
-        return Role(False, False, False)
-    return Role(True, spec.kernel.name == "gated_scan_query" and gated, spec.kernel.name == "gated_scan_key" and gated)
+    query, key = _gives(spec, "query"), _gives(spec, "key")
+    return Role(query or key, query and gated, key and gated)
 
 
 def _adjoint(spec: Spec) -> bool:
-    return bool(spec["adjoint"]) if spec.kernel.name == "gated_scan" else spec.kernel.name == "gated_scan_key"
+    return bool(spec["adjoint"]) if any(flag.name == "adjoint" for flag in spec.kernel.flags) else _gives(spec, "key")
 
 
 def _token_floats(spec: Spec) -> int:
@@ -79,14 +83,14 @@ def _scan_geometry(spec: Spec) -> dict[str, int]:
     }
 
 
-def _scan_text(spec: Spec) -> dict[str, bool | str]:
+def _scan_text(spec: Spec) -> dict[str, Any]:
     """What the template asks beside the axes: where gates lie, and what else a time step carries."""
     role, gate = _role(spec), spec["GATE"]
     shifted = bool(role.turned and spec["bonus"])
     per_row, per_column = gate == 2 and not role.turned, gate == 2 and role.turned
     return role._asdict() | {
         "adjoint": _adjoint(spec),
-        "partial": spec.kernel.name == "gated_scan_key" and bool(spec["partial"]),
+        "partial": _gives(spec, "key") and bool(spec["partial"]),
         "per_step": gate == 1,
         "per_row": per_row,
         "per_column": per_column,
@@ -94,6 +98,7 @@ def _scan_text(spec: Spec) -> dict[str, bool | str]:
         "shifted": shifted,
         "walked": "walked" if shifted else "steps",
         "with_own": role.products or role.slopes or bool(spec["FEATURE"] and role.turned),
+        "with_slope": role.turned,
         "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
     }
 
@@ -111,25 +116,54 @@ def _scan_problem(spec: Spec) -> str | None:
         return "features other than the inputs themselves go with no gate"
     if spec.dtype is F32 and (spec["wide"] or spec["gfloat"] or spec["ufloat"]):
         return "all is float already"
-    if spec.kernel.name == "gated_scan_key" and spec["partial"] != (spec["GATE"] == 1) and spec["GATE"] != 2:
+    if _gives(spec, "key") and spec["partial"] != (spec["GATE"] == 1) and spec["GATE"] != 2:
         return "the gradient of a gate for all features comes in parts, and none without a gate"
     return None
 
 
-def _scan(name: str, summary: str, formula: str, flags: tuple[Flag, ...], defaults: tuple[str, ...]) -> Kernel:
+class Mapped(NamedTuple):
+    """A caller's feature map, and its derivative, which the scans of gradients along features need."""
+
+    feature_map: str
+    feature_slope: str | None = None
+
+    @property
+    def digest(self) -> str:
+        return features.digest(*self)
+
+    @property
+    def formula(self) -> str:
+        lines = [f"f(x) = {self.feature_map}", f"f'(x) = {self.feature_slope}" if self.feature_slope else ""]
+        return "".join(f"\n{line}" for line in lines if line)
+
+
+FEATURE_AXIS = Axis("FEATURE", "f", (0, 1, 2), "features of queries and keys: as they are, elu + 1, relu", default=0)
+MAPPED_AXIS = Axis(
+    "FEATURE", "f", (features.EXPRESSION,), "features of queries and keys: f", default=features.EXPRESSION
+)
+
+
+def _scan(
+    name: str,
+    summary: str,
+    formula: str,
+    flags: tuple[Flag, ...] = (),
+    defaults: tuple[str, ...] = (),
+    mapped: Mapped | None = None,
+) -> Kernel:
     return register(
         Kernel(
-            name=name,
+            name=f"{name}_{mapped.digest}" if mapped else name,
             stem="gated_scan",
             summary=summary,
-            formula=formula,
+            formula=formula + (mapped.formula if mapped else ""),
             axes=(
                 Axis("ROWS", "r", (4, 8, 12, 16), "rows of the state in a thread"),
                 Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "lanes that share a column"),
                 Axis("COLUMNS", "c", (4, 8), "columns of the state in a thread"),
                 Axis("WARPS", "w", (1, 2, 4), "warps that hold states"),
                 Axis("GATE", "g", (0, 1, 2), "gates: none, one per time step, one per feature", default=0),
-                Axis("FEATURE", "f", (0, 1, 2), "features of queries and keys: as they are, elu + 1, relu", default=0),
+                MAPPED_AXIS if mapped else FEATURE_AXIS,
                 Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
                 Axis("VEC", "v", (1, 4), "consecutive elements that are loaded at once", default=4),
             ),
@@ -144,35 +178,51 @@ def _scan(name: str, summary: str, formula: str, flags: tuple[Flag, ...], defaul
             ),
             derive=_scan_geometry,
             check=_scan_problem,
-            text=_scan_text,
+            text=lambda spec: _scan_text(spec) | (features.code(*mapped) if mapped else {}),
             grid="(ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns",
             origin="Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024",
-            defaults=defaults,
+            defaults=() if mapped else defaults,
         )
     )
 
 
-SCAN = _scan(
-    "gated_scan",
-    "Linear attention with a gate, one time step after another, the state in the registers of a few warps.",
-    "S[t] = diag(a[t]) S[t - 1] + x[t] y[t]^T\no[t] = z[t]^T S",
-    (Flag("adjoint", "a gradient's scan: a step decays the state after it was added"),),
-    ("gated_scan_r16_l8_c8_w4_g2_bf16", "gated_scan_r4_l32_c4_w4_g2_bonus_f32"),
-)
-QUERY_SCAN = _scan(
-    "gated_scan_query",
-    "The gradient of linear attention's queries, and that times the query, of which gates' gradients are made.",
-    "S[t] = x[t] y[t]^T + S[t - 1] diag(a[t])\ndq[t] = z[t]^T S",
-    (),
-    ("gated_scan_query_r16_l8_c8_w4_g2_bf16",),
-)
-KEY_SCAN = _scan(
-    "gated_scan_key",
-    "The gradient of linear attention's keys, and of its gates.",
-    "S[t] = (x[t] y[t]^T + S[t + 1]) diag(a[t])\ndk[t] = z[t]^T S,  dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t]",
-    (Flag("partial", "the gate's gradient as floats that are yet to be summed"),),
-    ("gated_scan_key_r16_l8_c8_w4_g2_reverse_bf16",),
-)
+_SCANS: dict[str, tuple[str, str, tuple[Flag, ...], tuple[str, ...]]] = {
+    "gated_scan": (
+        "Linear attention with a gate, one time step after another, the state in the registers of a few warps.",
+        "S[t] = diag(a[t]) S[t - 1] + x[t] y[t]^T\no[t] = z[t]^T S",
+        (Flag("adjoint", "a gradient's scan: a step decays the state after it was added"),),
+        ("gated_scan_r16_l8_c8_w4_g2_bf16", "gated_scan_r4_l32_c4_w4_g2_bonus_f32"),
+    ),
+    "gated_scan_query": (
+        "The gradient of linear attention's queries, and that times the query, of which gates' gradients are made.",
+        "S[t] = x[t] y[t]^T + S[t - 1] diag(a[t])\ndq[t] = z[t]^T S",
+        (),
+        ("gated_scan_query_r16_l8_c8_w4_g2_bf16",),
+    ),
+    "gated_scan_key": (
+        "The gradient of linear attention's keys, and of its gates.",
+        "S[t] = (x[t] y[t]^T + S[t + 1]) diag(a[t])\ndk[t] = z[t]^T S,  dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t]",
+        (Flag("partial", "the gate's gradient as floats that are yet to be summed"),),
+        ("gated_scan_key_r16_l8_c8_w4_g2_reverse_bf16",),
+    ),
+}
+SCAN, QUERY_SCAN, KEY_SCAN = (_scan(name, *about) for name, about in _SCANS.items())
+
+
+def mapped(feature_map: str | None, feature_slope: str | None) -> Mapped | None:
+    """The feature map of a caller, where it is one."""
+    if feature_map is None or features.number(feature_map) < features.EXPRESSION:
+        return None
+    return Mapped(feature_map, feature_slope)
+
+
+@functools.lru_cache(maxsize=256)
+def scan_with(kernel: Kernel, mapped: Mapped | None) -> Kernel:
+    """A scan with the feature map of its caller; that without it, where there is none."""
+    if mapped is None:
+        return kernel
+    return _scan(kernel.name, *_SCANS[kernel.name], Mapped(mapped.feature_map) if kernel is SCAN else mapped)
+
 
 SUM = register(
     Kernel(
@@ -184,36 +234,6 @@ SUM = register(
         grid="(ceil(numbers / THREADS)): one thread per number of the result",
         origin="a sum in fixed order",
         defaults=("gated_sum_f32",),
-    )
-)
-
-STEP = register(
-    Kernel(
-        name="gated_step",
-        summary="One token of linear attention with a gate: the state is read, updated in place and read by the query.",
-        formula="S = diag(a) S + k v^T\no = q^T S",
-        axes=(
-            Axis("COLUMNS", "c", (32, 64, 128), "columns of the state of a block"),
-            Axis("ROOM", "k", (64, 128, 256, 512), "rows at most"),
-            Axis("GATE", "g", (0, 1, 2), "gates: none, one per head, one per feature", default=0),
-            Axis("FEATURE", "f", (0, 1, 2), "features of queries and keys: as they are, elu + 1, relu", default=0),
-        ),
-        flags=(
-            Flag("bonus", "the token reads the state before its gate, and itself times a bonus (RWKV6)"),
-            Flag("indexed", "the states lie in a pool, and each sequence names its own"),
-            Flag("packed", "columns lie side by side, and four of them are moved at once"),
-            Flag("gfloat", "gates are floats"),
-            Flag("ufloat", "the bonus is floats"),
-        ),
-        derive=lambda spec: {
-            "THREADS": STEP_THREADS,
-            "BATCH": 8 if spec["packed"] else 4,
-            "STATIC_SMEM": _FLOAT_BYTES * (spec["ROOM"] * (2 + (spec["GATE"] == 2)) + STEP_THREADS * 4),
-        },
-        check=lambda spec: "a bonus goes with a gate for each feature" if spec["bonus"] and spec["GATE"] != 2 else None,
-        grid="(ceil(columns / COLUMNS) * heads * batch): one block per tile of a state",
-        origin="the recurrence itself",
-        defaults=("gated_step_c128_k128_g2_packed_bf16",),
     )
 )
 

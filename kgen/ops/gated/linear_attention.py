@@ -10,7 +10,7 @@ from kgen.ops.gated.step import step, step_operator
 
 _FORM = Form("q", 0, normal=True)
 _OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "return_state", "mode", "layout")
-_GRADIENT_OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "layout")
+_GRADIENT_OPTIONS = ("scale", "reverse", "feature_map", "feature_slope", "normalize", "epsilon", "layout")
 
 
 def linear_attention(
@@ -47,8 +47,9 @@ def linear_attention(
         S before the first time step, in float32; by default zero.
     return_state : bool
         Whether to return the last state too.
-    feature_map : "elu", "relu" or "identity"
-        f, of each number: elu(x) + 1, max(x, 0), or x.
+    feature_map : "elu", "relu", "identity" or an expression
+        f, of each number: elu(x) + 1, max(x, 0), x, or an expression of x as `kgen.elementwise` takes it, such as
+        "exp(x / 2)" or "silu(x) + 0.3": it becomes a part of kernels of its own, and is computed in float32.
     normalize : bool
         Divide o[t] by scale z[t] . f(q[t]) + epsilon, where z[t] = z[t - 1] + f(k[t]).
     initial_normalizer : array [N, H, K], optional
@@ -106,6 +107,7 @@ def linear_attention_backward(
     scale: float | None = None,
     initial_state: Any = None,
     feature_map: str | None = None,
+    feature_slope: str | None = None,
     normalize: bool = False,
     epsilon: float = 1e-6,
     initial_normalizer: Any = None,
@@ -124,6 +126,8 @@ def linear_attention_backward(
         The gradient with respect to the last state; by default zero.
     dnormalizer : array [N, H, K] in float32, optional
         And to the last z.
+    feature_slope : str, with a feature map that is an expression
+        Its derivative, an expression of x: that of "exp(x / 2)" is "exp(x / 2) / 2".
 
     Returns
     -------
@@ -133,7 +137,8 @@ def linear_attention_backward(
     """
     inputs = (do, q, k, v, initial_state, cu_seqlens, initial_normalizer, dstate, dnormalizer)
     outs = (None,) * (3 + (initial_state is not None) + (initial_normalizer is not None))
-    return tuple(_backward(inputs, outs, (scale, reverse, feature_map, normalize, epsilon, layout), stream))
+    options = (scale, reverse, feature_map, feature_slope, normalize, epsilon, layout)
+    return tuple(_backward(inputs, outs, options, stream))
 
 
 def linear_attention_step(
@@ -144,6 +149,8 @@ def linear_attention_step(
     *,
     scale: float | None = None,
     feature_map: str | None = None,
+    normalizer: Any = None,
+    epsilon: float = 1e-6,
     indices: Any = None,
     out: Any = None,
     stream: Any = None,
@@ -156,6 +163,8 @@ def linear_attention_step(
     v : array [B, H, V]
     state : array [N, H, K, V]
         In float32, of any strides. It is read and overwritten. N is B without `indices`.
+    normalizer : array [N, H, K], optional
+        z, in float32, of any strides, likewise read and overwritten: o is divided by scale z . f(q) + epsilon.
     indices : array [B] of int32, optional
         Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
         The o of a slot that is not there is NaN. No state is touched for either.
@@ -166,9 +175,9 @@ def linear_attention_step(
     -------
     array [B, H, V] of the inputs' dtype.
     """
-    return step(_step, (q, k, v, indices), state, scale, feature_map, out, stream)
+    return step(_step, (q, k, v, indices), state, scale, out, stream, feature_map, normalizer, epsilon)
 
 
 _forward = forward_operator("linear_attention", _FORM, *_OPTIONS)
 _backward = backward_operator("linear_attention_backward", _FORM, *_GRADIENT_OPTIONS)
-_step = step_operator("linear_attention_step", _FORM)
+_step = step_operator(_FORM, linear_attention_step)

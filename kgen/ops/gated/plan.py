@@ -11,7 +11,7 @@ from kgen.dtypes import F32, DType
 from kgen.launch import Step, bind
 from kgen.operand import Ints, Operand, aligned, contiguous_strides
 from kgen.ops.calls import Plan
-from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, SUM, SUM_THREADS, Tile, tile_for
+from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, SUM, SUM_THREADS, Mapped, Tile, scan_with, tile_for
 from kgen.scratch import scratch
 
 NOTHING = "nothing"
@@ -100,6 +100,7 @@ class Problem:
     bonus_type: DType = F32
     normal: bool = False
     epsilon: float = 0.0
+    mapped: Mapped | None = None  # the caller's feature map
     states: dict[str, Ints] = field(default_factory=dict)  # strides [sequence, head, feature(, value)] by name
 
     @property
@@ -149,7 +150,7 @@ def add_scan(
     read = [z, x, y, *([p.gate_rows] if p.gate_rows and p.gate == 2 else []), *([own] if own else [])]
     kernel = SCAN if not turned else KEY_SCAN if adjoint else QUERY_SCAN
     own_flags = {SCAN.name: {"adjoint": adjoint}, KEY_SCAN.name: {"partial": partial}}.get(kernel.name, {})
-    spec = kernel.spec(
+    spec = scan_with(kernel, p.mapped).spec(
         ROWS=tile.rows,
         LANES=tile.lanes,
         COLUMNS=tile.columns,

@@ -10,8 +10,8 @@ from kgen.dtypes import F32, FLOATS, I32, I64, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan
 from kgen.ops.gated import article
+from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import (
-    FEATURES,
     Arrays,
     Form,
     Options,
@@ -21,7 +21,7 @@ from kgen.ops.gated.checks import (
     gradients_of,
     state_shape,
 )
-from kgen.ops.gated.kernels import Tile
+from kgen.ops.gated.kernels import Tile, mapped
 from kgen.ops.gated.plan import (
     NOTHING,
     Gradients,
@@ -89,7 +89,8 @@ def _problem(form: Form, arrays: Arrays, options: Options) -> Problem:
         bonus=form.bonus,
         scale=scale,
         reverse=bool(options.reverse),
-        feature=FEATURES[options.feature_map],
+        feature=maps.number(options.feature_map),
+        mapped=mapped(options.feature_map, options.feature_slope),
         offsets=arrays.offsets.dtype.itemsize if arrays.offsets else 0,
         device=q.device,
         normal=bool(options.normalize),

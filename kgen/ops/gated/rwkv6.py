@@ -124,9 +124,9 @@ def rwkv6_step(
     -------
     array [B, H, V] of the inputs' dtype.
     """
-    return step(_step, (r, k, v, w, u, indices), state, scale, None, out, stream)
+    return step(_step, (r, k, v, w, u, indices), state, scale, out, stream)
 
 
 _forward = forward_operator("rwkv6", _FORM, "scale", "reverse", "return_state", "mode", "layout")
 _backward = backward_operator("rwkv6_backward", _FORM, "scale", "reverse", "layout")
-_step = step_operator("rwkv6_step", _FORM)
+_step = step_operator(_FORM, rwkv6_step)

@@ -1,30 +1,36 @@
 """One token of linear attention with gates, for decoding: each state is read once, updated in place, read by the query.
 
-The states are a result that exists before the call, so their shape travels as an option.
+States and sums of keys are results that exist before the call, so their shapes travel as options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from kgen.backend import HOST
 from kgen.device import multiprocessors
 from kgen.dtypes import F32, FLOATS, I32
-from kgen.launch import Step, bind
+from kgen.launch import Run, Step, bind
 from kgen.operand import Operand, aligned
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.gated.checks import FEATURES, Form
-from kgen.ops.gated.kernels import STEP, WIDEST
+from kgen.ops.gated import features as maps
+from kgen.ops.gated.checks import Form
+from kgen.ops.gated.kernels import WIDEST, mapped
+from kgen.ops.gated.step_kernels import steps_with
+from kgen.scratch import scratch
 
-_OPTIONS = ("scale", "feature_map", "state_shape")
+_OPTIONS = ("scale", "feature_map", "epsilon", "state_shape", "normal_shape")
+Shape = tuple[int, ...]
 
 
-def step_operator(name: str, form: Form) -> Operator:
-    """The operator of a form's step; called by `step`."""
+def step_operator(form: Form, function: Callable[..., Any]) -> Operator:
+    """The operator behind a form's public step, which calls `step`."""
+    name = function.__name__
     arguments = (*form.arrays, "indices")
-    return Operator(
+    operator = Operator(
         name,
         arguments,
         _OPTIONS,
@@ -36,16 +42,52 @@ def step_operator(name: str, form: Form) -> Operator:
         rows=False,
     )
 
+    def explain(*args: Any, **kwargs: Any) -> str:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = bound.arguments
+        options = _options(name, **{x: given[x] for x in _FROM_CALLER if x in given})
+        return operator.explain(tuple(given[x] for x in arguments), options)
+
+    function.__dict__["explain"] = explain  # kgen.explain asks for it, since not all options are parameters
+    return operator
+
+
+_FROM_CALLER = ("scale", "feature_map", "epsilon", "state", "normalizer")
+
 
 def step(
-    operator: Operator, arrays: tuple[Any, ...], state: Any, scale: Any, feature_map: Any, out: Any, stream: Any
+    operator: Operator,
+    arrays: tuple[Any, ...],
+    state: Any,
+    scale: Any,
+    out: Any,
+    stream: Any,
+    feature_map: Any = None,
+    normalizer: Any = None,
+    epsilon: float = 0.0,
 ) -> Any:
-    """Call it: o, with the states updated."""
-    dtype = getattr(state, "dtype", None)
+    """Call it: o, with the states updated, and the sums of keys, where there are any."""
+    options = _options(operator.name, scale, state, feature_map, normalizer, epsilon)
+    outs = (out, state) if normalizer is None else (out, state, normalizer)
+    return operator(arrays, outs, options, stream)[0]
+
+
+def _options(
+    op: str, scale: Any, state: Any, feature_map: Any = None, normalizer: Any = None, epsilon: float = 0.0
+) -> tuple[Any, ...]:
+    _check_float(op, "state", state, "[N, H, K, V]")
+    if normalizer is None:
+        return scale, feature_map, 0.0, tuple(state.shape), None
+    _check_float(op, "normalizer", normalizer, "[N, H, K]")
+    return scale, feature_map, float(epsilon), tuple(state.shape), tuple(normalizer.shape)
+
+
+def _check_float(op: str, argument: str, x: Any, axes: str) -> None:
+    dtype = getattr(x, "dtype", None)
     if dtype != "float32" and not str(dtype).endswith("float32"):
-        what = type(state).__name__ if dtype is None else str(dtype)
-        raise TypeError(f"{operator.name}: state is {what}; it takes an array [N, H, K, V] of float32")
-    return operator(arrays, (out, state), (scale, feature_map, tuple(state.shape)), stream)[0]
+        what = type(x).__name__ if dtype is None else str(dtype)
+        raise TypeError(f"{op}: {argument} is {what}; it takes an array {axes} of float32")
 
 
 def _split(form: Form, given: Sequence[Operand | None]) -> list[Operand | None]:
@@ -57,14 +99,20 @@ def _split(form: Form, given: Sequence[Operand | None]) -> list[Operand | None]:
 
 
 def _results(
-    form: Form, op: str, given: Sequence[Operand | None], scale: Any, feature_map: Any, shape: tuple[int, ...]
+    form: Form,
+    op: str,
+    given: Sequence[Operand | None],
+    scale: Any,
+    feature_map: Any,
+    epsilon: float,
+    shape: Shape,
+    normal: Shape | None,
 ) -> Results:
     q, k, v, g, u, indices = _split(form, given)
     assert q and k and v
     if q.kind == "numpy" and q.device != HOST:
         raise TypeError(f"{op}: {q.argument} is a NumPy array; states on the host cannot be updated in place on a GPU")
-    if feature_map not in FEATURES:
-        raise ValueError(f"{op}: feature_map is {feature_map!r}; it takes 'identity', 'elu' or 'relu'")
+    maps.check(op, feature_map)
     if scale is not None and not isinstance(scale, int | float):
         raise TypeError(f"{op}: scale is a {type(scale).__name__}; it takes a number, or None for 1 / sqrt(K)")
     if len(shape) != 4 or 0 in shape[1:] or max(shape[2:]) > WIDEST:
@@ -95,7 +143,9 @@ def _results(
         raise ValueError(f"{op}: indices has shape {indices.shape}; it takes {(batch,)}, a slot for each sequence")
     if not indices and slots != batch:
         raise ValueError(f"{op}: state has shape {shape}; without indices it takes {batch} states")
-    return [((batch, heads, values), q.dtype), (shape, F32)]
+    if normal is not None and normal != shape[:3]:
+        raise ValueError(f"{op}: normalizer has shape {normal}; with state {shape} it takes {shape[:3]}")
+    return [((batch, heads, values), q.dtype), (shape, F32), *([(normal, F32)] if normal else [])]
 
 
 def _prepare(
@@ -105,10 +155,12 @@ def _prepare(
     results: Sequence[Operand],
     scale: float | None,
     feature_map: str | None,
-    shape: tuple[int, ...],
+    epsilon: float,
+    shape: Shape,
+    normal: Shape | None,
 ) -> Plan:
     q, k, v, g, u, indices = _split(form, given)
-    o, state = results
+    o, state = results[:2]
     assert q and k and v
     slots, heads, features, values = shape
     batch, sms = q.shape[0], multiprocessors(q.device)
@@ -118,12 +170,14 @@ def _prepare(
     tiles = [width for width in (128, 64, 32) if width == 32 or width // 2 < values]
     width = next((w for w in tiles if batch * heads * -(-values // w) >= 2 * sms), tiles[-1])
     halves = q.dtype is not F32
-    spec = STEP.spec(
+    kernel, normal_kernel = steps_with(mapped(feature_map, None))
+    spec = kernel.spec(
         COLUMNS=width,
         ROOM=next(room for room in (64, 128, 256, 512) if room >= features),
         GATE=form.gate,
-        FEATURE=FEATURES[feature_map],
+        FEATURE=maps.number(feature_map),
         bonus=form.bonus,
+        normal=normal is not None,
         indexed=indices is not None,
         packed=state.strides[3] == 1 and values % 4 == 0 and aligned(state, 16),
         gfloat=halves and g is not None and g.dtype is F32,
@@ -137,17 +191,38 @@ def _prepare(
     launch = Step(
         spec,
         batch * heads * -(-values // width),
-        len(rows) + bool(u) + bool(indices) + 2,
+        len(rows) + bool(u) + bool(indices) + bool(normal) + 2,
         ints,
         tuple(longs),
         (factor,),
     )
-    run = bind([launch], q.device)[0]
-    if indices:
-        return Plan(run, (str(launch),), f"{batch} tokens of {heads} heads, states of a pool of {slots}")
+    why = f"{batch} tokens of {heads} heads" + (f", states of a pool of {slots}" if indices else "")
+    if normal is None:
+        run = bind([launch], q.device)[0]
+        return Plan(run if indices else _without_indices(run), (str(launch),), why)
+    first = Step(
+        normal_kernel.spec(FEATURE=maps.number(feature_map), indexed=indices is not None, dtype=q.dtype),
+        batch * heads,
+        4 + bool(indices),
+        (heads, features, slots, heads // q.shape[1], heads // k.shape[1]),
+        tuple(stride for x in (q, k, indices, results[2]) if x for stride in x.strides),
+        (factor, epsilon),
+    )
+    divide, run = bind([first, launch], q.device)
 
-    def without_indices(pointers: Sequence[int], stream: int) -> None:
+    def normalized(pointers: Sequence[int], stream: int) -> None:
+        at_q, at_k, at_v, at_indices, at_o, at_state, at_normal = pointers
+        memory = scratch(batch * heads * F32.itemsize, q.device, stream)
+        chosen = (at_indices,) if indices else ()
+        divide((at_q, at_k, *chosen, at_normal, memory.ptr), stream)
+        run((at_q, at_k, at_v, *chosen, memory.ptr, at_o, at_state), stream)
+
+    return Plan(normalized, (str(first), str(launch)), why)
+
+
+def _without_indices(run: Run) -> Run:
+    def launch(pointers: Sequence[int], stream: int) -> None:
         *inputs, _, at_o, at_state = pointers
         run((*inputs, at_o, at_state), stream)
 
-    return Plan(without_indices, (str(launch),), f"{batch} tokens of {heads} heads")
+    return launch
