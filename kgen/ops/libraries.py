@@ -46,6 +46,7 @@ class CupyArrays:
     def __init__(self, cupy: Any) -> None:
         self._kind = cupy.ndarray
         self._stream = cupy.cuda.get_current_stream
+        self._several = device_count() > 1
 
     def signature(self, arrays: tuple[Any, ...], options: Key) -> tuple[Key, list[int]]:
         kind = self._kind
@@ -56,13 +57,13 @@ class CupyArrays:
                 parts.append(None)
                 pointers.append(0)
                 continue
-            if type(array) is not kind:
+            if array.__class__ is not kind:
                 return (), []
             pointer = array.data.ptr
             pointers.append(pointer)
             # What flags.c_contiguous reads, at a sixth of its cost; contiguous strides follow from the shape.
-            parts += (array.shape, array._c_contiguous or array.strides, array.dtype.num, pointer % ALIGNMENT)
-        if device_count() > 1:
+            parts.append((array.shape, array._c_contiguous or array.strides, array.dtype.num, pointer % ALIGNMENT))
+        if self._several:
             device = gpu().cuda.runtime.getDevice()
             if any(array.data.device_id != device for array in arrays if array is not None):
                 return (), []
@@ -87,6 +88,7 @@ class TorchTensors:
         self._grad_enabled = torch.is_grad_enabled
         self._place = functools.cache(functools.partial(torch.device, "cuda"))
         self.stream = torch_stream()
+        self._several = device_count() > 1
 
     def signature(self, arrays: tuple[Any, ...], options: Key) -> tuple[Key, list[int]]:
         kinds = self._kinds
@@ -108,7 +110,7 @@ class TorchTensors:
             except (RuntimeError, NotImplementedError):  # no plain strided memory
                 return (), []
             pointers.append(pointer)
-        if device_count() > 1 and device != gpu().cuda.runtime.getDevice():
+        if self._several and device != gpu().cuda.runtime.getDevice():
             return (), []
         return tuple(parts), pointers
 
@@ -117,6 +119,5 @@ class TorchTensors:
         return array, array.data_ptr()
 
 
-@functools.cache
 def device_count() -> int:
     return int(gpu().cuda.runtime.getDeviceCount())
