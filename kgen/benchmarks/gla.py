@@ -65,7 +65,8 @@ class Gated(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         sets = self._operands(case)
         found = self._fla(case, sets) if peers and case.dtype in FLOATS[1:] else []
-        own = [self._kgen(case, sets), *(self._kgen(case, sets, mode) for mode in algorithms)]
+        modes = ["auto", *(["recurrent"] if case.stage == FORWARD else []), *algorithms]
+        own = [self._kgen(case, sets, mode) for mode in modes]
         return Problem([*own, *found], self._reference(case, sets[0]))
 
     def host_call(self) -> Callable[[], object]:
@@ -111,7 +112,7 @@ class Gated(Bench):
         made = gated_reference.gated_backward(do, *inputs, scale=scale)
         return [cupy.asarray(made[name]) for name in "qkvg"[: 3 + self.gate]]
 
-    def _kgen(self, case: Case, sets: Sequence[_Set], mode: str = "recurrent") -> Contestant:
+    def _kgen(self, case: Case, sets: Sequence[_Set], mode: str = "auto") -> Contestant:
         # From their modules, since a bench may run before the package names them.
         from importlib import import_module
 
@@ -128,9 +129,8 @@ class Gated(Bench):
 
         run = forward if case.stage == FORWARD else backward
         writes = (sets[0].o,) if case.stage == FORWARD else ()
-        return Contestant(
-            "kgen recurrent" if mode == "recurrent" else mode, run, writes, lambda result: [x[:1, :1] for x in result]
-        )
+        name = "kgen" if mode == "auto" else f"kgen {mode}"
+        return Contestant(name, run, writes, lambda result: [x[:1, :1] for x in result])
 
     def _fla(self, case: Case, sets: Sequence[_Set]) -> list[Contestant]:
         """Its kernels in their own layout [B, T, H, D]; a call allocates its results, as its users' calls do."""
