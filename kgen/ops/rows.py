@@ -136,6 +136,20 @@ def derive(spec: Spec, fetched: int = 1, kept: int = 0) -> dict[str, int]:
     }
 
 
+def margin(spec: Spec, *, weights: bool) -> bool:
+    """Whether what is read elsewhere than at packs, which lies in two, needs one of them left free at both ends.
+
+    `weights`: whether vectors that begin anywhere go with the packs.
+    """
+    return bool(spec["shifted"] or (spec["ragged"] and weights))
+
+
+def edges(spec: Spec, *, weights: bool) -> int:
+    """How many elements before and after the packs of a row a thread has, at most."""
+    loose = 2 * (spec["VEC"] - 1) + 2 * margin(spec, weights=weights) * spec["VEC"]
+    return -(-loose // (spec["LANES"] * spec["CLUSTER"]))
+
+
 def slots(spec: Spec) -> int:
     """Bytes that one reduction over a row takes in shared memory."""
     if spec["LANES"] <= 32:
@@ -151,12 +165,14 @@ def grid(spec: Spec, rows: int, device: int) -> int:
     a multiple of VEC rows.
     """
     cut = Cut.of(spec)
-    if not cut.looped:
-        return -(-rows // cut.rows) * cut.cluster
+    own = -(-rows // cut.rows)
+    sums = any(flag.name == "sums" for flag in spec.kernel.flags) and spec["sums"]
+    if not (cut.looped or sums):
+        return own * cut.cluster
     memory = spec.static_smem + spec.dynamic_smem + RESERVED
     resident = min(spec.derived["RESIDENT"], (shared_memory(device) + RESERVED) // memory)
-    teams = int(resident * multiprocessors(device) * REACH[cut.cluster]) // cut.cluster * (2 if cut.cluster == 2 else 1)
-    if cut.cluster == 1:
-        teams = max(teams, rows // TURNS)
+    teams = int(resident * multiprocessors(device) * REACH[cut.cluster]) // cut.cluster
+    if not sums and cut.cluster <= 2:
+        teams = max(teams, rows // TURNS) if cut.cluster == 1 else 2 * teams
     step = cut.vec if spec["ragged"] else 1
-    return max(min(rows, teams) // step, 1) * step * cut.cluster
+    return max(min(own, teams) // step, 1) * step * cut.cluster

@@ -103,6 +103,25 @@ def _looped(total: int, vec: int, arrays: int, most: int) -> Cut | None:
     return Cut(lanes, _enough(total, lanes * cluster), vec, cluster, True)
 
 
+def summing(rows: int, columns: int, taken: Packs, held: int, device: int) -> Cut | None:
+    """The cut for a kernel that takes many rows with each thread, so that it can add up what it has of a column.
+
+    Half as many numbers in a thread where that takes no more than a block; None where rows fit into no cluster.
+    """
+    total = columns // taken.vec
+    most = max(1, held // taken.vec)
+    half = max(1, most // 2)
+    single = [(lanes, half, 1) for lanes in LANES.values if 8 <= lanes <= WIDEST]
+    single.insert(3, (32, most, 1))
+    wide = [(WIDEST, most, cluster) for cluster in CLUSTER.values if cluster <= largest(device)]
+    found = next((size for size in (*single, *wide) if math.prod(size) >= total), None)
+    if found is None:
+        return None
+    lanes, _, cluster = found
+    looped = lanes > 32 and taken.full and not taken.shifted and device_arch(device) >= COPIES
+    return Cut(lanes, _enough(max(total, 1), lanes * cluster), taken.vec, cluster, looped)
+
+
 def _enough(total: int, threads: int) -> int:
     return next(p for p in PACKS.values if p * threads >= total)
 

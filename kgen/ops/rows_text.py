@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kgen.dtypes import BF16, F16, F32, DType
+from kgen.ops import rows
 from kgen.spec import Spec
 
 WEIGHT_TYPES = {F32: "wfloat", F16: "whalf", BF16: "wbf"}
 """The flag that says of which type weights are, where that is not the type of the rows."""
-VECTOR = 16  # bytes of the widest load
 
 ALIGNED = {
     "CLUSTER": 1,
@@ -32,16 +32,14 @@ def text_of_rows(spec: Spec, *reductions: str, weights: bool = False) -> dict[st
     """
     resident = spec.derived["RESIDENT"]
     bounds = f"__launch_bounds__({spec.threads}, {resident})" if resident else f"__launch_bounds__({spec.threads})"
-    any_weights = bool(spec["ragged"]) and weights
-    margin = bool(spec["shifted"]) or any_weights
-    loose = 2 * (spec["VEC"] - 1) + 2 * margin * spec["VEC"]
     return {
         "bounds": f"__cluster_dims__(CLUSTER, 1, 1) {bounds}\n   " if spec["CLUSTER"] > 1 else bounds,
         "shared": spec["LANES"] > 32,
+        "turns": spec["looped"],
         "merges": {name: _MERGES[name] for name in reductions},
-        "any_weights": any_weights,
-        "margin": margin,
-        "edges": -(-loose // (spec["LANES"] * spec["CLUSTER"])),
+        "any_weights": bool(spec["ragged"]) and weights,
+        "margin": rows.margin(spec, weights=weights),
+        "edges": rows.edges(spec, weights=weights),
         "filled": True,
     }
 
@@ -59,7 +57,7 @@ def text_of_weights(spec: Spec) -> dict[str, Any]:
         "half_weights": weight is F16 and spec.dtype is not F16,
         "bfloat16_weights": weight is BF16 and spec.dtype is not BF16,
         "weight_to_float": {F16: "__half2float(x)", BF16: "__bfloat162float(x)"}.get(weight, "x"),
-        "weights_alignment": min(spec["VEC"] * weight.itemsize, VECTOR),
+        "weights_alignment": min(spec["VEC"] * weight.itemsize, rows.VECTOR),
     }
 
 

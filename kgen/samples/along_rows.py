@@ -24,8 +24,14 @@ def _softmax(x: Array, axis: int) -> Array:
 
 
 def _row(spec: Spec, count: int) -> tuple[int, int]:
-    """So many rows, each with all but one or two of the packs for which a specialization has room."""
-    return count, (spec["LANES"] * spec["PACKS"] * spec["CLUSTER"] - 3) * spec["VEC"]
+    """So many rows, each with all but a few of the packs for which a specialization has room; ragged, an odd width."""
+    count = 20 if spec["looped"] else count  # some for each block
+    return count, (spec["LANES"] * spec["PACKS"] * spec["CLUSTER"] - 3) * spec["VEC"] + spec["ragged"]
+
+
+def _read(spec: Spec, *arrays: Array) -> tuple[Array, ...]:
+    """The arrays at places where a specialization reads them."""
+    return tuple(between_poison(x, 257) if spec["shifted"] else x for x in arrays)
 
 
 def _taking(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:
@@ -35,7 +41,7 @@ def _taking(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:
 
 def softmax(spec: Spec, shape: Shape | None = None) -> Case:
     """More rows than a block takes at once."""
-    (x,) = numbers(spec, shape or _row(spec, 11 if spec["LANES"] <= 32 else 3))
+    (x,) = _read(spec, *numbers(spec, shape or _row(spec, 11 if spec["LANES"] <= 32 else 3)))
     return Case(softmaxes.softmax, (x,), {"axis": -1, "algorithm": spec.name}, _softmax(x, -1))
 
 
@@ -61,7 +67,7 @@ def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
 
 def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers."""
-    dy, x = numbers(spec, *2 * [shape or _row(spec, 3)])
+    dy, x = _read(spec, *numbers(spec, *2 * [shape or _row(spec, 3)]))
     y = between_poison(_softmax(x, -1).astype(x.dtype))
     wide_dy, wide_y = wide(dy, y)
     expected = wide_y * (wide_dy - (wide_dy * wide_y).sum(-1, keepdims=True))
@@ -73,6 +79,7 @@ def normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     shape = shape or _row(spec, 3)
     x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
     x += np.asarray(3, x.dtype)
+    x, residual = _read(spec, x, residual)
     if spec["residual"]:
         total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
         expected = _normal(total, weight, None, rms=True)
@@ -104,18 +111,24 @@ def normalisation_in_parts(spec: Spec) -> Case:
 
 def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers, or so many that their sums are in several parts."""
-    shape = shape or (_row(spec, 3) if spec.kernel.name == "norm_backward" else (523, 132))
+    by_rows = spec.kernel.name == "norm_backward"
+    shape = shape or (_row(spec, 3) if by_rows else (523, 132))
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
+    dy, x = _read(spec, dy, x) if by_rows else (dy, x)
     wide_dy, wide_x, wide_weight = wide(dy, x, weight)
     mean = wide_x.mean(-1)
     rstd = 1 / np.sqrt(wide_x.var(-1) + 1e-5)
     mean, rstd = (between_poison(statistic.astype(np.float32)) for statistic in (mean, rstd))
     normal = (wide_x - mean[:, None]) * rstd[:, None].astype(np.float64)
-    weighed = wide_dy * wide_weight
+    weighed = wide_dy * wide_weight if not by_rows or spec["weight"] else wide_dy
     dx = weighed - weighed.mean(-1, keepdims=True) - normal * (weighed * normal).mean(-1, keepdims=True)
-    settings = _taking(spec) if spec.kernel.name == "norm_backward" else ()
     expected = (dx * rstd[:, None], (wide_dy * normal).sum(0), wide_dy.sum(0))
-    return Case(norm_backward.layer_norm_backward, (dy, x, mean, rstd, weight), {}, expected, settings=settings)
+    summing = rows.Cut.of(spec) if by_rows and spec["sums"] else None
+    settings = ((rows_cut, "summing", lambda *about: summing), *(_taking(spec) if by_rows else ()))
+    settings = () if spec.kernel.name == "norm_total" else settings
+    weights = (weight,) if not by_rows or spec["weight"] else ()
+    given = (dy, x, mean, rstd, *weights)
+    return Case(norm_backward.layer_norm_backward, given, {}, expected if weights else expected[0], settings=settings)
 
 
 CASES = {

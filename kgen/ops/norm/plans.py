@@ -1,10 +1,10 @@
-"""The kernels that normalise rows, and how a problem picks one: rows in registers, or in parts that are read twice."""
+"""Which kernels normalise rows: those that hold one in registers, or those that read its parts twice."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kgen.device import multiprocessors
 from kgen.dtypes import F32
@@ -13,139 +13,11 @@ from kgen.operand import Operand, joined
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, affine, centred, text_of_rows, text_of_weights, weight_of
-from kgen.registry import register
+from kgen.ops.norm.kernels import HELD, NORM, SPLIT
+from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
-from kgen.spec import Axis, Flag, Kernel, Spec
 
-HELD = 40  # numbers of a row in a thread's registers
 MOMENTS = 8  # bytes of what is known of a part
-
-AFFINE = (
-    Flag("weight", "the result is multiplied by a vector"),
-    Flag("bias", "a vector is added to the result"),
-    Flag("channels", "weight and bias have one number for each channel of a group"),
-    Flag("wfloat", "weight and bias are float"),
-    Flag("whalf", "weight and bias are __half"),
-    Flag("wbf", "weight and bias are __nv_bfloat16"),
-)
-RMS = Flag("rms", "the mean is taken to be zero")
-
-
-def check_affine(spec: Spec) -> str | None:
-    """Why a combination of AFFINE is illegal, or None."""
-    own = [dtype for dtype, flag in WEIGHT_TYPES.items() if spec[flag]]
-    if len(own) > 1 or spec.dtype in own:
-        return "weights have one type, which is named where it is not that of x"
-    if (own or spec["channels"]) and not (spec["weight"] or spec["bias"]):
-        return "there are no weights"
-    if spec["rms"] and (spec["bias"] or spec["channels"]):
-        return "without a mean there is neither a bias nor a group"
-    return None
-
-
-def _vectors(spec: Spec) -> list[str]:
-    """What goes with the columns of a row."""
-    return [name for name in ("weight", "bias") if spec[name] and not spec["channels"]]
-
-
-def _kept(spec: Spec) -> int:
-    """Bytes of weights for a pack that a block keeps, since it needs them for many rows; 0 where there is no room."""
-    kept = len(_vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize
-    room = rows.SHARED // (spec["LANES"] * spec["PACKS"]) - rows.VECTOR
-    return kept if spec["looped"] and kept <= room else 0
-
-
-def _text_of_rows(spec: Spec) -> dict[str, Any]:
-    vectors = _vectors(spec)
-    return {
-        **text_of_rows(spec, "Sum", weights=bool(vectors)),
-        **text_of_weights(spec),
-        "vectors": vectors,
-        "kept": _kept(spec) > 0,
-        "centred": centred(spec, "to_float(value[pack].at[i])"),
-        "affine": affine(spec),
-        "edge_centred": centred(spec, "edge[i]"),
-        "edge_affine": affine(spec, "edge_weight[i]", "edge_bias[i]"),
-    }
-
-
-def _text_of_parts(spec: Spec) -> dict[str, Any]:
-    shared = {**ALIGNED, "filled": spec["residual"], **text_of_weights(spec)}
-    return {**shared, "centred": "value[pack][i]", "affine": affine(spec)}
-
-
-def _check_rows(spec: Spec) -> str | None:
-    if spec["residual"] and not spec["rms"]:
-        return "only an RMS norm takes a residual"
-    if spec["channels"] and spec["ragged"]:
-        return "the packs of a group lie within its channels"
-    if spec["residual"] and spec["looped"]:
-        return "rows that are taken in turn are those of one array"
-    return check_affine(spec) or rows.check(spec, HELD)
-
-
-NORM = register(
-    rows.RowKernel(
-        name="norm",
-        summary="Normalises rows, which stay in registers.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
-        axes=rows.AXES,
-        flags=(
-            RMS,
-            Flag("residual", "what is normalised is the sum of two arrays, which is stored"),
-            *AFFINE,
-            *rows.FLAGS,
-        ),
-        derive=lambda spec: rows.derive(spec, kept=_kept(spec)),
-        text=_text_of_rows,
-        check=_check_rows,
-        grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
-        origin="Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467",
-        defaults=(
-            "norm_t128_n8_v4_weight_bias_f32",
-            "norm_t128_n4_v8_rms_weight_bf16",
-            "norm_t128_n4_v8_rms_residual_weight_bf16",
-        ),
-    )
-)
-
-
-def _check_split(spec: Spec) -> str | None:
-    if spec["partial"] and any(spec[flag.name] for flag in AFFINE):
-        return "a part's moments are what they are, whatever comes of them"
-    if spec["residual"] and not (spec["partial"] and spec["rms"]):
-        return "a residual is added at the first reading, for an RMS norm"
-    if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR:
-        return f"no load is wider than {rows.VECTOR} bytes"
-    return check_affine(spec)
-
-
-SPLIT = register(
-    Kernel(
-        name="norm_split",
-        summary="Normalises rows of any length in two launches, each of which reads them.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
-        axes=(
-            Axis("LANES", "t", (128, 256, 512), "threads of a block", default=512),
-            Axis("PACKS", "n", (1, 2, 4, 8, 16), "packs that a thread has in flight", default=4),
-            rows.VEC,
-        ),
-        flags=(
-            RMS,
-            Flag("partial", "only the moments of the parts; without it, what follows from them"),
-            Flag("residual", "the moments are those of the sum of two arrays, which is stored"),
-            *AFFINE,
-        ),
-        derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 12},
-        text=_text_of_parts,
-        check=_check_split,
-        grid="a block for each part of a row",
-        origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
-        defaults=("norm_split_v8_partial_bf16", "norm_split_v8_weight_bias_channels_bf16"),
-    )
-)
-
 
 Axes = tuple[int, ...]
 
@@ -186,9 +58,9 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     x, residual, weight, bias, y, total = (named.get(role) for role in ROLES[:6])
     assert x is not None and y is not None
     at = {role: index for index, (role, operand) in enumerate(named.items()) if operand}
-    read, written = _rows(x, axes), _rows(y, axes)
+    read, written = rows_of(x, axes), rows_of(y, axes)
     long = [x, *((residual, total) if residual and total else ()), y]
-    pitched = [rows_cut.Pitched(o, _rows(o, axes).pitch, o.dtype.itemsize) for o in long]
+    pitched = [rows_cut.Pitched(o, rows_of(o, axes).pitch, o.dtype.itemsize) for o in long]
     weights = [w for w in (weight, bias) if w]
     taken = _packs(pitched, read.columns, weights, normal, ragged=True)
     affine = _affine(x, weight, bias, normal)
@@ -203,7 +75,7 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         flags = {**affine, "rms": normal.rms, "residual": residual is not None, **taken.flags()}
         spec = NORM.spec(**cut.values(), **flags, dtype=x.dtype)
         long = [x, residual, y, total] if residual else [x, y]
-        pitches = tuple(_rows(operand, axes).pitch for operand in long if operand)
+        pitches = tuple(rows_of(operand, axes).pitch for operand in long if operand)
         ints = (read.rows, read.columns, *groups)
         step = Step(spec, rows.grid(spec, read.rows, device), len(order) + len(nobody), ints, pitches, floats)
         run = bind([step], device)[0]
@@ -215,7 +87,7 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         return Plan(launch, (str(step),), why)
     plain = _packs(pitched, read.columns, weights, normal, ragged=False)
     # With a residual the second launch reads what the first one stored.
-    sums = tuple(_rows(o, axes).pitch for o in (residual, total) if o)
+    sums = tuple(rows_of(o, axes).pitch for o in (residual, total) if o)
     return _plan_split(x, y, at, read, written, sums, plain.vec, affine, groups, floats, normal)
 
 
@@ -269,7 +141,8 @@ def _plan_split(
     return Plan(launch, tuple(map(str, steps)), why)
 
 
-def _rows(operand: Operand, axes: Axes) -> Rows:
+def rows_of(operand: Operand, axes: Axes) -> Rows:
+    """An operand that fits, as rows."""
     found = as_rows(operand, axes)
     assert found is not None
     return found

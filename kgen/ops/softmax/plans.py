@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kgen.errors import SpecError
 from kgen.operand import Operand
+from kgen.ops import rows
 from kgen.ops.axes import Rows, as_planes, as_rows, others, part, staged
 from kgen.ops.calls import Plan
 from kgen.ops.softmax.along_rows import mask_rows, plan_rows
@@ -84,9 +85,10 @@ def _named(wanted: Wanted, algorithm: str | None, x: Operand, y: Operand) -> Spe
     except SpecError as error:
         raise SpecError(f"{wanted.op}: algorithm {algorithm!r}: {error}") from None
     flags = {name for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
-    if spec.dtype is not x.dtype or set(spec.flags) != flags:
+    own = spec.flags - {flag.name for flag in rows.FLAGS}  # how rows are taken is another matter
+    if spec.dtype is not x.dtype or own != flags:
         raise SpecError(
-            f"{wanted.op}: {spec.name} is for {spec.dtype} and {sorted(spec.flags) or 'no flags'}; "
+            f"{wanted.op}: {spec.name} is for {spec.dtype} and {sorted(own) or 'no flags'}; "
             f"this call needs {x.dtype} and {sorted(flags) or 'none'}"
         )
     return spec

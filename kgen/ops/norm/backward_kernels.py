@@ -1,0 +1,131 @@
+"""The kernels behind the gradients of a norm: of x row by row, of the weights as sums over the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgen.ops import rows
+from kgen.ops.norm.kernels import RMS
+from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, centred, text_of_rows, text_of_weights
+from kgen.registry import register
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+HELD = 24  # numbers of each row in a thread's registers
+SUMMED = 16  # of them, where the thread adds up what the gradients of the weights are made of, too
+SUM_LANES = 8  # of a row, at least, for that
+TOTAL_LANES, TOTAL_DEPTH = 32, 16
+BIAS = Flag("bias", "the gradient of a bias, too")
+OWN = tuple(Flag(word, f"the weights are {dtype.c}") for dtype, word in WEIGHT_TYPES.items())
+
+
+def _check(spec: Spec) -> str | None:
+    own = [dtype for dtype, word in WEIGHT_TYPES.items() if spec[word]]
+    if len(own) > 1 or spec.dtype in own:
+        return "weights have one type, which is named where it is not that of x"
+    if own and not spec["weight"]:
+        return "there are no weights"
+    if spec["sums"] and (not spec["weight"] or spec["stream"] or spec["LANES"] < SUM_LANES):
+        return "a thread adds up what it has of the columns of a weight"
+    if spec["bias"] and not spec["sums"]:
+        return "the gradient of a bias is a sum, too"
+    if spec["sums"] and spec["PACKS"] * spec["VEC"] > SUMMED:
+        return f"a thread has no registers for more than {SUMMED} sums"
+    return rows.check_stream(spec) or rows.check(spec, HELD)
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    derived = rows.derive(spec, fetched=2)
+    if not spec["sums"]:
+        return derived if spec["looped"] else {**derived, "RESIDENT": 0}
+    numbers = spec["PACKS"] * spec["VEC"]
+    together = 1024 if numbers <= SUMMED // 2 else 512
+    room = rows.SHARED // (derived["DYNAMIC_SMEM"] + rows.RESERVED)
+    if spec["LANES"] <= 32:
+        columns = spec["LANES"] * (numbers + (rows.edges(spec, weights=True) if spec["ragged"] else 0))
+        derived["STATIC_SMEM"] = 4 * columns * (1 + spec["bias"])
+    return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room))}
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    upstream = "dy"
+    if spec["weight"]:
+        upstream += " * (weight_offset + weight)" if spec["rms"] else " * weight"
+    mean = "" if spec["rms"] else " - sum"
+    return {
+        **text_of_rows(spec, "Sum", weights=bool(spec["weight"])),
+        **text_of_weights(spec),
+        "turns": spec["looped"] or spec["sums"],
+        "channels": False,
+        "normal": centred(spec, "number") + " * rstd",
+        "upstream": upstream,
+        "gradient": f"rstd * (upstream{mean} - normal(number) * product)",
+    }
+
+
+BACKWARD = register(
+    rows.RowKernel(
+        name="norm_backward",
+        summary="The gradient of the input of a norm along rows that stay in registers.",
+        formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
+        axes=rows.AXES,
+        flags=(
+            RMS,
+            Flag("weight", "the result was multiplied by a vector"),
+            *OWN,
+            Flag("sums", "the sums over rows of which the gradient of the vector is made, too"),
+            BIAS,
+            *rows.FLAGS,
+            rows.STREAM,
+        ),
+        derive=_derive,
+        text=_text,
+        check=_check,
+        grid="a row, or many, for each block, for each cluster of blocks, or for LANES neighbouring threads",
+        origin="the chain rule",
+        defaults=("norm_backward_t128_n4_v4_f32", "norm_backward_t32_n2_v8_weight_sums_bias_bf16"),
+    )
+)
+
+WEIGHTS = register(
+    Kernel(
+        name="norm_weights",
+        summary="The gradients of the weights of a norm: sums over parts of the rows.",
+        formula="dweight[i] = sum over rows of dy[i] (x[i] - mean) rstd,  dbias[i] = sum over rows of dy[i]",
+        axes=(
+            Axis("LANES", "t", (8, 16, 32), "threads side by side", default=16),
+            Axis("DEPTH", "d", (8, 16, 32), "threads that share a column", default=16),
+            rows.VEC,
+        ),
+        flags=(RMS, BIAS),
+        derive=lambda spec: {
+            "THREADS": spec["LANES"] * spec["DEPTH"],
+            "STATIC_SMEM": 4 * (1 + spec["bias"]) * spec["DEPTH"] * spec["LANES"] * spec["VEC"],
+        },
+        text=lambda spec: {**ALIGNED, "centred": centred(spec, "to_float(value.at[i])")},
+        check=lambda spec: (
+            "no load is wider than 16 bytes" if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR else None
+        ),
+        grid="a block for each strip of columns and part of the rows",
+        origin="the chain rule",
+        defaults=("norm_weights_v4_bias_f32",),
+    )
+)
+
+TOTAL = register(
+    Kernel(
+        name="norm_total",
+        summary="The gradients of the weights of a norm, from those of the parts of its rows.",
+        formula="dweight[i] = sum over the parts",
+        axes=(),
+        flags=(BIAS,),
+        derive=lambda spec: {
+            "THREADS": TOTAL_LANES * TOTAL_DEPTH,
+            "LANES": TOTAL_LANES,
+            "DEPTH": TOTAL_DEPTH,
+            "STATIC_SMEM": 4 * TOTAL_LANES * TOTAL_DEPTH,
+        },
+        grid="a block for LANES columns",
+        origin="the second pass of a segmented sum",
+        defaults=("norm_total_bias_f32",),
+    )
+)

@@ -1,0 +1,137 @@
+"""The kernels that normalise rows: those that stay in registers, and those of any length, which are read twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgen.ops import rows
+from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, affine, centred, text_of_rows, text_of_weights, weight_of
+from kgen.registry import register
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+HELD = 40  # numbers of a row in a thread's registers
+
+AFFINE = (
+    Flag("weight", "the result is multiplied by a vector"),
+    Flag("bias", "a vector is added to the result"),
+    Flag("channels", "weight and bias have one number for each channel of a group"),
+    Flag("wfloat", "weight and bias are float"),
+    Flag("whalf", "weight and bias are __half"),
+    Flag("wbf", "weight and bias are __nv_bfloat16"),
+)
+RMS = Flag("rms", "the mean is taken to be zero")
+
+
+def check_affine(spec: Spec) -> str | None:
+    """Why a combination of AFFINE is illegal, or None."""
+    own = [dtype for dtype, flag in WEIGHT_TYPES.items() if spec[flag]]
+    if len(own) > 1 or spec.dtype in own:
+        return "weights have one type, which is named where it is not that of x"
+    if (own or spec["channels"]) and not (spec["weight"] or spec["bias"]):
+        return "there are no weights"
+    if spec["rms"] and (spec["bias"] or spec["channels"]):
+        return "without a mean there is neither a bias nor a group"
+    return None
+
+
+def _vectors(spec: Spec) -> list[str]:
+    """What goes with the columns of a row."""
+    return [name for name in ("weight", "bias") if spec[name] and not spec["channels"]]
+
+
+def _kept(spec: Spec) -> int:
+    """Bytes of weights for a pack that a block keeps, since it needs them for many rows; 0 where there is no room."""
+    kept = len(_vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize
+    room = rows.SHARED // (spec["LANES"] * spec["PACKS"]) - rows.VECTOR
+    return kept if spec["looped"] and kept <= room else 0
+
+
+def _text_of_rows(spec: Spec) -> dict[str, Any]:
+    vectors = _vectors(spec)
+    return {
+        **text_of_rows(spec, "Sum", weights=bool(vectors)),
+        **text_of_weights(spec),
+        "vectors": vectors,
+        "kept": _kept(spec) > 0,
+        "centred": centred(spec, "to_float(value[pack].at[i])"),
+        "affine": affine(spec),
+        "edge_centred": centred(spec, "edge[i]"),
+        "edge_affine": affine(spec, "edge_weight[i]", "edge_bias[i]"),
+    }
+
+
+def _text_of_parts(spec: Spec) -> dict[str, Any]:
+    shared = {**ALIGNED, "filled": spec["residual"], **text_of_weights(spec)}
+    return {**shared, "centred": "value[pack][i]", "affine": affine(spec)}
+
+
+def _check_rows(spec: Spec) -> str | None:
+    if spec["residual"] and not spec["rms"]:
+        return "only an RMS norm takes a residual"
+    if spec["channels"] and spec["ragged"]:
+        return "the packs of a group lie within its channels"
+    if spec["residual"] and spec["looped"]:
+        return "rows that are taken in turn are those of one array"
+    return check_affine(spec) or rows.check(spec, HELD)
+
+
+NORM = register(
+    rows.RowKernel(
+        name="norm",
+        summary="Normalises rows, which stay in registers.",
+        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        axes=rows.AXES,
+        flags=(
+            RMS,
+            Flag("residual", "what is normalised is the sum of two arrays, which is stored"),
+            *AFFINE,
+            *rows.FLAGS,
+        ),
+        derive=lambda spec: rows.derive(spec, kept=_kept(spec)),
+        text=_text_of_rows,
+        check=_check_rows,
+        grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
+        origin="Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467",
+        defaults=(
+            "norm_t128_n8_v4_weight_bias_f32",
+            "norm_t128_n4_v8_rms_weight_bf16",
+            "norm_t128_n4_v8_rms_residual_weight_bf16",
+        ),
+    )
+)
+
+
+def _check_split(spec: Spec) -> str | None:
+    if spec["partial"] and any(spec[flag.name] for flag in AFFINE):
+        return "a part's moments are what they are, whatever comes of them"
+    if spec["residual"] and not (spec["partial"] and spec["rms"]):
+        return "a residual is added at the first reading, for an RMS norm"
+    if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR:
+        return f"no load is wider than {rows.VECTOR} bytes"
+    return check_affine(spec)
+
+
+SPLIT = register(
+    Kernel(
+        name="norm_split",
+        summary="Normalises rows of any length in two launches, each of which reads them.",
+        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        axes=(
+            Axis("LANES", "t", (128, 256, 512), "threads of a block", default=512),
+            Axis("PACKS", "n", (1, 2, 4, 8, 16), "packs that a thread has in flight", default=4),
+            rows.VEC,
+        ),
+        flags=(
+            RMS,
+            Flag("partial", "only the moments of the parts; without it, what follows from them"),
+            Flag("residual", "the moments are those of the sum of two arrays, which is stored"),
+            *AFFINE,
+        ),
+        derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 12},
+        text=_text_of_parts,
+        check=_check_split,
+        grid="a block for each part of a row",
+        origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
+        defaults=("norm_split_v8_partial_bf16", "norm_split_v8_weight_bias_channels_bf16"),
+    )
+)
