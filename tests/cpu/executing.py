@@ -26,10 +26,12 @@ def watched(sources: Mapping[Spec, str] | None = None, *, order: str = "forward"
         return library.library_of_text(text, arch, check=check, title=spec.name)
 
     replaced = mock.patch.object(run, "library_of", library_of)
-    with watching(order=order, seed=1, timeout=20) as watch, replaced, mock.patch.object(Operator, "_plan", _plan):
+    with watching(order=order, seed=1, timeout=20) as watch, replaced, mock.patch.object(Operator, "_plan", fresh_plan):
         yield watch
 
 
-def _plan(self: Operator, taken: list[object], written: list[object], options: tuple[object, ...], stream: int) -> Plan:
+def fresh_plan(
+    self: Operator, taken: list[object], written: list[object], options: tuple[object, ...], stream: int
+) -> Plan:
     """A fresh plan, since those that an operator remembers have settings of their own."""
     return self.prepare(self.name, taken, written, *options)

@@ -1,0 +1,42 @@
+"""The catalogue's kernels on the executor give what a real H200 gave on the same sample calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kgen
+from kgen.samples import verify
+from tests.cpu import conformance_samples as samples
+
+GOLDEN = samples.load(Path(__file__).parent / "golden" / "h200_samples.npz")
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_sample_call_gives_the_bits_that_an_h200_gave(name: str) -> None:
+    spec, expected = kgen.parse(name), GOLDEN[name]
+    found, results = samples.run(spec, gpu=False)
+    verify(samples.case_of(spec), results)
+    if found.launches == expected.launches:  # or a kernel, or how it is launched, has changed since
+        different = samples.differing(found, expected)
+        assert different <= samples.APPROXIMATE.get(spec.kernel.name, 0), f"{different:.1e} of what an H200 gave"
+
+
+def test_most_kernels_are_as_they_were_when_they_were_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+    changed = [name for name in GOLDEN if samples.changed(GOLDEN[name])]
+    with capsys.disabled():
+        print(f"\n{len(GOLDEN)} sample calls recorded on an H200, {len(changed)} of them of kernels that have changed")
+    assert len(changed) <= len(GOLDEN) / 2, f"record again: {', '.join(changed)}"
+
+
+def test_every_family_of_the_catalogue_is_recorded() -> None:
+    recorded = {kgen.parse(name).kernel.name for name in GOLDEN}
+    assert recorded == set(samples.KERNELS)
+
+
+def test_golden_outputs_were_all_written() -> None:
+    for name, record in GOLDEN.items():
+        for words in record.samples:
+            assert words.size == 1 or len(np.unique(words)) > 1, name
