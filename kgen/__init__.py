@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kgen.ops.causal.causal_dot_product import causal_dot_product_backward as causal_dot_product_backward
     from kgen.ops.causal.linear_state import linear_state as linear_state
     from kgen.ops.causal.linear_state import query_state as query_state
+    from kgen.ops.checked import checked as checked
     from kgen.ops.elementwise.activations import absolute as absolute
     from kgen.ops.elementwise.activations import add as add
     from kgen.ops.elementwise.activations import celu as celu
@@ -161,6 +162,7 @@ _FACE = {
     "causal_dot_product": "ops.causal.causal_dot_product",
     "causal_dot_product_backward": "ops.causal.causal_dot_product",
     "celu": "ops.elementwise.activations",
+    "checked": "ops.checked",
     "clip": "ops.elementwise.activations",
     "dequantize": "ops.moving.quantize",
     "divide": "ops.elementwise.activations",

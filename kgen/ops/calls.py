@@ -14,6 +14,7 @@ from kgen.arrays import adopt, contiguous_inner
 from kgen.device import on_device
 from kgen.dtypes import FLOATS, DType
 from kgen.operand import Kind, Operand, common_kind
+from kgen.ops.checked import asked, refuse_capture
 from kgen.ops.kinds import Met, Plan, apart, meeting, remember
 from kgen.ops.libraries import ALIGNMENT, library
 from kgen.results import allocate, check_out, give_back
@@ -39,6 +40,8 @@ class Operator:
     rows        whether kernels want the last axis contiguous; an array where it is not is copied
     in_place    whether a result may be one of the inputs: its kernels read no element after the one in its place was
                 written
+    examine     from the input operands and the options, whether the numbers in them make sense; raises where not. Asked
+                only within `kgen.checked()`
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Operator:
         mixed: bool = False,
         rows: bool = True,
         in_place: bool = False,
+        examine: Callable[..., None] | None = None,
     ) -> None:
         self.name = name
         self.arguments = arguments
@@ -65,6 +69,7 @@ class Operator:
         self.mixed = mixed
         self.rows = rows
         self.in_place = in_place
+        self.examine = examine
         self._met: dict[tuple[Any, ...], Met] = {}  # by what `signature` reads off CuPy arrays
         self._plans: dict[tuple[Any, ...], Plan] = {}  # by what operands have in common, of any library
         OPERATORS[name] = self
@@ -73,6 +78,12 @@ class Operator:
         self, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: tuple[Any, ...], stream: Any
     ) -> list[Any]:
         """The results, in the inputs' kind of array; `outs` holds an array or None for each."""
+        if self.examine is not None and asked():
+            given, _, _, chosen = self._taken(inputs, options, stream)
+            device = _present(given)[0].device
+            refuse_capture(self.name, device, chosen)
+            with on(device, chosen):
+                self.examine(self.name, given, *options)
         key: tuple[Any, ...] = ()
         lead = inputs[0]
         if lead is None:  # an optional one, or a number's place

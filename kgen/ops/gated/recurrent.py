@@ -9,7 +9,7 @@ from typing import Any
 from kgen.dtypes import F32, FLOATS, I32, I64, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan
-from kgen.ops.gated import article
+from kgen.ops.gated import article, examine
 from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import (
     Arrays,
@@ -48,6 +48,7 @@ def forward_operator(name: str, form: Form, *options: str) -> Operator:
         optional=form.states,
         mixed=True,
         rows=False,
+        examine=partial(examine.sequences, form, options),
     )
 
 
@@ -63,6 +64,7 @@ def backward_operator(name: str, form: Form, *options: str) -> Operator:
         optional=(*form.states, *form.gradients),
         mixed=True,
         rows=False,
+        examine=partial(examine.gradients, form, options),
     )
 
 

@@ -16,6 +16,7 @@ from kgen.dtypes import F32, FLOATS, I32
 from kgen.launch import Run, Step, bind
 from kgen.operand import Operand, aligned
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.gated import examine
 from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import Form
 from kgen.ops.gated.kernels import WIDEST, mapped
@@ -40,6 +41,7 @@ def step_operator(form: Form, function: Callable[..., Any]) -> Operator:
         optional=("indices",),
         mixed=True,
         rows=False,
+        examine=partial(_examine, form),
     )
 
     def explain(*args: Any, **kwargs: Any) -> str:
@@ -96,6 +98,14 @@ def _split(form: Form, given: Sequence[Operand | None]) -> list[Operand | None]:
     g = rest.pop(0) if form.gate else None
     u = rest.pop(0) if form.bonus else None
     return [q, k, v, g, u, indices]
+
+
+def _examine(form: Form, op: str, given: Sequence[Operand | None], *options: Any) -> None:
+    *_, g, _, indices = _split(form, given)
+    if g:
+        examine.gates(op, g)
+    if indices:
+        examine.slots(op, indices, options[_OPTIONS.index("state_shape")][0])
 
 
 def _results(
