@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kgen.arch import Arch
-from kgen.backend import HOST
 from kgen.device import device_arch, multiprocessors
 from kgen.errors import SpecError
 from kgen.operand import Operand
@@ -74,8 +73,8 @@ def packs(operands: Sequence[Pitched], columns: int, *, ragged: bool = False) ->
 
 
 def largest(device: int) -> int:
-    """How many blocks a cluster may have; 1 where there are none, as on the executor."""
-    return 16 if device != HOST and device_arch(device) >= CLUSTERS else 1
+    """How many blocks a cluster may have; 1 where there are none."""
+    return 16 if device_arch(device) >= CLUSTERS else 1
 
 
 def cut(
