@@ -434,7 +434,7 @@ def test_arrays_that_do_not_fit_are_refused_by_name(
     ("options", "error", "words"),
     [
         ({"mode": "fast"}, ValueError, "mode is 'fast'"),
-        ({"mode": "chunk"}, ValueError, "mode='chunk' does not exist yet"),
+        ({"mode": "chunk"}, ValueError, "mode='chunk' does not take this"),
         ({"layout": "thd"}, ValueError, "layout is 'thd'"),
         ({"scale": "half"}, TypeError, "scale is a str"),
     ],

@@ -132,8 +132,6 @@ def gradients_of(
 def _check_options(op: str, options: Options) -> None:
     if options.mode not in MODES:
         raise ValueError(f"{op}: mode is {options.mode!r}; it takes 'auto', 'recurrent', 'chunk' or 'article'")
-    if options.mode == "chunk":
-        raise ValueError(f"{op}: mode='chunk' does not exist yet; 'recurrent' and 'auto' compute the same")
     if options.scale is not None and not isinstance(options.scale, int | float):
         raise TypeError(f"{op}: scale is a {type(options.scale).__name__}; it takes a number, or None for 1 / sqrt(K)")
 

@@ -66,6 +66,7 @@ class Rows(NamedTuple):
     strides: Ints
     heads: int
     wide: bool  # whether four neighbours may be moved at once
+    word: int = 2  # bytes of the widest words that rows may be moved in, 16 at most
 
 
 def rows_of(name: str, x: Operand, layout: str) -> Rows:
@@ -73,7 +74,16 @@ def rows_of(name: str, x: Operand, layout: str) -> Rows:
     batch, head, step = (0, 1, 2) if layout == "bhtd" else (0, 2, 1)
     feature = x.strides[3:] or (0,)
     wide = len(x.shape) == 4 and x.strides[3] == 1 and x.shape[3] % 4 == 0 and aligned(x, 4 * x.dtype.itemsize)
-    return Rows(name, (x.strides[batch], x.strides[head], x.strides[step], *feature), x.shape[head], wide)
+    strides = (x.strides[batch], x.strides[head], x.strides[step], *feature)
+    return Rows(name, strides, x.shape[head], wide, _word(x) if len(x.shape) == 4 else 2)
+
+
+def _word(x: Operand) -> int:
+    """Bytes of the widest words that the rows of an array consist of."""
+    size, columns = x.dtype.itemsize, x.shape[3]
+    if columns > 1 and x.strides[3] != 1:
+        return size
+    return next((word for word in (16, 8, 4) if columns * size % word == 0 and aligned(x, word)), size)
 
 
 @dataclass
@@ -234,4 +244,4 @@ def add_sum(program: Program, source: str, out: Rows, shape: Ints, dtype: DType,
 def scratch_rows(name: str, problem: Problem, features: int) -> Rows:
     """Contiguous floats [batch, heads, time, features]."""
     strides = contiguous_strides((problem.batch, problem.heads, problem.length, features))
-    return Rows(name, strides, problem.heads, True)
+    return Rows(name, strides, problem.heads, True, next(w for w in (16, 8, 4) if 4 * features % w == 0))

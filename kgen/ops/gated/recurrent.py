@@ -9,7 +9,7 @@ from typing import Any
 from kgen.dtypes import F32, FLOATS, I32, I64, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan
-from kgen.ops.gated import article, examine
+from kgen.ops.gated import article, chunk, chunk_vector, examine
 from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import (
     Arrays,
@@ -22,6 +22,7 @@ from kgen.ops.gated.checks import (
     state_shape,
 )
 from kgen.ops.gated.kernels import Tile, mapped
+from kgen.ops.gated.modes import in_chunks
 from kgen.ops.gated.plan import (
     NOTHING,
     Gradients,
@@ -127,15 +128,21 @@ def _prepare_forward(
     _states(problem, **dict(zip(("state", "normalizer"), state, strict=False)))
     if options.mode == "article":
         return article.plan(op, program, problem, arrays, options, q, k, v, rows_of("o", o, options.layout))
+    result = rows_of("o", o, options.layout)
+    initial, last = "initial_state" if arrays.initial else NOTHING, "state" if state else NOTHING
+    if in_chunks(op, problem, options.mode):
+        if form.gate < 2:
+            return program.plan(chunk.forward(program, problem, q, k, v, result, initial, last))
+        return program.plan(chunk_vector.forward(program, problem, q, k, v, result, initial, last))
     tile = add_scan(
         program,
         problem,
         q,
         k,
         v,
-        rows_of("o", o, options.layout),
-        initial="initial_state" if arrays.initial else NOTHING,
-        last="state" if state else NOTHING,
+        result,
+        initial=initial,
+        last=last,
         normals=("initial_normalizer" if arrays.normal else NOTHING, "normalizer" if len(state) > 1 else NOTHING),
     )
     return program.plan(_why(problem, tile.width, problem.values))

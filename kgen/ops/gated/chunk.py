@@ -1,0 +1,190 @@
+"""From a problem with at most one gate per head and time step to scans in chunks: one forward, three backward.
+
+Few heads are cut along time into segments: first each adds up its own state (`outer`), then `gated_chunk_prefix` makes
+of these the states before the segments, and all segments are scanned side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kgen.device import multiprocessors, shared_memory
+from kgen.dtypes import F32
+from kgen.launch import Step
+from kgen.operand import Ints
+from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, STATE, SUM_THREADS
+from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
+
+WIDEST = 256
+"""Features and value columns of a head that a scan in chunks takes."""
+SHORTEST = 128
+"""Time steps from which on it is faster than one step after another."""
+WIDTH = 128
+WARPS = 8
+"""That hold the state of a block, at most."""
+_SHORT_SEGMENT = 4  # chunks, the fewest of a segment: its state costs a second pass over its keys and values
+
+
+def refusal(problem: Problem) -> str | None:
+    """Why a problem cannot be computed in chunks, or None."""
+    if problem.dtype is F32:
+        return "it takes float16 and bfloat16, which tensor cores multiply exactly"
+    if problem.normal:
+        return "it takes no normalizer"
+    if problem.feature:
+        return "it takes no feature map"
+    if max(problem.features, problem.values) > WIDEST:
+        return f"it takes heads of at most {WIDEST} features"
+    return None
+
+
+def pays(problem: Problem) -> bool:
+    """Whether chunks are faster than one time step after another."""
+    return problem.length >= SHORTEST
+
+
+class Cut(NamedTuple):
+    """How a scan is cut: room for rows, columns of a block, time steps of a chunk, pieces and segments of a sequence.
+
+    A block walks through a segment, which is pieces / segments pieces; of the segments but the last, the states are
+    needed beforehand, and a block of the first pass walks through one piece only.
+    """
+
+    room: int
+    columns: int
+    chunk: int
+    pieces: int
+    segments: int
+
+
+def cut_of(problem: Problem, rows: int, columns: int) -> Cut:
+    """As many segments as fill the device, and not more."""
+    sms = multiprocessors(problem.device)
+    room = next(value for value in CHUNK.axes[0].values if value >= rows)
+    width = next((value for value in CHUNK.axes[1].values if value >= columns), 128)
+    if room == 256:
+        width = min(width, 64)
+    width = min(width, WIDTH)
+    chunk = 32 if WIDTH == 64 or room == 256 or shared_memory(problem.device) < 200 * 1024 else 64
+    blocks = problem.shared * -(-columns // width)
+    length = problem.length // (max(problem.sequences, 1) if problem.offsets else 1)
+    segments = max(1, min(sms // max(blocks, 1), length // (_SHORT_SEGMENT * chunk)))
+    pieces = segments
+    if segments > 1:
+        while blocks * (segments - 1) * (pieces // segments) * 2 <= sms and pieces * 2 * chunk <= length:
+            pieces *= 2
+    return Cut(room, width, chunk, pieces, segments)
+
+
+def add_chunk(
+    program: Program,
+    problem: Problem,
+    z: Rows,
+    x: Rows,
+    y: Rows,
+    o: Rows,
+    *,
+    turned: bool = False,
+    adjoint: bool = False,
+    wide: bool = False,
+    initial: str = NOTHING,
+    last: str = NOTHING,
+) -> Cut:
+    """Queue one scan; the arrays' roles are those of kgen.ops.gated.kernels. Returns how it is cut."""
+    p = problem
+    rows, columns = (p.values, p.features) if turned else (p.features, p.values)
+    cut = cut_of(p, rows, columns)
+    tiles = -(-columns // cut.columns)
+    fours = -(-columns // 16) * cut.room * 4
+    mirrored = p.reverse != adjoint
+    gated = p.gate == 1
+    common: dict[str, Any] = {
+        "K": cut.room,
+        "V": cut.columns,
+        "C": cut.chunk,
+        "WARPS": min(WARPS, cut.columns // 16),
+        "GATE": p.gate,
+        "OFFSETS": p.offsets,
+        "adjoint": adjoint and gated,
+        "gfloat": gated and p.gate_type is F32,
+        "dtype": p.dtype,
+    }
+    gate = p.gate_rows if gated else None
+    gate_strides = gate.strides[:3] if gate else ()
+    offsets = ("cu_seqlens",) if p.offsets else ()
+    begun = initial != NOTHING
+    # A gradient's state is that of x y^T times the scale, as is the gradient of the last state that it begins with.
+    add_scale, read_scale = (p.scale, 1.0) if adjoint else (1.0, p.scale)
+
+    states = NOTHING
+    if begun or cut.segments > 1:
+        states = program.room(f"{o.name}: states", p.shared * cut.pieces * fours * 4)
+    if begun:
+        add_state(program, p, cut, rows, columns, initial, states, cut.pieces, turned=turned, unpack=False)
+    if cut.segments > 1:
+        walked = cut.pieces - cut.pieces // cut.segments
+        words = _words(x, y)
+        spec = CHUNK.spec(BYTES=words, outer=True, **common)
+        decays = (program.room(f"{o.name}: decays", p.shared * cut.pieces),) if gated else ()
+        pointers = (x.name, y.name, *((gate.name,) if gate else ()), *offsets, states, *decays)
+        groups = tuple(p.heads // each.heads for each in (x, y, *((gate,) if gate else ())))
+        ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, walked, int(mirrored))
+        strides = (*x.strides, *y.strides, *gate_strides)
+        blocks = p.shared * tiles * walked
+        program.add(Step(spec, blocks, len(pointers), ints, strides, (add_scale,)), pointers)
+        blocks = p.shared * -(-fours // SUM_THREADS)
+        counts = (cut.pieces, walked, fours, int(begun))
+        program.add(Step(PREFIX.spec(gated=gated), blocks, 1 + gated, counts), (states, *decays))
+
+    words = _words(z, x, y) if o.word >= (8 if wide else 4) else 2
+    spec = CHUNK.spec(BYTES=words, wide=wide, **common)
+    end = program.room(f"{o.name}: last state", p.shared * fours * 4) if last != NOTHING else NOTHING
+    pointers = (z.name, x.name, y.name, *((gate.name,) if gate else ()), *offsets, states, end, o.name)
+    groups = tuple(p.heads // each.heads for each in (z, x, y, *((gate,) if gate else ())))
+    ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, cut.segments, int(mirrored), int(begun))
+    strides = (*z.strides, *x.strides, *y.strides, *gate_strides, *o.strides)
+    blocks = p.shared * tiles * cut.segments
+    program.add(Step(spec, blocks, len(pointers), ints, strides, (p.scale, read_scale, add_scale)), tuple(pointers))
+    if last != NOTHING:
+        add_state(program, p, cut, rows, columns, last, end, 1, turned=turned, unpack=True)
+    return cut
+
+
+def add_state(
+    program: Program,
+    problem: Problem,
+    cut: Cut,
+    rows: int,
+    columns: int,
+    state: str,
+    packed: str,
+    slots: int,
+    *,
+    turned: bool,
+    unpack: bool,
+) -> None:
+    """Queue the way of a state from the caller into slot 0 of packed ones, or back."""
+    sequence, head, feature, value = problem.states[state]
+    strides: Ints = (sequence, head, value, feature) if turned else (sequence, head, feature, value)
+    row_tiles, column_tiles = cut.room // 8, -(-columns // 16)
+    blocks = problem.shared * -(-row_tiles * column_tiles * 32 // SUM_THREADS)
+    counts = (problem.heads, slots, row_tiles, column_tiles, rows, columns)
+    pointers = (packed, state) if unpack else (state, packed)
+    program.add(Step(STATE.spec(unpack=unpack), blocks, 2, counts, strides), pointers)
+
+
+def _words(*arrays: Rows) -> int:
+    """Bytes that may be loaded at once from all of them."""
+    return min(16, *(array.word for array in arrays))
+
+
+def forward(program: Program, problem: Problem, q: Rows, k: Rows, v: Rows, o: Rows, initial: str, last: str) -> str:
+    """Queue the forward pass; `initial` and `last` name states. Returns why it is cut as it is."""
+    return why(problem, add_chunk(program, problem, q, k, v, o, initial=initial, last=last))
+
+
+def why(problem: Problem, cut: Cut) -> str:
+    return (
+        f"{problem.shared} states, cut into blocks of {cut.columns} columns and {cut.segments} segments of time, "
+        f"walk in chunks of {cut.chunk} of {problem.length} time steps"
+    )

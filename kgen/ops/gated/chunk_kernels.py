@@ -1,0 +1,133 @@
+"""The kernels of linear attention in chunks of time steps, on tensor cores, with at most one gate per head and step.
+
+One primitive serves both passes, as `gated_scan` does, with the roles of kgen.ops.gated.kernels:
+
+    o[t] = z[t]^T S + sum over s <= t within t's chunk of (z[t] . x[s]) y[s],    S = S + sum of x[s] y[s]^T
+
+each decayed by the gates between.
+"""
+
+from __future__ import annotations
+
+from kgen.arch import Arch
+from kgen.dtypes import BF16, F16, F32
+from kgen.registry import register
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+STAGES = 3
+SUM_THREADS = 256
+
+_HALF, _FLOAT = 2, 4  # bytes
+_HALF_AN_SM = 113 * 1024  # bytes of shared memory of which a multiprocessor of Hopper has twice as many
+
+
+def _up(nbytes: int, multiple: int = 16) -> int:
+    return -(-nbytes // multiple) * multiple
+
+
+def _geometry(spec: Spec) -> dict[str, int]:
+    k, v, c, outer, gate = (spec[name] for name in ("K", "V", "C", "outer", "GATE"))
+    parts = 2 if spec.dtype is BF16 else 1
+    warps = spec["WARPS"]
+    stage = _HALF * c * ((k + 8) * (1 if outer else 2) + v + 8)
+    prepared = 0 if outer else _HALF * parts * c * (c + 8) + _FLOAT * c * ((parts == 1) * 2 + spec["products"])
+    prepared += _FLOAT * (c * (1 if outer else 2) + 1) if gate else 0
+    sums = _FLOAT * (2 * c + c // 16 + (0 if outer else c * 17)) if gate else 0
+    smem = STAGES * stage + 2 * max(16, _up(prepared)) + sums
+    return {
+        "THREADS": 32 * (warps + c // 16),
+        "STATE_WARPS": warps,
+        "GROUPS": v // 16 // warps,
+        "AT_ONCE": c // 32 if k * (v // warps) >= 128 * 32 else c // 16,
+        "LOADERS": c // 16,
+        "PARTS": parts,
+        "RESIDENT": 2 if smem <= _HALF_AN_SM and k * v <= 128 * 64 else 1,
+        "DYNAMIC_SMEM": smem,
+    }
+
+
+def _problem(spec: Spec) -> str | None:
+    if spec["outer"] and (spec["wide"] or spec["products"]):
+        return "states have no results"
+    if spec["V"] // 16 % spec["WARPS"] or spec["V"] // 16 // spec["WARPS"] > 2:
+        return "a warp holds 16 or 32 columns"
+    if spec["K"] * spec["V"] > 128 * 128:
+        return "such a state needs more registers than a block has"
+    if spec["K"] == 256 and spec["C"] == 64:
+        return "such chunks need more shared memory than a block has"
+    if not spec["GATE"] and (spec["gfloat"] or spec["adjoint"] or spec["products"]):
+        return "what is not there has no type, no order and no gradient"
+    return None
+
+
+CHUNK = register(
+    Kernel(
+        name="gated_chunk",
+        summary="Linear attention with at most one gate per head and time step, in chunks on the tensor cores, the "
+        "state in registers.",
+        formula="o[t] = z[t]^T S + sum over s <= t within t's chunk of (z[t] . x[s]) y[s]\n"
+        "S    = sum over s of the chunks before t's of x[s] y[s]^T,    each decayed by the gates between",
+        axes=(
+            Axis("K", "k", (32, 64, 128, 256), "room for columns of z and x; the true count comes at run time"),
+            Axis("V", "v", (32, 64, 128), "columns of y of a block"),
+            Axis("C", "c", (32, 64), "time steps of a chunk", default=64),
+            Axis("WARPS", "w", (2, 4, 8), "that hold the state"),
+            Axis("GATE", "g", (0, 1), "gates: none, one per time step", default=0),
+            Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
+            Axis("BYTES", "b", (16, 8, 4, 2), "that are loaded at once; 2: rows of any stride", default=16),
+        ),
+        flags=(
+            Flag("outer", "only the states: what each piece of a sequence adds"),
+            Flag("adjoint", "a gradient's scan: a time step decays the state after it was added"),
+            Flag("products", "also each result times what it is the gradient of, for the gradient of gates"),
+            Flag("wide", "results are floats"),
+            Flag("gfloat", "gates are floats"),
+        ),
+        dtypes=(F16, BF16),
+        derive=_geometry,
+        check=_problem,
+        text=lambda spec: {
+            "mma_type": spec.dtype.name,
+            "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
+        },
+        grid="(ceil(columns / V) * segments * heads * sequences): one block per tile of columns and segment of time",
+        origin="Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer "
+        "Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024",
+        min_arch=Arch(8, 0),
+        defaults=(
+            "gated_chunk_k128_v128_w8_bf16",
+            "gated_chunk_k128_v128_w8_outer_bf16",
+            "gated_chunk_k64_v64_w4_g1_f16",
+        ),
+    )
+)
+
+PREFIX = register(
+    Kernel(
+        name="gated_chunk_prefix",
+        summary="The states before the pieces of a sequence, each in place of what the piece before it adds.",
+        formula="S[p + 1] = decay[p] S[p] + D[p + 1]",
+        axes=(),
+        flags=(Flag("gated", "a piece leaves a part of the state only"),),
+        dtypes=(F32,),
+        derive=lambda spec: {"THREADS": SUM_THREADS},
+        grid="(ceil(numbers / (4 * THREADS)) * heads * sequences): one thread per four numbers of a state",
+        origin="the second pass of a segmented scan",
+        defaults=("gated_chunk_prefix_gated_f32",),
+    )
+)
+
+STATE = register(
+    Kernel(
+        name="gated_chunk_state",
+        summary="A state from the order of its caller into that of the registers of a scan in chunks, or back.",
+        formula="packed = state",
+        axes=(),
+        flags=(Flag("unpack", "from the order of registers to the caller's"),),
+        dtypes=(F32,),
+        derive=lambda spec: {"THREADS": SUM_THREADS},
+        grid="(ceil(numbers / (4 * THREADS)) * heads * sequences): one thread per four numbers of a state",
+        origin="a permutation",
+        defaults=("gated_chunk_state_f32", "gated_chunk_state_unpack_f32"),
+    )
+)
