@@ -51,7 +51,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("dot_*", "i * THREADS < left", _UNLOADED),
     Survivor("*_columns_*", "i < rows", _UNLOADED),
     Survivor("*_columns_*", "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH", _WITHIN),
-    Survivor("nms_sweep*", "found* >= room", _IDLE),
     Survivor(
         "*",
         "__syncthreads()",
@@ -95,7 +94,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "histogram_total*", "high < 0", "a sum of the other sign is its negative's negative, but for the last bits"
     ),
-    Survivor("nms_overlap*", "first_tile + blockIdx.x % widest * PAIRS >= tiles", _IDLE),
+    Survivor("nms_overlap*", "first > later", _IDLE),
     Survivor("take_*", "row < rows", "further rows read the last index, and its row, again", "*inside &&*"),
     Survivor("take_n16_l256*", "row < rows", "a block has one row, and there is none too many"),
     Survivor("take_n16_l256*", "min(first_row + r * GROUPS, rows - 1) -> first_row + r * GROUPS", "the same"),
@@ -107,11 +106,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("gated_*", "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column", _WITHIN),
     Survivor("gemv_v4_l256_r1_*", "own < rows", "a group is a whole block, and there is none too many"),
-    Survivor(
-        "nms_sweep*",
-        "*found*room) -> room",
-        "there is room for fewer boxes than stay; for more, a case would take long",
-    ),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
     Survivor("gated_scan*", "row_lane < SPREAD", "further lanes write the same number to the same place"),
     Survivor("lmha_*_s1_*", "min(length - start, STEPS) -> STEPS", "there is one step at a time, and always one left"),

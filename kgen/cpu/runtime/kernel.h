@@ -67,6 +67,7 @@ struct Waiting {
     // What these lanes wait for has not come: let others go, of this warp or of other ones.
     KG_APART int give_way(Warp* w, uint32_t go, int place, int site)
     {
+        ++*w->polls;
         if (any()) {
             arrive(place, go);
             start = place + 1;

@@ -59,6 +59,7 @@ struct Worker {
     const Launch* launch;
     struct Pool* pool;
     uint64_t progress;
+    uint64_t polls;  // since the last cluster began for their sake
     uint32_t* next_unit;
     uint32_t units;
     const uint32_t* order;
@@ -396,7 +397,7 @@ static void begin_block(Worker* worker, Cluster* c, uint32_t rank, const uint32_
             w.clusterid[d] = ctaid[d] / launch->cluster[d], w.nclusterid[d] = launch->grid[d] / launch->cluster[d];
         }
         w.cluster_rank = rank, w.cluster_size = c->count;
-        w.dynamic_shared = launch->dynamic_shared, w.total_shared = total, w.progress = &worker->progress;
+        w.dynamic_shared = launch->dynamic_shared, w.total_shared = total, w.progress = &worker->progress, w.polls = &worker->polls;
         r.stack = take_stack(launch->stack);
         start(&r.fiber, r.stack, (size_t)((worker->ring_count * 37 % 61) * 192), fiber_main, &r);
         push(worker->ring, worker->ring_count, worker->ring_room, &r);
@@ -487,6 +488,8 @@ static void deadlock(Worker* worker, const char* kind)
     report(worker->launch, "deadlock %d 0 0 %s:%s", first, kind, text);
 }
 
+static const uint64_t PATIENCE = 1024;
+
 static void work(Worker* worker)
 {
     current = worker;
@@ -515,6 +518,8 @@ static void work(Worker* worker)
         }
         if (worker->progress != seen) {
             seen = worker->progress, idle = 0;
+            // Who polls between barriers gets on, and yet may wait for a block that has not begun.
+            if (worker->polls >= PATIENCE) worker->polls = 0, begin_cluster(worker);
             continue;
         }
         // Nobody got on. Let another cluster begin; when there is none left, wait for other workers, but not for ever.

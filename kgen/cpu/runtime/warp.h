@@ -30,6 +30,7 @@ struct Warp {
     uint32_t cluster_ctaid[3], cluster_nctaid[3], clusterid[3], nclusterid[3], cluster_rank, cluster_size;
     uint32_t dynamic_shared, total_shared;
     uint64_t* progress;  // counts what may let a waiting warp go on
+    uint64_t* polls;     // and this, how often one looked in vain
     uint8_t* local;      // of its lanes, where the kernel has local memory
     uint32_t local_size;
 };

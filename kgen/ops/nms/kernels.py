@@ -8,14 +8,15 @@ from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 TILE = 64
-"""Boxes that the sweep decides at once, and bits of a word."""
+"""Boxes that a block of the sweep decides, and bits of a word."""
 BOXES = (*FLOATS, F64)
 REALS = (F32, F64)
 _RANK_THREADS, _RANK_BOXES = 256, 4
 _RANK_CHUNK = 1024  # keys in shared memory
 _OVERLAP_THREADS = 256
-_SWEEP_THREADS = 544  # the warp that decides, and 16 with four rows each
-_ORIGIN = "greedy non-maximum suppression; bits of tiles as in torchvision's, by another sweep"
+_SWEEP_THREADS = 256
+_BITS = "bits of tiles as in torchvision's non-maximum suppression"
+_ORDER = "greedy choice by rounds, of which there are few: G. Blelloch et al., 2012"
 
 
 def real_of(dtype: DType) -> DType:
@@ -58,14 +59,14 @@ PAIRS = _OVERLAP_THREADS // TILE
 OVERLAP = register(
     Kernel(
         name="nms_overlap",
-        summary="For every box, a bit for each box of a lower score that it would suppress.",
-        formula="bit[i][j] = area(i and j) / area(i or j) > threshold",
+        summary="For every box, a bit for each box of a higher score that would suppress it.",
+        formula="bit[j][i] = area(i and j) / area(i or j) > threshold, for i < j",
         axes=(),
         flags=(Flag("classes", "only boxes of one class suppress each other"),),
         dtypes=REALS,
         derive=_overlap_smem,
         grid=f"(tiles * ceil(tiles / {PAIRS}))",
-        origin=_ORIGIN,
+        origin=_BITS,
         defaults=("nms_overlap_f32",),
     )
 )
@@ -74,17 +75,18 @@ SWEEP = register(
     Kernel(
         name="nms_sweep",
         summary="The boxes that stay: each one that no box of a higher score suppresses which stays itself.",
-        formula="stays[j] = not any(i < j: stays[i] and bit[i][j])",
-        axes=(
-            Axis("TILES", "t", (512, 4096, 24576), "tiles of 64 boxes for which there is room"),
-            Axis("WORDS", "w", (1, 6), "words of a row that a lane loads at once"),
-        ),
+        formula="stays[j] = not any(i < j: stays[i] and bit[j][i])",
+        axes=(),
         flags=(Flag("thresholded", "boxes whose score is not above a threshold count for nothing"),),
         dtypes=REALS,
-        derive=lambda spec: {"THREADS": _SWEEP_THREADS, "STATIC_SMEM": 32, "DYNAMIC_SMEM": 8 * spec["TILES"]},
+        derive=lambda spec: {
+            "THREADS": _SWEEP_THREADS,
+            "UNROLL": 4,
+            "STATIC_SMEM": _SWEEP_THREADS // 32 * (2 * 8 + 4),
+        },
         min_arch=Arch(8, 0),
-        grid="(1)",
-        origin=_ORIGIN,
-        defaults=("nms_sweep_t512_w6_f32",),
+        grid="(tiles): one block for each, in this order",
+        origin=_ORDER,
+        defaults=("nms_sweep_f32",),
     )
 )

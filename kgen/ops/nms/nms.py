@@ -1,6 +1,6 @@
 """Non-maximum suppression: which boxes stay when each suppresses those of a lower score that overlap it too much.
 
-Three launches and no wait between them: places by score, overlaps of all pairs as bits, and a sweep of one block.
+Three launches and no wait between them: places by score, overlaps of all pairs as bits, and a sweep over the tiles.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def _results(
     return [((boxes.shape[0] if max_output is None else max_output,), I64), ((), I64)]
 
 
-MOST = TILE * max(SWEEP.axes[0].values)
-"""Boxes for which the sweep has room; their overlaps would take 154 GB."""
+MOST = 24576 * TILE
+"""Boxes that are taken; their overlaps would take 154 GB."""
 
 
 def _prepare(
@@ -164,31 +164,30 @@ def _prepare(
     boxes, scores, *idxs = given
     kept, _ = results
     count, device = boxes.shape[0], kept.device
-    tiles = -(-count // TILE)
+    tiles = max(1, -(-count // TILE))
     real = real_of(boxes.dtype)
     double = real is F64
     thresholded = score_threshold is not None
 
     rank = RANK.spec(CLASS_BYTES=idxs[0].dtype.itemsize if idxs else 0, dtype=boxes.dtype)
     strides = (*boxes.strides, scores.strides[0], *(x.strides[0] for x in idxs))
-    first = Step(rank, -(-count // RANK_BOXES), 5 + 2 * len(idxs), (count,), strides)
+    first = Step(rank, -(-count // RANK_BOXES), 6 + 2 * len(idxs), (count,), strides)
     numbers = (float(iou_threshold), float(offset))
     second = _with(
-        Step(OVERLAP.spec(classes=bool(idxs), dtype=real), tiles * -(-tiles // PAIRS), 3 + len(idxs), (count, tiles)),
+        Step(OVERLAP.spec(classes=bool(idxs), dtype=real), tiles * -(-tiles // PAIRS), 2 + len(idxs), (count, tiles)),
         numbers,
         double,
     )
-    room = next(room for room in SWEEP.axes[0].values if room >= tiles)
-    sweep = SWEEP.spec(TILES=room, WORDS=1 if tiles <= 33 else 6, thresholded=thresholded, dtype=real)
-    last = Step(sweep, 1, 5 + thresholded, (count, tiles, kept.shape[0]))
+    sweep = SWEEP.spec(thresholded=thresholded, dtype=real)
+    last = Step(sweep, tiles, 5 + thresholded, (count, tiles, kept.shape[0]))
     if score_threshold is not None:
         last = _with(last, (float(score_threshold),), double)
 
     # What lies where in the memory between the launches: boxes first, whose loads are the widest.
     sizes = {
         "boxes": 4 * real.itemsize * count,
-        "suppressed": 8 * TILE * tiles * (tiles - 1) // 2,
-        "suppressors": 8 * count,
+        "states": 16 * tiles,
+        "suppressors": 8 * TILE * tiles * (tiles + 1) // 2,
         "classes": 8 * count * len(idxs),
         "scores": real.itemsize * count,
         "order": 4 * count,
@@ -203,14 +202,15 @@ def _prepare(
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         *inputs, kept, kept_count = pointers
-        memory = scratch(max(nbytes, 16), device, stream)
+        memory = scratch(nbytes, device, stream)
         place = {name: memory.ptr + start for name, start in at.items()}
         classes = [place["classes"]] * len(idxs)
         held = [place["scores"]] * thresholded
+        order, states, suppressors = place["order"], place["states"], place["suppressors"]
         if count:
-            runs[0]((*inputs, place["boxes"], place["scores"], *classes, place["order"]), stream)
-            runs[1]((place["boxes"], *classes, place["suppressed"], place["suppressors"]), stream)
-        runs[-1]((*held, place["order"], place["suppressed"], place["suppressors"], kept, kept_count), stream)
+            runs[0]((*inputs, place["boxes"], place["scores"], *classes, order, states), stream)
+            runs[1]((place["boxes"], *classes, suppressors), stream)
+        runs[-1]((*held, order, suppressors, states, kept, kept_count), stream)
 
     return Plan(launch, tuple(map(str, steps)), f"{count} boxes make {tiles} tiles of {TILE}")
 
