@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from kgen.errors import KgenError as KgenError
     from kgen.launch import load as load
     from kgen.ops.calls import explain as explain
+    from kgen.ops.calls import workspace as workspace
     from kgen.ops.causal.causal_dot_product import causal_dot_product as causal_dot_product
     from kgen.ops.causal.causal_dot_product import causal_dot_product_backward as causal_dot_product_backward
     from kgen.ops.causal.linear_state import linear_state as linear_state
@@ -261,6 +262,7 @@ _FACE = {
     "tanh_backward": "ops.elementwise.activations",
     "transpose": "ops.moving.transpose",
     "vdot": "ops.reduce.dot",
+    "workspace": "ops.calls",
 }
 
 __all__ = sorted([*_FACE, "__version__"])  # pyright: ignore

@@ -15,6 +15,7 @@ from kgen.backend import HOST
 from kgen.build import build
 from kgen.device import current_device, device_arch
 from kgen.errors import CaptureError, DeviceError
+from kgen.scratch import idle
 from kgen.spec import Spec
 from kgen.streams import gpu
 
@@ -190,6 +191,8 @@ def _refuse_capture(spec: Spec) -> None:
 
 def bind(steps: Sequence[Step], device: int) -> list[Run]:
     """Load the kernels of several launches side by side, and fix all but the pointers of each."""
+    if idle():
+        return [lambda pointers, stream: None for _ in steps]
     if device == HOST:
         from kgen import cpu
 

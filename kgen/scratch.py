@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from kgen.streams import gpu, on
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
+_asked: ContextVar[list[int] | None] = ContextVar("kgen_scratch_asked", default=None)
 _captured: list[Any] = []
 _keeping = threading.Lock()
 
@@ -26,6 +28,9 @@ def scratch(nbytes: int, device: int, stream: int) -> Any:
 
     Within the capture of a CUDA graph it is kept for ever: the graph may be replayed at any time.
     """
+    asked = _asked.get()
+    if asked is not None:
+        asked.append(nbytes)
     if device == HOST:
         return _HostMemory(nbytes)
     cupy = gpu()
@@ -38,6 +43,22 @@ def scratch(nbytes: int, device: int, stream: int) -> Any:
         return cupy.cuda.alloc(nbytes)
     with on(device, stream):
         return cupy.cuda.alloc(nbytes)
+
+
+@contextmanager
+def listing() -> Iterator[list[int]]:
+    """Inside the block, the bytes of each piece of scratch memory are listed, and kernels that are bound stand idle."""
+    made: list[int] = []
+    token = _asked.set(made)
+    try:
+        yield made
+    finally:
+        _asked.reset(token)
+
+
+def idle() -> bool:
+    """Whether kernels that are bound now are never to run."""
+    return _asked.get() is not None
 
 
 @contextmanager

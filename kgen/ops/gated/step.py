@@ -44,14 +44,16 @@ def step_operator(form: Form, function: Callable[..., Any]) -> Operator:
         examine=partial(_examine, form),
     )
 
-    def explain(*args: Any, **kwargs: Any) -> str:
+    def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
         options = _options(name, **{x: given[x] for x in _FROM_CALLER if x in given})
-        return operator.explain(tuple(given[x] for x in arguments), options)
+        return tuple(given[x] for x in arguments), options
 
-    function.__dict__["explain"] = explain  # kgen.explain asks for it, since not all options are parameters
+    # kgen.explain and kgen.workspace ask for these, since not all options are parameters.
+    function.__dict__["explain"] = lambda *args, **kwargs: operator.explain(*called(args, kwargs))
+    function.__dict__["workspace"] = lambda *args, **kwargs: operator.workspace(*called(args, kwargs))
     return operator
 
 

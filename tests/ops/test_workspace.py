@@ -1,0 +1,71 @@
+"""`kgen.workspace`: the memory of a call, stated without computing anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kgen
+from kgen.scratch import listing
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
+
+def arrays(xp: ModuleType, *shape: int, count: int = 4) -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [xp.asarray(-rng.random(shape).astype("f")) for _ in range(count)]
+
+
+CALLS: dict[str, Callable[[ModuleType], tuple[Any, ...]]] = {
+    "gla, the article's": lambda xp: (kgen.gla, arrays(xp, 1, 2, 40, 20), {"mode": "article"}),
+    "gla_backward": lambda xp: (kgen.gla_backward, arrays(xp, 1, 2, 40, 20, count=5), {}),
+    "linear_attention_step": lambda xp: (
+        kgen.linear_attention_step,
+        [*arrays(xp, 3, 2, 20, count=3), xp.zeros((3, 2, 20, 20), "f")],
+        {"normalizer": xp.zeros((3, 2, 20), "f")},
+    ),
+    "softmax of a wide row": lambda xp: (kgen.softmax, arrays(xp, 1, 300_000, count=1), {}),
+    "transpose": lambda xp: (kgen.transpose, arrays(xp, 30, 50, count=1), {}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_it_is_what_a_call_takes(xp: ModuleType, name: str) -> None:
+    operator, given, options = CALLS[name](xp)
+    stated = kgen.workspace(operator, *given, **options)
+    operator(*given, **options)  # so that its kernels are bound
+    with listing() as pieces:
+        operator(*given, **options)
+    assert stated == sum(pieces)
+    assert (stated > 0) == (name != "transpose")
+
+
+def test_it_leaves_nothing_behind_that_does_not_compute(xp: ModuleType) -> None:
+    q, k, v, g = arrays(xp, 1, 2, 33, 12)
+    kgen.workspace(kgen.gla, q, k, v, g)
+    assert bool((kgen.gla(q, k, v, g) != 0).all())
+
+
+def test_copies_into_rows_are_counted(xp: ModuleType) -> None:
+    q, k, v, _ = (x[..., ::2] for x in arrays(xp, 1, 2, 40, 20))
+    assert kgen.workspace(kgen.causal_dot_product, q, k, v) == 3 * 2 * 40 * 10 * 4
+
+
+def test_it_computes_and_compiles_nothing(xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any) -> None:
+        raise AssertionError("a kernel was loaded")
+
+    monkeypatch.setattr("kgen.launch.load", refuse)
+    monkeypatch.setattr("kgen.cpu.bind", refuse)
+    assert kgen.workspace(kgen.gla_backward, *arrays(xp, 1, 1, 40, 24, count=5)) > 0
+
+
+def test_what_is_no_operator_is_refused() -> None:
+    with pytest.raises(TypeError, match="print is no operator"):
+        kgen.workspace(print, 3)
+    with pytest.raises(TypeError, match="histogram: a call has more than one part"):
+        kgen.explain(kgen.histogram, np.ones(3, "f"))
