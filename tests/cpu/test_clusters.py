@@ -133,10 +133,19 @@ ASYNC = (
 RELAXED = 'asm volatile("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;" ::: "memory");'
 
 
+READ = "const int x = t < 6 ? s[t][4] : 0;"
+WRITE_BACK = """wait(&full);
+    if (t < 6) asm volatile("st.shared::cluster.u32 [%0], 9;" :: "r"(mapped(&s[t][4], (rank + 3) % 4)) : "memory");
+    meet();
+    if (x == 12345) out[0] = x;"""
+
+
 @pytest.mark.parametrize(
     ("body", "count", "wait", "kind"),
     [
         (ASYNC, 24, "wait(&full);", ""),
+        (READ + ASYNC, 24, WRITE_BACK, ""),  # what was read before it may be overwritten
+        (ASYNC + READ, 24, WRITE_BACK, "race"),
         (PLAIN, 0, "meet();", ""),
         (ASYNC, 24, "meet();", "race"),  # a barrier of the cluster does not wait for asynchronous stores
         (PLAIN, 0, "", "race"),

@@ -84,8 +84,8 @@ static void tell_written(const Shadow* s, const Area& b)
 
 // Clocks.
 
-Clock new_clock(Checker* c) { return (Clock)calloc(c->threads, sizeof(uint32_t)); }
-void clear_clock(Checker* c, Clock clock) { memset(clock, 0, c->threads * sizeof(uint32_t)); }
+Clock new_clock(Checker* c) { return (Clock)calloc(2 * c->threads, sizeof(uint32_t)); }
+void clear_clock(Checker* c, Clock clock) { memset(clock, 0, 2 * c->threads * sizeof(uint32_t)); }
 
 struct Span { uint32_t from, to; };
 static Span span(Checker* c, CheckWarp* w)  // whom this warp can know of
@@ -98,7 +98,8 @@ static void join(Checker* c, CheckWarp* w, Clock& into, Clock from)
     if (!from) return;
     if (!into) into = new_clock(c);
     const Span s = span(c, w);
-    for (uint32_t u = s.from; u < s.to; ++u) into[u] = into[u] > from[u] ? into[u] : from[u];
+    for (uint32_t half = 0; half <= c->threads; half += c->threads)
+        for (uint32_t u = half + s.from; u < half + s.to; ++u) into[u] = into[u] > from[u] ? into[u] : from[u];
 }
 static void raise_(Clock clock, uint32_t from, uint32_t to, uint32_t time)
 {
@@ -114,6 +115,17 @@ static void gather(Checker* c, CheckWarp* w, int lane, Clock& into)  // all that
     raise_(into, w->id, w->id + 32, t.warp_floor);
     into[w->id + (uint32_t)lane] = w->now;
 }
+static void gather_reads(Checker* c, CheckWarp* w, int lane, Clock into)  // that all reads a lane knows of are over
+{
+    Clock all = nullptr;
+    gather(c, w, lane, all);
+    const Span s = span(c, w);
+    for (uint32_t u = s.from; u < s.to; ++u) {
+        const uint32_t time = all[u] > all[c->threads + u] ? all[u] : all[c->threads + u];
+        if (into[c->threads + u] < time) into[c->threads + u] = time;
+    }
+    free(all);
+}
 static void tick(Checker* c, CheckWarp* w) { w->now = ++c->time; }
 
 static bool knows(const Checker* c, const CheckWarp* w, uint32_t lane, uint32_t u, uint32_t time)
@@ -124,6 +136,11 @@ static bool knows(const Checker* c, const CheckWarp* w, uint32_t lane, uint32_t 
     if (time <= t.warp_floor && u / 32 == self / 32) return true;
     if (time <= t.floor && u / c->per_block == self / c->per_block && u % c->per_block < c->stores) return true;
     return t.known && time <= t.known[u];
+}
+static bool knows_read(const Checker* c, const CheckWarp* w, uint32_t lane, uint32_t u, uint32_t time)
+{
+    const Clock known = w->threads[lane].known;
+    return knows(c, w, lane, u, time) || (known && time <= known[c->threads + u]);
 }
 
 // One access to one cell.
@@ -211,13 +228,13 @@ static void touch(const Access& a, Cell& cell)
         if (!strong) note_reader(a, cell);
         return;
     }
-    if (cell.read && !knows(c, a.w, lane, cell.reader, cell.read)) race(a, "writes", cell.reader, (int)cell.read_site, "read");
+    if (cell.read && !knows_read(c, a.w, lane, cell.reader, cell.read)) race(a, "writes", cell.reader, (int)cell.read_site, "read");
     if (cell.more) {
         const Readers& readers = c->more[cell.more];
         for (uint32_t i = 0; i < readers.count; ++i) {
             const Reader& r = readers.items[i];
             KG_LANES(r.lanes)
-            if (!knows(c, a.w, lane, r.warp + (uint32_t)__builtin_ctz(m), r.time)) {
+            if (!knows_read(c, a.w, lane, r.warp + (uint32_t)__builtin_ctz(m), r.time)) {
                 race(a, "writes", r.warp + (uint32_t)__builtin_ctz(m), (int)r.site, "read");
                 break;
             }
@@ -424,6 +441,8 @@ void check_sync(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint32_t lane
         Object& o = object(c, address);
         if (!o.phase) o.phase = new_clock(c);
         o.phase[k->id / c->per_block * c->per_block + c->stores] = k->now;
+        gather_reads(c, k, lane, o.phase);
+        tick(c, k);
     }
 }
 

@@ -4,6 +4,8 @@
 // warp's last synchronization. What thread t knows of thread u's past is the latest of: `floor`, for all of its block, by
 // barriers; `warp_floor`, for its warp, by __syncwarp; `known[u]`, by mbarriers, named barriers, flags with fences.
 // Behind its threads a block has one id more, of its asynchronous stores: only the mbarrier that counts them tells of them.
+// It tells no more of what their thread wrote before. But that thread's reads, and those it knew of, are over by then, and
+// places that were read may be written again: so a clock has a second half, of times up to which reads are over.
 #pragma once
 #include "launch.h"
 
@@ -25,7 +27,7 @@ struct Check {  // as Python fills it in (check.py has the same fields)
     uint32_t most;  // reports, after which a launch stops
 };
 
-typedef uint32_t* Clock;  // a time for each thread of the grid
+typedef uint32_t* Clock;  // a time for each thread of the grid, and a time for its reads
 
 struct Cell {
     uint32_t writer, written, write_site;  // written: the time, 0 where nobody did
