@@ -12,8 +12,9 @@ import kgen
 from kgen.dtypes import BF16, BOOL, DTYPES, F16, F32, F64, dtype_of
 from kgen.ops.elementwise.activations import NAMED
 from kgen.ops.elementwise.broadcast import collapse
-from kgen.ops.elementwise.elementwise import Elementwise, elementwise
+from kgen.ops.elementwise.elementwise import elementwise
 from kgen.ops.elementwise.expression import ExpressionError, Function
+from kgen.ops.elementwise.operator import Elementwise
 from kgen.ops.elementwise.promotion import ANY, castable, promote
 from kgen.registry import parse
 

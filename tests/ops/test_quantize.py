@@ -135,7 +135,7 @@ def test_floats_beyond_the_largest_code_saturate(xp, asnumpy):
 
 def test_a_library_without_8_bit_floats_gets_their_bytes(monkeypatch):
     from kgen.dtypes import FP8, U8
-    from kgen.ops.elementwise import elementwise
+    from kgen.ops.elementwise import operator
     from kgen.ops.moving import quantize as module
 
     def bytes_for_all(dtype, like):
@@ -144,7 +144,7 @@ def test_a_library_without_8_bit_floats_gets_their_bytes(monkeypatch):
     x = numbers((4, 64))
     with kgen.backend("cpu"):
         plain = {axis: quantize(x, "e4m3", axis=axis) for axis in (None, -1)}
-        monkeypatch.setattr(elementwise, "held_as", bytes_for_all)
+        monkeypatch.setattr(operator, "held_as", bytes_for_all)
         monkeypatch.setattr(module, "held_as", bytes_for_all)
         monkeypatch.setattr(module, "_typed", lambda q, target: q)
         for axis, (codes_, scale_) in plain.items():

@@ -6,8 +6,8 @@ Each is an `Elementwise`, made of a row of kgen/ops/elementwise/functions.py: kg
 from __future__ import annotations
 
 from kgen.dtypes import I32, I64
-from kgen.ops.elementwise.elementwise import Elementwise, named
 from kgen.ops.elementwise.functions import ACTIVATIONS, ARITHMETIC, GRADIENTS, Row
+from kgen.ops.elementwise.operator import Elementwise, named
 from kgen.ops.elementwise.promotion import FLOATING
 
 _EXACT = {"add", "subtract", "multiply", "maximum", "minimum", "negative", "absolute", "square", "clip"}

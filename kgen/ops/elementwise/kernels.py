@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kgen.dtypes import BF16, F16, F64, FP8, INTEGERS, SIGNED, DType
-from kgen.ops.elementwise.expression import Function, Program, Type, Weak, safe, write
+from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.functions import NEEDS
-from kgen.ops.elementwise.promotion import arithmetic
+from kgen.ops.elementwise.program import Program, write
+from kgen.ops.elementwise.promotion import Type, Weak, arithmetic
+from kgen.ops.elementwise.terms import safe
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 WORD = 16  # bytes of the widest load

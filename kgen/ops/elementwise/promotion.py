@@ -6,16 +6,29 @@ NumPy has no rule for bfloat16 with wide integers: here it absorbs integers, and
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, FP8, INTEGERS, DType, dtype_of
+from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, FP8, I64, INTEGERS, SIGNED, DType, dtype_of
 
 FLOATING = (*FLOATS, F64)
 ANY = (*FLOATS, F64, *INTEGERS, BOOL)
 """The types that elementwise operators take."""
 
 _ORDER = {**dict.fromkeys((*FLOATING, *FP8), 3), **{t: 2 if t.name.startswith("i") else 1 for t in INTEGERS}, BOOL: 0}
+
+
+@dataclass(frozen=True)
+class Weak:
+    """The type of a Python number, which gives way to that of the array it meets."""
+
+    name: str
+
+
+INT, FLOAT = Weak("int"), Weak("float")
+Type = DType | Weak
 
 
 @functools.cache
@@ -55,3 +68,34 @@ def castable(source: DType, target: DType) -> bool:
 def arithmetic(dtype: DType) -> str:
     """The C++ type in which numbers of a type are computed: narrower floats are widened to float."""
     return F32.c if dtype in (*FLOATS, *FP8) else dtype.c
+
+
+def join(a: Type, b: Type) -> Type:
+    """The type in which two meet, by NEP 50.
+
+    >>> from kgen.dtypes import I8
+    >>> join(F32, FLOAT).name, join(I8, INT).name, join(I8, FLOAT).name, join(BOOL, INT).name
+    ('f32', 'i8', 'f64', 'i64')
+    """
+    if isinstance(a, DType) and isinstance(b, DType):
+        return promote(a, b)
+    if isinstance(a, Weak) and isinstance(b, Weak):
+        return FLOAT if FLOAT in (a, b) else INT
+    strong, weak = (a, b) if isinstance(a, DType) else (b, a)
+    assert isinstance(strong, DType)
+    if strong in FLOATING or (weak is INT and strong is not BOOL):
+        return strong
+    return F64 if weak is FLOAT else I64
+
+
+def check_range(title: str, value: int, dtype: DType) -> None:
+    """NumPy's error for a Python integer that an integer type cannot hold."""
+    bits = 8 * dtype.itemsize
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)
+    if not low <= value <= high:
+        raise OverflowError(f"{title}: Python integer {value} out of bounds for {dtype.numpy_name}")
+
+
+def describe(types: Mapping[str, Type]) -> str:
+    """Parameters with their types, for headers: "x f16, y f32, alpha float"."""
+    return ", ".join(f"{name} {kind.name}" for name, kind in types.items())

@@ -14,8 +14,9 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand, aligned, contiguous_strides
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.elementwise.broadcast import collapse
-from kgen.ops.elementwise.elementwise import Elementwise, element_dtype, held_as
 from kgen.ops.elementwise.expression import Function
+from kgen.ops.elementwise.operator import Elementwise
+from kgen.ops.elementwise.storage import element_dtype, held_as
 from kgen.ops.moving.quantize_kernels import LARGEST, SCALE, groups_kernel
 from kgen.scratch import scratch
 

@@ -1,0 +1,244 @@
+"""The statements of one function: an expression's nodes as C++, typed as NumPy types them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from typing import NoReturn, Protocol
+
+from kgen.dtypes import BOOL, F64, I8, I32, I64, INTEGERS, SIGNED, DType
+from kgen.ops.elementwise.expression import CONSTANTS, ExpressionError, Function
+from kgen.ops.elementwise.functions import FUNCTIONS, PRIMITIVES
+from kgen.ops.elementwise.promotion import FLOAT, FLOATING, Type, Weak, arithmetic, check_range, floating, join
+from kgen.ops.elementwise.terms import BINARY, COMPARED, FOLD, Term, inside, literal, number, safe, type_name
+
+
+class Functions(Protocol):
+    """What a body asks of the program that it is part of."""
+
+    fast: bool
+    real: DType
+    used: set[str]
+
+    def spelled(self, kind: Type) -> str:
+        """A type in C++."""
+
+    def function(self, function: Function, types: tuple[Type, ...]) -> tuple[str, Type]:
+        """The name of a function written for these types, and what it gives."""
+
+
+class Body:
+    """The statements of one function."""
+
+    def __init__(self, writer: Functions, function: Function, scope: dict[str, Term]) -> None:
+        self.writer = writer
+        self.title = function.name
+        self.steps = function.steps
+        self.scope = scope
+
+    def write(self) -> tuple[list[str], Term]:
+        lines: list[str] = []
+        for name, node in self.steps:
+            term = self.term(node)
+            if name is None:
+                return lines, term
+            if term.value is None:
+                lines.append(f"    const {self.writer.spelled(term.type)} {safe(name)} = {term.text};")
+                term = Term(safe(name), term.type)
+            self.scope[name] = term
+        raise AssertionError("parse ends with a result")
+
+    # From nodes to terms.
+
+    def term(self, node: ast.expr) -> Term:
+        match node:
+            case ast.Constant(value=bool() as value):
+                return Term("true" if value else "false", BOOL)
+            case ast.Constant(value=int() | float() as value):
+                return literal(value)
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.UnaryOp():
+                return self._unary(node)
+            case ast.BinOp():
+                return self._binary(node.op, self.term(node.left), self.term(node.right), node)
+            case ast.Compare():
+                return self._compare(node)
+            case ast.BoolOp():
+                sign, binds = ("&&", 4) if isinstance(node.op, ast.And) else ("||", 3)
+                terms = [self._truth(self.term(value)) for value in node.values]
+                return Term(f" {sign} ".join(inside(t, binds + 1) for t in terms), BOOL, binds)
+            case ast.IfExp():
+                return self._choose(self.term(node.test), self.term(node.body), self.term(node.orelse))
+            case ast.Call():
+                return self._call(node)
+        return self._refuse(node, "is not part of expressions")
+
+    def _name(self, name: str) -> Term:
+        if name in self.scope:
+            return self.scope[name]
+        return literal(CONSTANTS[name])
+
+    def _unary(self, node: ast.UnaryOp) -> Term:
+        term = self.term(node.operand)
+        if isinstance(node.op, ast.UAdd):
+            return term
+        if isinstance(node.op, ast.Not):
+            return Term(f"!{inside(self._truth(term), 15)}", BOOL, 15)
+        if isinstance(node.op, ast.Invert):
+            if term.type is BOOL:
+                return Term(f"!{inside(term, 15)}", BOOL, 15)
+            if term.type in FLOATING or isinstance(term.type, Weak):
+                self._refuse(node, f"inverts the bits of {type_name(term.type)}")
+            return self._narrowed(Term(f"~{inside(term, 15)}", term.type, 15))
+        if term.value is not None:
+            return literal(-term.value)
+        if term.type is BOOL:
+            self._refuse(node, "negates a bool, which NumPy refuses; use ~ or not")
+        if term.type in INTEGERS:
+            return self._binary(ast.Sub(), literal(0), term, node)
+        return Term(f"-{inside(term, 15)}", term.type, 15)
+
+    def _binary(self, op: ast.operator, a: Term, b: Term, node: ast.expr) -> Term:
+        if a.value is not None and b.value is not None and type(op) in FOLD:
+            try:
+                return literal(FOLD[type(op)](a.value, b.value))
+            except (ArithmeticError, TypeError) as error:
+                self._refuse(node, f"cannot be computed: {error}")
+        if isinstance(op, ast.Pow):
+            return self._power(a, b, node)
+        kind = self._meet(a, b)
+        if isinstance(op, ast.Div):
+            kind = FLOAT if isinstance(kind, Weak) else kind if kind in FLOATING else F64
+            return Term(f"{self._as(a, kind, 13)} / {self._as(b, kind, 14)}", kind, 13)
+        if isinstance(op, ast.FloorDiv | ast.Mod):
+            name = "floor_divide" if isinstance(op, ast.FloorDiv) else "modulo"
+            return self._primitive(name, I8 if kind is BOOL else kind, a, b)
+        if type(op) not in BINARY:
+            return self._refuse(node, "is not part of expressions")
+        sign, binds, wrapping = BINARY[type(op)]
+        if kind is BOOL:
+            logical = {"+": ("||", 3), "*": ("&&", 4), "&": ("&&", 4), "|": ("||", 3), "^": ("!=", 8)}.get(sign)
+            if logical is None and sign == "-":
+                self._refuse(node, "subtracts bools, which NumPy refuses; use ^")
+            if logical is not None:
+                sign, binds = logical
+                return Term(f"{self._as(a, BOOL, binds)} {sign} {self._as(b, BOOL, binds + 1)}", BOOL, binds)
+            kind = I8
+        if sign in ("&", "|", "^", "<<", ">>") and (kind in FLOATING or kind is FLOAT):
+            self._refuse(node, f"combines the bits of {type_name(kind)}")
+        if sign in ("<<", ">>") or (kind in (I32, I64) and wrapping):
+            return self._primitive(wrapping, kind, a, b)
+        bits = sign in ("&", "|", "^")
+        left, right = (self._as(x, kind, 20 if bits else binds + at) for at, x in enumerate((a, b)))
+        return self._narrowed(Term(f"{left} {sign} {right}", kind, binds))
+
+    def _power(self, a: Term, b: Term, node: ast.expr) -> Term:
+        """Small whole powers as products, as NumPy computes the square; else pow, of floats."""
+        if b.value in (1, 2, 3) and isinstance(b.value, int) and not isinstance(a.type, Weak):
+            power = a = Term(self._as(a, I8), I8) if a.type is BOOL else a
+            for _ in range(b.value - 1):
+                power = self._binary(ast.Mult(), power, a, node)
+            return power
+        kind = self._meet(a, b)
+        if kind in FLOATING and b.value == 0.5:
+            return self._builtin("sqrt", [a], node)
+        if kind in INTEGERS or kind is BOOL:
+            self._refuse(node, "raises an integer to a power; make one a float, or write a product")
+        return self._builtin("power", [a, b], node)
+
+    def _compare(self, node: ast.Compare) -> Term:
+        terms = [self.term(x) for x in (node.left, *node.comparators)]
+        found: list[Term] = []
+        for op, a, b in zip(node.ops, terms, terms[1:]):
+            if type(op) not in COMPARED:
+                self._refuse(node, "is not part of expressions")
+            sign, binds = COMPARED[type(op)]
+            kind = self._meet(a, b)
+            found.append(Term(f"{self._as(a, kind, binds)} {sign} {self._as(b, kind, binds + 1)}", BOOL, binds))
+        return found[0] if len(found) == 1 else Term(" && ".join(inside(t, 5) for t in found), BOOL, 4)
+
+    def _choose(self, test: Term, yes: Term, no: Term) -> Term:
+        kind = self._meet(yes, no)
+        return Term(f"{inside(self._truth(test), 3)} ? {self._as(yes, kind, 3)} : {self._as(no, kind, 2)}", kind, 2)
+
+    def _call(self, node: ast.Call) -> Term:
+        name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
+        if name not in PRIMITIVES and name not in FUNCTIONS:
+            hint = ", ".join(sorted({*PRIMITIVES, *FUNCTIONS}))
+            raise ExpressionError(f"{self.title}: there is no function {name!r}; there are {hint}")
+        if node.keywords or any(isinstance(x, ast.Starred) for x in node.args):
+            self._refuse(node, "names its arguments; pass them in order")
+        terms = [self.term(x) for x in node.args]
+        if name in PRIMITIVES:
+            return self._builtin(name, terms, node)
+        parameters, defaults, expression, _ = FUNCTIONS[name]
+        missing = parameters[len(terms) :]
+        if len(terms) > len(parameters) or any(p not in defaults for p in missing):
+            self._refuse(node, f"does not fit {name}({', '.join(parameters)})")
+        terms += [literal(defaults[p]) for p in missing]
+        kind = functools.reduce(join, (t.type for t in terms))
+        kind = self.writer.real if isinstance(kind, Weak) else kind
+        called, result = self.writer.function(Function(name, parameters, expression), (kind,) * len(terms))
+        return Term(f"{called}({', '.join(self._as(t, kind) for t in terms)})", result)
+
+    def _builtin(self, name: str, terms: list[Term], node: ast.expr) -> Term:
+        primitive = PRIMITIVES[name]
+        if len(terms) != primitive.arity:
+            self._refuse(node, f"passes {len(terms)} arguments to {name}, which takes {primitive.arity}")
+        if name == "where":
+            return self._choose(*terms)
+        kind = functools.reduce(join, (t.type for t in terms))
+        kind = self.writer.real if isinstance(kind, Weak) else kind
+        if primitive.rule == "float" or (primitive.rule == "sign" and kind is BOOL):
+            kind = floating(kind)
+        if primitive.rule == "round" and kind not in FLOATING:  # integers are whole
+            return terms[0]
+        if primitive.rule == "test" and kind not in FLOATING:
+            return Term("true" if name == "isfinite" else "false", BOOL)
+        result = BOOL if primitive.rule == "test" else kind
+        if name == "abs" and kind not in FLOATING:
+            return self._primitive("absolute", kind, *terms) if kind in SIGNED else terms[0]
+        if primitive.c is None:
+            return self._primitive(name, kind, *terms)._replace(type=result)
+        called = primitive.c + ("f" if arithmetic(kind) == "float" and primitive.rule != "test" else "")
+        if primitive.fast and self.writer.fast and called.endswith("f"):
+            self.writer.used.add(name)
+            called = f"fast_{name}"
+        return Term(f"{called}({', '.join(self._as(t, kind) for t in terms)})", result)
+
+    # Types.
+
+    def _primitive(self, name: str, kind: Type, *terms: Term) -> Term:
+        """A call of a hand-written function, whose arguments and result have one type."""
+        self.writer.used.add(name)
+        return Term(f"{name}({', '.join(self._as(t, kind) for t in terms)})", kind)
+
+    def _meet(self, a: Term, b: Term) -> Type:
+        kind = join(a.type, b.type)
+        for term in (a, b):
+            if isinstance(term.value, int) and kind in INTEGERS:
+                check_range(self.title, term.value, kind)
+        return kind
+
+    def _truth(self, term: Term) -> Term:
+        return term if term.type is BOOL else Term(f"{inside(term, 9)} != 0", BOOL, 8)
+
+    def _as(self, term: Term, kind: Type, binds: int = 0) -> str:
+        """The term in the type in which another is computed, in parentheses where it binds less than it must."""
+        spelled = self.writer.spelled(kind)
+        if term.value is not None:
+            return number(term.value, spelled)
+        if self.writer.spelled(term.type) == spelled:
+            return inside(term, binds)
+        return f"static_cast<{spelled}>({term.text})"
+
+    def _narrowed(self, term: Term) -> Term:
+        """C++ computes small integers as int; NumPy's wrap around."""
+        if term.type in INTEGERS and isinstance(term.type, DType) and term.type.itemsize < 4:
+            return Term(f"static_cast<{term.type.c}>({term.text})", term.type)
+        return term
+
+    def _refuse(self, node: ast.AST, why: str) -> NoReturn:
+        error = TypeError if "NumPy" in why or "bits" in why or "integer" in why else ExpressionError
+        raise error(f"{self.title}: {ast.unparse(node)!r} {why}")

@@ -1,0 +1,230 @@
+"""Elementwise operators: a function of numbers, made a function of arrays that broadcast, like NumPy's ufuncs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from kgen.dtypes import FP8, INTEGERS, DType
+from kgen.operand import Operand
+from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.elementwise.broadcast import common_shape
+from kgen.ops.elementwise.expression import Function
+from kgen.ops.elementwise.kernels import Signature, mixed_kernel, named_kernel, program, uniform
+from kgen.ops.elementwise.numbers import NUMBERS, Number, number_of, type_of, value_of
+from kgen.ops.elementwise.plans import Call, plan
+from kgen.ops.elementwise.promotion import ANY, FLOAT, FLOATING, INT, castable, check_range, join
+from kgen.ops.elementwise.storage import element_dtype, held_as, read_as
+from kgen.registry import register
+from kgen.spec import Kernel
+
+OPTIONS = ("out", "dtype", "algorithm", "stream")
+
+
+class Elementwise:
+    """A function of numbers as a function of arrays.
+
+    Parameters
+    ----------
+    *operands, or by name : arrays or numbers
+        NumPy, CuPy, torch, JAX arrays (or anything that speaks DLPack) of float32, float16, bfloat16, float64, integers
+        or bool, of any strides and of shapes that broadcast; at least one is an array. Numbers take part as NumPy's do
+        (NEP 50): Python's take the arrays' type, NumPy's have their own.
+    out : array, optional
+        Where to write the result; it may be one of the operands, but not overlap one in any other way.
+    dtype : optional
+        What the operands become first, and the type of the result; by default what NumPy's rules give, with bfloat16 as
+        in JAX: with float16 it gives float32, and it absorbs integers.
+    algorithm : str, optional
+        The name of a specialization, `relu_v1_f32`, for arrays of one type; by default the fastest.
+    stream : optional
+        A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
+
+    Returns
+    -------
+    array of the operands' kind. float16 and bfloat16 are computed in float32 and rounded once.
+
+    Raises
+    ------
+    TypeError, ValueError, OverflowError
+        As NumPy raises them; each names the operator, the argument, what came and what is taken.
+    CaptureError
+        At the first call of its kind, when that is within a CUDA graph capture.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        defaults: Mapping[str, float] | None = None,
+        kernel: Kernel | None = None,
+        summary: str = "",
+        *,
+        storage: bool = False,
+    ) -> None:
+        self.function = function
+        self.storage = storage  # takes 8-bit floats too, and only the result becomes `dtype`, as by astype
+        self.__name__ = self.__qualname__ = function.name
+        self.__doc__ = (
+            f"{summary or 'A function of each element.'}\n\n    {function.expression}\n\nSee kgen.elementwise."
+        )
+        self.defaults = dict(defaults or {})
+        names = function.parameters
+        self._arrays = len(names) - len(self.defaults)
+        self._plain = tuple([None] * self._arrays + [number_of(self.defaults[p]) for p in names[self._arrays :]])
+        self._named = kernel
+        self._kernels: dict[Signature, Kernel] = {}
+        self._operator = Operator(
+            function.name,
+            names[: self._arrays],
+            ("dtype", "algorithm", "numbers"),
+            self._results,
+            self._prepare,
+            takes=(*ANY, *FP8) if storage else ANY,
+            optional=names[: self._arrays],
+            mixed=True,
+            rows=False,
+            in_place=True,
+        )
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        kinds = inspect.Parameter
+        operands = [
+            kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=self.defaults.get(name, kinds.empty))
+            for name in self.function.parameters
+        ]
+        return inspect.Signature([*operands, *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in OPTIONS)])
+
+    def __repr__(self) -> str:
+        return f"<elementwise {self.function.name}({', '.join(self.function.parameters)}): {self.function.expression}>"
+
+    def __call__(
+        self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
+        **named: Any,
+    ) -> Any:  # fmt: skip
+        numbers = self._plain
+        if named or len(operands) != self._arrays:
+            operands, numbers = self._bound(operands, named)
+        else:
+            for x in operands:
+                if x.__class__ in NUMBERS:
+                    operands, numbers = self._bound(operands, named)
+                    break
+        return self._operator(operands, (out,), (dtype, algorithm, numbers), stream)[0]
+
+    def explain(
+        self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
+        **named: Any,
+    ) -> str:  # fmt: skip
+        """How a call with these arguments and a fresh result would be carried out; nothing is computed."""
+        operands, numbers = self._bound(operands, named)
+        return self._operator.explain(operands, (dtype, algorithm, numbers))
+
+    def workspace(
+        self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
+        **named: Any,
+    ) -> int:  # fmt: skip
+        """How many bytes such a call takes beside its operands and the result."""
+        operands, numbers = self._bound(operands, named)
+        return self._operator.workspace(operands, (dtype, algorithm, numbers))
+
+    def _bound(
+        self, operands: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], tuple[Number | None, ...]]:
+        """The arrays, None where a number came, and the numbers of all parameters."""
+        names, op = self.function.parameters, self.function.name
+        if len(operands) > len(names):
+            raise TypeError(f"{op}: {len(operands)} operands came; it takes {', '.join(names)}")
+        values = dict(zip(names, operands))
+        for name, value in named.items():
+            if name not in names or name in values:
+                what = "came twice" if name in values else "is no operand"
+                raise TypeError(f"{op}: {name} {what}; it takes {', '.join(names)}")
+            values[name] = value
+        arrays: list[Any] = []
+        numbers: list[Number | None] = []
+        for name in names:
+            value = values.get(name, self.defaults.get(name))
+            is_number = type(value) in NUMBERS
+            if value is None or (name in self.defaults and not is_number):
+                came = "missing" if name not in values else f"a {type(value).__name__}"
+                raise TypeError(f"{op}: {name} is {came}; it takes {', '.join(names)}")
+            if name in self.defaults:
+                numbers.append(number_of(float(value)))
+                continue
+            arrays.append(None if is_number else value)
+            numbers.append(number_of(value) if is_number else None)
+        if all(array is None for array in arrays):
+            raise TypeError(f"{op}: no operand is an array; it takes at least one")
+        return tuple(arrays), tuple(numbers)
+
+    def _results(
+        self,
+        op: str,
+        given: list[Operand | None],
+        dtype: Any,
+        algorithm: str | None,
+        numbers: tuple[Number | None, ...],
+    ) -> Results:
+        present = [operand for operand in given if operand is not None]
+        made = program(self.function, self._signature(given, dtype, numbers))
+        return [(common_shape(op, present), held_as(made.result, present[0]))]
+
+    def _prepare(
+        self,
+        op: str,
+        given: list[Operand | None],
+        results: list[Operand],
+        dtype: Any,
+        algorithm: str | None,
+        numbers: tuple[Number | None, ...],
+    ) -> Plan:
+        signature = self._signature(given, dtype, numbers)
+        kernel = self._kernels.get(signature)
+        if kernel is None:
+            kernel = self._kernels[signature] = self._kernel(signature, results[0].dtype)
+        made = program(self.function, signature)
+        values = [(c, value_of(number)) for c, number in zip(made.types, numbers) if number is not None]
+        return plan(Call(op, kernel, given, results[0], values, algorithm))
+
+    def _signature(self, given: list[Operand | None], dtype: Any, numbers: tuple[Number | None, ...]) -> Signature:
+        op = self.function.name
+        dtype, code = dtype if isinstance(dtype, tuple) else (dtype, None)
+        chosen = None if dtype is None else element_dtype(op, dtype, (*ANY, *FP8) if self.storage else ANY)
+        operands = [*given, *[None] * len(self.defaults)]
+        types = tuple(read_as(x, code) if x else type_of(number) for x, number in zip(operands, numbers))
+        for x in given:
+            if x and chosen and not self.storage and not castable(x.dtype, chosen):
+                raise TypeError(
+                    f"{op}: {x.argument} is {x.dtype.numpy_name}, which does not become dtype={chosen.numpy_name} "
+                    "(NumPy's casting 'same_kind'); convert it first"
+                )
+        if self.storage:
+            return Signature(types, tuple(x is not None for x in operands), cast=chosen)
+        common = chosen or functools.reduce(join, types)
+        for number in numbers:
+            if number is not None and number[0] == "int" and isinstance(common, DType) and common in INTEGERS:
+                check_range(op, int(number[1]), common)
+        if chosen is not None and all(t in (chosen, FLOAT, INT) for t in types):
+            plain = Signature(types, tuple(x is not None for x in operands))
+            if program(self.function, plain).result is chosen:
+                return plain
+        return Signature(types, tuple(x is not None for x in operands), chosen)
+
+    def _kernel(self, signature: Signature, result: DType) -> Kernel:
+        named = self._named
+        if named and result in named.dtypes and signature == uniform(self.function, self.defaults, result):
+            return named
+        return register(mixed_kernel(self.function, signature))
+
+
+def named(
+    name: str, parameters: tuple[str, ...], defaults: Mapping[str, float], expression: str, summary: str,
+    dtypes: tuple[DType, ...] = FLOATING, built: tuple[str, ...] = (),
+) -> Elementwise:  # fmt: skip
+    """An operator with a kernel of its own name, for arrays of one type."""
+    function = Function(name, parameters, expression)
+    kernel = register(named_kernel(function, defaults, dtypes, summary, built))
+    return Elementwise(function, defaults, kernel, summary)

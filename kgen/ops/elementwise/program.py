@@ -1,0 +1,90 @@
+"""Functions of elements as C++: each written once for the types that it is called with.
+
+Halves are computed in float and rounded once, at the end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kgen.dtypes import BF16, F16, F32, F64, INTEGERS, DType
+from kgen.ops.elementwise.body import Body
+from kgen.ops.elementwise.expression import Function
+from kgen.ops.elementwise.promotion import INT, Type, Weak, arithmetic
+from kgen.ops.elementwise.terms import Term, safe
+
+
+class Program(NamedTuple):
+    """The C++ of a function for arguments of certain types.
+
+    functions   the last one is called apply; those before it are what it calls
+    result      the type of what it gives
+    types       in C++, of its parameters
+    primitives  which hand-written functions it needs, and whether the
+    fast        ones, which are exact enough for results of 16 bits
+    """
+
+    functions: tuple[str, ...]
+    result: DType
+    types: tuple[str, ...]
+    primitives: frozenset[str]
+    fast: bool
+
+
+def write(
+    function: Function, types: tuple[Type, ...], dtype: DType | None = None, cast: DType | None = None
+) -> Program:
+    """The C++ of a function; with `dtype` its operands become that first, and its result in the end, or `cast`.
+
+    Raises TypeError where NumPy has no such operation, OverflowError for an integer that its type cannot hold.
+    """
+    given = types if dtype is None else tuple(dtype if isinstance(t, DType) else t for t in types)
+    double = any(t in (F64, *INTEGERS) for t in (*given, dtype) if t)
+    writer = Writer(double=double)
+    _, result = writer.function(function, given, "apply")
+    if isinstance(result, Weak):
+        raise TypeError(f"{function.name}: no operand is an array")
+    fast = (cast or dtype or result) in (F16, BF16)
+    if fast:
+        writer = Writer(double=double, fast=True)
+        writer.function(function, given, "apply")
+    return Program(
+        tuple(writer.texts),
+        cast or dtype or result,
+        tuple(writer.spelled(t) for t in given),
+        frozenset(writer.used),
+        fast,
+    )
+
+
+class Writer:
+    """Writes functions, each once for the types that it is called with."""
+
+    def __init__(self, *, double: bool, fast: bool = False) -> None:
+        self.fast = fast
+        self.texts: list[str] = []
+        self.used: set[str] = set()
+        self.real = F64 if double else F32  # what Python's floats are where nothing else decides
+        self._written: dict[tuple[str, tuple[Type, ...]], tuple[str, Type]] = {}
+
+    def spelled(self, kind: Type) -> str:
+        if isinstance(kind, DType):
+            return arithmetic(kind)
+        return "long long" if kind is INT else self.real.c
+
+    def function(self, function: Function, types: tuple[Type, ...], name: str | None = None) -> tuple[str, Type]:
+        """The name of a function written for these types, and what it gives."""
+        found = self._written.get((function.name, types))
+        if found is None:
+            name = name or safe(function.name)
+            scope = dict(zip(function.parameters, (Term(safe(p), t) for p, t in zip(function.parameters, types))))
+            body = Body(self, function, scope)
+            lines, result = body.write()
+            head = ", ".join(f"{self.spelled(t)} {safe(p)}" for p, t in zip(function.parameters, types))
+            text = [f"__device__ __forceinline__ {self.spelled(result.type)} {name}({head})", "{"]
+            text += [*lines, f"    return {result.text};", "}"]
+            if not lines and len(text[0]) + len(result.text) < 100:
+                text = [f"{text[0]} {{ return {result.text}; }}"]
+            self.texts.append("\n".join(text))
+            found = self._written[function.name, types] = (name, result.type)
+        return found

@@ -1,0 +1,36 @@
+"""What arrays hold: the types that callers name, and bytes in place of those that a library has not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgen.backend import HOST
+from kgen.dtypes import FP8, U8, DType, dtype_of, listed
+from kgen.errors import SpecError
+from kgen.operand import Operand
+
+
+def held_as(dtype: DType, like: Operand) -> DType:
+    """What a library's arrays hold for results of a type: bytes, where it knows no 8-bit floats, as CuPy does not."""
+    knows = like.kind == "torch" or like.device == HOST
+    return U8 if dtype in FP8 and not knows else dtype
+
+
+def read_as(x: Operand, code: DType | None) -> DType:
+    return code if code is not None and x.dtype is U8 else x.dtype
+
+
+def element_dtype(op: str, dtype: Any, takes: tuple[DType, ...]) -> DType:
+    """The type that a caller's `dtype` stands for."""
+    try:
+        found = dtype_of(dtype)
+    except SpecError:
+        try:
+            found = dtype_of(np.dtype(dtype))
+        except (TypeError, SpecError):
+            raise TypeError(f"{op}: dtype is {dtype!r}, which is no type of elements") from None
+    if found not in takes:
+        raise TypeError(f"{op}: dtype is {found.numpy_name}; it takes {listed(takes)}")
+    return found

@@ -1,0 +1,92 @@
+"""Pieces of C++ from which expressions are put together, and how each of Python's operators is written."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kgen.dtypes import DType
+from kgen.ops.elementwise.promotion import FLOAT, INT, Type
+
+# What a name may not be in C++, or is already in the generated file: it gets an underscore.
+_TAKEN = frozenset(
+    """alignas asm auto bool break case catch char class const constexpr continue default delete do double else enum
+    explicit export extern false float for friend goto if inline int long mutable namespace new operator private
+    protected public register return short signed sizeof static struct switch template this throw true try typedef
+    typename union unsigned using virtual void volatile while
+    n item first single lead whole rest tile place axis left unit apply Index Pack""".split()  # noqa: SIM905
+)
+
+
+class Term(NamedTuple):
+    """A piece of C++, its type, how tightly it binds, and its value where it is a plain number."""
+
+    text: str
+    type: Type
+    binds: int = 20
+    value: int | float | None = None
+
+
+BINARY: dict[type[ast.operator], tuple[str, int, str]] = {
+    ast.Add: ("+", 12, "wrapping_add"),
+    ast.Sub: ("-", 12, "wrapping_subtract"),
+    ast.Mult: ("*", 13, "wrapping_multiply"),
+    ast.BitAnd: ("&", 7, ""),
+    ast.BitOr: ("|", 5, ""),
+    ast.BitXor: ("^", 6, ""),
+    ast.LShift: ("<<", 11, "left_shift"),
+    ast.RShift: (">>", 11, "right_shift"),
+}
+COMPARED: dict[type[ast.cmpop], tuple[str, int]] = {
+    ast.Lt: ("<", 9),
+    ast.LtE: ("<=", 9),
+    ast.Gt: (">", 9),
+    ast.GtE: (">=", 9),
+    ast.Eq: ("==", 8),
+    ast.NotEq: ("!=", 8),
+}
+FOLD: dict[type[ast.operator], Callable[[int | float, int | float], int | float]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
+    ast.Pow: lambda a, b: a**b,
+}
+
+
+def safe(name: str) -> str:
+    """A name as the generated file may use it."""
+    return f"{name}_" if name in _TAKEN else name
+
+
+def literal(value: int | float) -> Term:
+    return Term(str(value), INT if isinstance(value, int) else FLOAT, 15 if value < 0 else 20, value)
+
+
+def number(value: int | float, spelled: str) -> str:
+    """A plain number as C++ writes it in a type."""
+    if spelled not in ("float", "double"):
+        return f"{int(value)}{'ll' if spelled == 'long long' and abs(value) >= 1 << 31 else ''}"
+    try:
+        real = float(value)
+    except OverflowError:
+        real = math.copysign(math.inf, value)
+    if spelled == "float" and abs(real) > 3.4028235677973366e38:
+        real = math.copysign(math.inf, real)
+    if math.isnan(real):
+        return "__int_as_float(0x7fc00000)"
+    if math.isinf(real):
+        return f"{'-' if real < 0 else ''}__int_as_float(0x7f800000)"
+    return repr(real) + ("f" if spelled == "float" else "")
+
+
+def inside(term: Term, binds: int) -> str:
+    return term.text if term.binds >= binds else f"({term.text})"
+
+
+def type_name(kind: Type) -> str:
+    return kind.numpy_name if isinstance(kind, DType) else f"a Python {kind.name}"
