@@ -8,8 +8,9 @@ import re
 from typing import Any
 
 from kgen.dtypes import F32
-from kgen.ops.elementwise.expression import Function, operands, write
+from kgen.ops.elementwise.expression import Function, operands
 from kgen.ops.elementwise.kernels import needed
+from kgen.ops.elementwise.program import write
 
 NUMBERS = {None: 0, "identity": 0, "elu": 1, "relu": 2}
 """The known ones, by the axis FEATURE; "elu" is elu(x) + 1."""
