@@ -30,7 +30,7 @@ CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a 
 AXES = (LANES, PACKS, VEC, CLUSTER)
 LOOPED = Flag("looped", "a block takes rows in turn, and fetches the next one while it works on one")
 FLAGS = (
-    Flag("ragged", "rows begin anywhere, not at multiples of a pack; all of them at the same places"),
+    Flag("ragged", "rows of the result begin anywhere, or end so, not at multiples of a pack"),
     Flag("shifted", "what is read begins at other places in its packs than what is written"),
     LOOPED,
 )
@@ -96,10 +96,8 @@ def check(spec: Spec, held: int) -> str | None:
         return f"a thread has no registers for more than {held} numbers of a row"
     if cluster > 1 and lanes < 128:
         return "a warp's rows are small enough"
-    if spec["ragged"] and spec["VEC"] == 1:
+    if (spec["ragged"] or spec["shifted"]) and spec["VEC"] == 1:
         return "an element is at a multiple of itself"
-    if spec["shifted"] and not spec["ragged"]:
-        return "only ragged rows are shifted"
     if spec["looped"] and (lanes < 128 or vec * spec.dtype.itemsize < VECTOR or spec["shifted"]):
         return f"what is fetched for later is of {VECTOR} bytes, aligned, for a block"
     return None
@@ -107,7 +105,9 @@ def check(spec: Spec, held: int) -> str | None:
 
 def check_stream(spec: Spec) -> str | None:
     """Why STREAM does not go with the rest of a specialization, or None."""
-    if spec["stream"] and (spec["ragged"] or spec["looped"] or spec["CLUSTER"] > 1 or spec["LANES"] != WIDEST):
+    if spec["stream"] and (
+        spec["ragged"] or spec["shifted"] or spec["looped"] or spec["CLUSTER"] > 1 or spec["LANES"] != WIDEST
+    ):
         return "a stream is of one block's whole packs"
     return None
 

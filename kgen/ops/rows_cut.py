@@ -69,7 +69,7 @@ def packs(operands: Sequence[Pitched], columns: int, *, ragged: bool = False) ->
         return Packs(vec, full=vec == full)
     written = operands[-1]
     apart = {(o.offset(row) - written.offset(row)) % VECTOR for o in operands for row in (0, 1)}
-    return Packs(full, True, apart != {0}, full=True)
+    return Packs(full, bool(columns % full) or not written.allows(full), apart != {0}, full=True)
 
 
 def largest(device: int) -> int:
@@ -97,7 +97,7 @@ def _looped(total: int, vec: int, arrays: int, most: int) -> Cut | None:
     """The smallest of LOOPED that holds the rows; None where there is none, or a row is better off by itself."""
     fitting = (size for size in LOOPED if size[2] <= most and math.prod(size) >= arrays * total)
     lanes, _, cluster = next(fitting, (0, 0, 0))
-    if arrays * total <= ALONE or not lanes:
+    if arrays * total <= ALONE or not lanes or (arrays > 1 and cluster > 2):
         return None
     return Cut(lanes, _enough(total, lanes * cluster), vec, cluster, True)
 
@@ -159,13 +159,14 @@ def streaming(taken: Packs, held: int) -> Cut:
 def refuse(op: str, spec: Spec, columns: int, taken: Packs) -> None:
     """SpecError where a specialization, named by the caller, cannot take rows so wide, or that begin so."""
     known = {axis.name for axis in spec.kernel.axes} | {flag.name for flag in spec.kernel.flags}
-    ragged = "ragged" in known and spec["ragged"]
+    flagged = {name for name in ("ragged", "shifted") if name in known and spec[name]}
+    needed = {name for name, needs in taken.flags().items() if needs}
     if "CLUSTER" in known:
         cut = Cut.of(spec)
         room = cut.lanes * cut.packs * cut.vec * cut.cluster
         if room < columns // cut.vec * cut.vec:
             raise SpecError(f"{op}: {spec.name} has room for {room} columns, and there are {columns}")
-    if taken.ragged and (not ragged or taken.shifted > spec["shifted"]) and spec["VEC"] > 1:
+    if not needed <= flagged and spec["VEC"] > 1:
         raise SpecError(f"{op}: {spec.name} does not take rows that begin in the midst of a pack")
     if spec["VEC"] > taken.vec:
         raise SpecError(f"{op}: {spec.name} loads {spec['VEC']} elements at once; these rows allow {taken.vec}")

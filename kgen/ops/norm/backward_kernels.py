@@ -41,7 +41,9 @@ def _derive(spec: Spec) -> dict[str, int]:
     together = 1024 if numbers <= SUMMED // 2 else 512
     room = rows.SHARED // (derived["DYNAMIC_SMEM"] + rows.RESERVED)
     if spec["LANES"] <= 32:
-        columns = spec["LANES"] * (numbers + (rows.edges(spec, weights=True) if spec["ragged"] else 0))
+        columns = spec["LANES"] * (
+            numbers + (rows.edges(spec, weights=True) if spec["ragged"] or spec["shifted"] else 0)
+        )
         derived["STATIC_SMEM"] = 4 * columns * (1 + spec["bias"])
     return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room))}
 

@@ -124,4 +124,4 @@ def _weighed(taken: rows_cut.Packs, weight: Operand | None) -> rows_cut.Packs:
     """The packs that weights can be read in, too."""
     if weight is None or taken.ragged or not weight.ptr % min(rows.VECTOR, taken.vec * weight.dtype.itemsize):
         return taken
-    return rows_cut.Packs(1)
+    return taken._replace(ragged=True) if taken.shifted else rows_cut.Packs(1)

@@ -157,6 +157,9 @@ def _packs(
     taken = rows_cut.packs(long, columns, ragged=ragged and not normal.groups and alike == 1)
     if taken.ragged:  # weights are then taken from anywhere, too
         return taken
+    if taken.shifted:
+        bytes_of_pack = [min(rows.VECTOR, taken.vec * w.dtype.itemsize) for w in weights]
+        return taken._replace(ragged=any(w.ptr % size for w, size in zip(weights, bytes_of_pack)))
     vec = math.gcd(taken.vec, normal.spatial) if normal.groups else taken.vec
     while vec > 1 and not normal.groups and any(w.ptr % min(rows.VECTOR, vec * w.dtype.itemsize) for w in weights):
         vec //= 2

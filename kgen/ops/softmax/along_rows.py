@@ -36,7 +36,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     conditions = " && ".join(condition for condition, needed in kept.items() if needed)
     scale = "scale * " if spec["scaled"] else ""
     number = scale + "to_float(taken[pack].at[i])"
-    last = "min(seen, end)" if spec["ragged"] else "seen"
+    last = "min(seen, end)" if spec["ragged"] or spec["shifted"] else "seen"
     return {
         **text_of_rows(spec, "Max", "Sum"),
         **softmax_flags.text(spec),
@@ -49,7 +49,7 @@ def _text(spec: Spec) -> dict[str, Any]:
 
 
 def _check(spec: Spec) -> str | None:
-    if spec["ragged"] and (spec["mask"] or spec["wide"] or spec["lse"]):
+    if (spec["ragged"] or spec["shifted"]) and (spec["mask"] or spec["wide"] or spec["lse"]):
         return "what goes with ragged rows would have to be ragged alike"
     if spec["looped"] and (spec["mask"] or spec["wide"] or spec["lse"] or spec["causal"]):
         return "rows that are taken in turn are taken and written whole"
