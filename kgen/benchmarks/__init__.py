@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kgen.dtypes import DType
+from kgen.device import l2_cache
+from kgen.dtypes import BF16, DType
 from kgen.errors import KgenError
 
 Array = Any
 """A CuPy array; bench modules import CuPy only when they run."""
+
+_MOST_SETS = 32
 
 NAN_BYTE = 0xFF
 """All bits set is a NaN in every float format: an element that nobody wrote shows."""
@@ -101,6 +104,31 @@ class Bench(ABC):
     def label(self, shape: tuple[int, ...]) -> str:
         """How tables and `--row` write a shape."""
         return "x".join(map(str, shape))
+
+
+def rotation(nbytes: int) -> int:
+    """How many sets of operands, of so many bytes each, it takes until a rotation finds none of its data in the L2."""
+    import cupy
+
+    return min(_MOST_SETS, max(1, -(-3 * l2_cache(cupy.cuda.Device().id) // nbytes)))
+
+
+def tensor(array: Array) -> Any:
+    """The same memory as a torch tensor; bfloat16 crosses as int16, which every version of DLPack takes."""
+    import torch
+    from torch.utils.dlpack import from_dlpack
+
+    if array.dtype == BF16.numpy:
+        return from_dlpack(array.view("int16")).view(torch.bfloat16)
+    return from_dlpack(array)
+
+
+def sizes_of(text: str, *ranks: int, hint: str) -> tuple[int, ...]:
+    """The sizes that "8x16" stands for, of as many axes as `ranks` admit; raises BenchError with the hint."""
+    words = text.lower().split("x")
+    if len(words) not in ranks or not all(word.isdigit() and int(word) for word in words):
+        raise BenchError(f"{text!r} is no shape", hint=hint)
+    return tuple(map(int, words))
 
 
 def operators() -> list[str]:

@@ -5,13 +5,11 @@ The float64 reference and the random operands need cuBLAS and cuRAND, which come
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of, tensor
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = (
@@ -27,7 +25,6 @@ SHAPES = (
 
 FORWARD, BACKWARD = "forward", "backward"
 _QUICK = 4
-_MAX_SETS = 32
 _CHUNK = 256
 
 _BARS = {F32: Bars(2e-6, 1e-5), F16: Bars(6e-4), BF16: Bars(2e-3)}
@@ -55,10 +52,7 @@ class CausalDotProduct(Bench):
         return [Case(shape, dtype, stage) for dtype in dtypes for stage in (FORWARD, BACKWARD) for shape in shapes]
 
     def shape_of(self, text: str) -> tuple[int, ...]:
-        words = text.lower().split("x")
-        if len(words) not in (4, 5) or not all(word.isdigit() and int(word) for word in words):
-            raise BenchError(f"{text!r} is no shape", hint="write BxHxLxD or BxHxLxExM, as in 8x16x2048x128")
-        return tuple(map(int, words))
+        return sizes_of(text, 4, 5, hint="write BxHxLxD or BxHxLxExM, as in 8x16x2048x128")
 
     def nbytes(self, case: Case) -> int:
         b, h, length, e, m = _sizes(case)
@@ -80,7 +74,7 @@ class CausalDotProduct(Bench):
         return [*named, *(spec.name for spec in select("lmha_low_occupancy", "c=4", *common))]
 
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
-        sets = _operands(case, _count(self.nbytes(case)))
+        sets = _operands(case, rotation(self.nbytes(case)))
         contestants = [_kgen("kgen", case, sets, None)]
         contestants += [_kgen(name, case, sets, name) for name in algorithms]
         if case.dtype is not F32:
@@ -100,14 +94,6 @@ BENCH = CausalDotProduct()
 def _sizes(case: Case) -> tuple[int, int, int, int, int]:
     b, h, length, e, *m = case.shape
     return b, h, length, e, m[0] if m else e
-
-
-def _count(nbytes: int) -> int:
-    """How many input sets it takes until a rotation no longer finds its data in the L2."""
-    import cupy
-
-    cache = l2_cache(cupy.cuda.Device().id)
-    return min(_MAX_SETS, max(1, math.ceil(3 * cache / nbytes)))
 
 
 def _operands(case: Case, count: int) -> list[_Set]:
@@ -183,16 +169,6 @@ def _kgen(name: str, case: Case, sets: Sequence[_Set], algorithm: str | None) ->
     return Contestant(name, forward if case.stage == FORWARD else backward, sets[0].written)
 
 
-def _tensor(array: Array) -> Any:
-    """The same memory as a torch tensor; bfloat16 crosses as int16, which every version of DLPack takes."""
-    import torch
-    from torch.utils.dlpack import from_dlpack
-
-    if array.dtype == BF16.numpy:
-        return from_dlpack(array.view("int16")).view(torch.bfloat16)
-    return from_dlpack(array)
-
-
 def _fast_transformers(case: Case, sets: Sequence[_Set]) -> Contestant | None:
     """Its CUDA kernels without its Python layer, which would clear the outputs first; that time is left out."""
     try:
@@ -204,7 +180,7 @@ def _fast_transformers(case: Case, sets: Sequence[_Set]) -> Contestant | None:
     forward = case.stage == FORWARD
     function = causal_dot_product_cuda if forward else causal_dot_backward_cuda
     operands = [(s.q, s.k, s.v, *s.written) if forward else (s.q, s.k, s.v, s.do, *s.written) for s in sets]
-    tensors = [[_tensor(x) for x in arrays] for arrays in operands]
+    tensors = [[tensor(x) for x in arrays] for arrays in operands]
     # Where its fast path refuses a width, it adds to its outputs by atomics: hence the zeros.
     return Contestant("fast_transformers", lambda n: function(*tensors[n % len(tensors)]), sets[0].written, poison=0)
 
@@ -236,7 +212,7 @@ def _fla(case: Case, sets: Sequence[_Set]) -> Contestant | None:
         return [cupy.from_dlpack(x.detach().transpose(1, 2).float().contiguous()) for x in result]
 
     def time_first(array: Array) -> Any:
-        return _tensor(array).transpose(1, 2).contiguous()
+        return tensor(array).transpose(1, 2).contiguous()
 
     leaves = [[time_first(x).requires_grad_(case.stage == BACKWARD) for x in (s.q, s.k, s.v)] for s in sets]
     gradients = [time_first(s.do) for s in sets]

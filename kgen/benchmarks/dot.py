@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem, rotation, tensor
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 LENGTHS = (1000, 1 << 20, 1 << 24, 1 << 27, 1 << 29)
 _QUICK = 2
-_MAX_SETS = 32
 _BARS = {F32: Bars(1e-6), F16: Bars(6e-4), BF16: Bars(4e-3)}
 
 
@@ -44,8 +41,7 @@ class Dot(Bench):
 
         from kgen.ops.reduce.dot import dot
 
-        cache = l2_cache(cupy.cuda.Device().id)
-        count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
+        count = rotation(self.nbytes(case))
         rng = cupy.random.default_rng(0)
         # Products below 2^-10, so that no sum leaves float16's range.
         scale = min(1.0, 32 / math.sqrt(case.shape[0]))
@@ -81,15 +77,9 @@ BENCH = Dot()
 def _torch(sets: Sequence[Sequence[Array]]) -> list[Contestant]:
     try:
         import torch
-        from torch.utils.dlpack import from_dlpack
     except ImportError:
         return []
     import cupy
-
-    def tensor(array: Array) -> Any:  # bfloat16 crosses as int16, which every version of DLPack takes
-        if array.dtype == BF16.numpy:
-            return from_dlpack(array.view("int16")).view(torch.bfloat16)
-        return from_dlpack(array)
 
     tensors = [[tensor(x) for x in pair] for pair in sets]
     return [

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of, tensor
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 FLAT = (1000, 1 << 16, 1 << 20, 1 << 24, (1 << 27) - 3, 1 << 28)
@@ -20,7 +19,6 @@ MATRICES = ((4096, 4096), (1 << 17, 1001), (1 << 20, 128), (1 << 15, 4096))
 STAGES = ("add", "add +1", "relu", "sigmoid", "gelu", "gelu_tanh", "silu", "mish", "swiglu")
 BROADCASTS = ("add bias", "add column")
 _QUICK = 3
-_MAX_SETS = 32
 _BARS = {F32: Bars(1e-7), F16: Bars(4e-4), BF16: Bars(3e-3)}
 
 
@@ -42,10 +40,7 @@ class Elementwise(Bench):
         return flat + [Case(s, dtype, stage) for dtype in FLOATS for stage in BROADCASTS for s in MATRICES]
 
     def shape_of(self, text: str) -> tuple[int, ...]:
-        words = text.lower().split("x")
-        if len(words) > 2 or not all(word.isdigit() and int(word) for word in words):
-            raise BenchError(f"{text!r} is no shape", hint="write N, or ROWSxCOLUMNS, as in 4096x4096")
-        return tuple(map(int, words))
+        return sizes_of(text, 1, 2, hint="write N, or ROWSxCOLUMNS, as in 4096x4096")
 
     def nbytes(self, case: Case) -> int:
         name, _, lies = case.stage.partition(" ")
@@ -109,8 +104,7 @@ def _operands(case: Case) -> list[_Set]:
     import cupy
 
     name, _, lies = case.stage.partition(" ")
-    cache = l2_cache(cupy.cuda.Device().id)
-    count = min(_MAX_SETS, max(1, math.ceil(3 * cache / BENCH.nbytes(case))))
+    count = rotation(BENCH.nbytes(case))
     random = cupy.random.default_rng(0)
     other = {"bias": case.shape[-1:], "column": (*case.shape[:-1], 1)}.get(lies, case.shape)
 
@@ -149,15 +143,9 @@ def _torch(name: str, sets: Sequence[_Set]) -> list[Contestant]:
     try:
         import torch
         import torch.nn.functional as nn
-        from torch.utils.dlpack import from_dlpack
     except ImportError:
         return []
     import cupy
-
-    def tensor(array: Array) -> Any:  # bfloat16 crosses as int16, which every version of DLPack takes
-        if array.dtype == BF16.numpy:
-            return from_dlpack(array.view("int16")).view(torch.bfloat16)
-        return from_dlpack(array)
 
     functions: dict[str, Callable[..., Any]] = {
         "add": torch.add,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of, tensor
 from kgen.dtypes import BF16, F16, F32, FLOATS, I8
 
 SHAPES = (
@@ -23,7 +21,6 @@ SHAPES = (
 )
 PLAIN, TRANSPOSED = "plain", "transposed"
 _QUICK = 2
-_MAX_SETS = 32
 _BARS = {F32: Bars(1e-6), F16: Bars(6e-4), BF16: Bars(4e-3), I8: Bars(6e-4)}
 
 
@@ -37,10 +34,7 @@ class Gemv(Bench):
         return [Case(shape, dtype, stage) for dtype in dtypes for stage in (PLAIN, TRANSPOSED) for shape in shapes]
 
     def shape_of(self, text: str) -> tuple[int, ...]:
-        words = text.lower().split("x")
-        if len(words) != 2 or not all(word.isdigit() and int(word) for word in words):
-            raise BenchError(f"{text!r} is no shape", hint="write ROWSxCOLUMNS, as in 4096x4096")
-        return tuple(map(int, words))
+        return sizes_of(text, 2, hint="write ROWSxCOLUMNS, as in 4096x4096")
 
     def nbytes(self, case: Case) -> int:
         vector = 2 if case.dtype is I8 else case.dtype.itemsize
@@ -60,10 +54,8 @@ class Gemv(Bench):
         return [f"gemv_{cut}_{case.dtype}" for cut in cuts]
 
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
-        import cupy
 
-        cache = l2_cache(cupy.cuda.Device().id)
-        count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
+        count = rotation(self.nbytes(case))
         sets = [_operands(case) for _ in range(count)]
         contestants = [_kgen("kgen", case, sets, None), *(_kgen(name, case, sets, name) for name in algorithms)]
         contestants += _torch(case, sets) if peers and case.dtype in FLOATS else []
@@ -122,14 +114,8 @@ def _kgen(name: str, case: Case, sets: Sequence[tuple[Array, Array, Array]], alg
 def _torch(case: Case, sets: Sequence[tuple[Array, Array, Array]]) -> list[Contestant]:
     try:
         import torch
-        from torch.utils.dlpack import from_dlpack
     except ImportError:
         return []
-
-    def tensor(array: Array) -> Any:  # bfloat16 crosses as int16, which every version of DLPack takes
-        if array.dtype == BF16.numpy:
-            return from_dlpack(array.view("int16")).view(torch.bfloat16)
-        return from_dlpack(array)
 
     tensors = [tuple(map(tensor, arrays)) for arrays in sets]
     if case.stage == TRANSPOSED:

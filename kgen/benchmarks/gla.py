@@ -5,13 +5,11 @@ Results are compared with float64 on one head: a recurrence of thousands of time
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of, tensor
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = ((1, 8, 2048, 64), (1, 16, 2048, 128), (8, 16, 2048, 128), (4, 16, 8192, 128))
@@ -19,7 +17,6 @@ SHAPES = ((1, 8, 2048, 64), (1, 16, 2048, 128), (8, 16, 2048, 128), (4, 16, 8192
 
 FORWARD, BACKWARD = "forward", "backward"
 _QUICK = 2
-_MAX_SETS = 32
 _BARS = {F32: 2e-6, F16: 6e-4, BF16: 2e-3}
 _GRADIENT_SLACK = 1.5
 
@@ -46,10 +43,7 @@ class Gated(Bench):
         return [Case(shape, dtype, stage) for dtype in dtypes for stage in (FORWARD, BACKWARD) for shape in shapes]
 
     def shape_of(self, text: str) -> tuple[int, ...]:
-        words = text.lower().split("x")
-        if len(words) not in (4, 5) or not all(word.isdigit() and int(word) for word in words):
-            raise BenchError(f"{text!r} is no shape", hint="write BxHxTxD or BxHxTxKxV, as in 8x16x2048x128")
-        return tuple(map(int, words))
+        return sizes_of(text, 4, 5, hint="write BxHxTxD or BxHxTxKxV, as in 8x16x2048x128")
 
     def nbytes(self, case: Case) -> int:
         b, h, t, k, v = _sizes(case)
@@ -81,8 +75,7 @@ class Gated(Bench):
         b, h, t, k, v = _sizes(case)
         random = cupy.random.default_rng(20)
         if count is None:
-            cache = l2_cache(cupy.cuda.Device().id)
-            count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
+            count = rotation(self.nbytes(case))
 
         def draw(*shape: int) -> Array:
             return random.standard_normal(shape, dtype=cupy.float32).astype(case.dtype.numpy)
@@ -139,10 +132,9 @@ class Gated(Bench):
             from fla.ops import gla, linear_attn, rwkv6
         except ImportError:
             return []
-        from torch.utils.dlpack import from_dlpack
 
-        def tensor(x: Array) -> Any:
-            made = from_dlpack(x.view("int16")).view(torch.bfloat16) if x.dtype == BF16.numpy else from_dlpack(x)
+        def time_first(x: Array) -> Any:
+            made = tensor(x)
             return made if x.ndim == 2 else made.transpose(1, 2).contiguous()
 
         calls: dict[str, dict[str, Callable[..., Any]]] = {
@@ -153,8 +145,8 @@ class Gated(Bench):
                 "fla chunk": lambda *x: linear_attn.chunk_linear_attn(*x, normalize=False),
             },
         }
-        leaves = [[tensor(x).requires_grad_(case.stage == BACKWARD) for x in s.inputs] for s in sets]
-        gradients = [tensor(s.do) for s in sets]
+        leaves = [[time_first(x).requires_grad_(case.stage == BACKWARD) for x in s.inputs] for s in sets]
+        gradients = [time_first(s.do) for s in sets]
 
         def contestant(name: str, call: Callable[..., Any]) -> Contestant:
             results: dict[int, Any] = {}

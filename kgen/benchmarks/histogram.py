@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of
 from kgen.dtypes import I32, U8
 
 SHAPES = (
@@ -24,7 +22,6 @@ SHAPES = (
 """Elements and bins."""
 UNIFORM, EQUAL = "uniform", "equal"
 _QUICK = 3
-_MAX_SETS = 32
 
 
 class Histogram(Bench):
@@ -38,10 +35,7 @@ class Histogram(Bench):
         return found if quick else [*found, Case((1 << 28, 256), U8, UNIFORM)]
 
     def shape_of(self, text: str) -> tuple[int, ...]:
-        words = text.lower().split("x")
-        if len(words) != 2 or not all(word.isdigit() and int(word) for word in words):
-            raise BenchError(f"{text!r} is no shape", hint="write ELEMENTSxBINS, as in 1048576x256")
-        return tuple(map(int, words))
+        return sizes_of(text, 2, hint="write ELEMENTSxBINS, as in 1048576x256")
 
     def nbytes(self, case: Case) -> int:
         return case.shape[0] * case.dtype.itemsize + 8 * case.shape[1]
@@ -58,8 +52,7 @@ class Histogram(Bench):
         from kgen.ops.histogram.histogram import bincount
 
         size, bins = case.shape
-        cache = l2_cache(cupy.cuda.Device().id)
-        count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
+        count = rotation(self.nbytes(case))
         rng = cupy.random.default_rng(0)
         low = bins // 2 if case.stage == EQUAL else 0
         high = low + 1 if case.stage == EQUAL else bins

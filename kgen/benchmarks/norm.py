@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem
-from kgen.benchmarks.softmax import SHAPES, normal, optional, peer, rows_of, tensor
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, tensor
+from kgen.benchmarks.softmax import SHAPES, normal, optional, peer, rows_of
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 LAYER, RMS, FUSED = "layer forward", "rms forward", "fused add forward"

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of, tensor
 from kgen.dtypes import BF16, F16, F32, F64, FLOATS
 
 ALL, ROWS, COLUMNS = "all", "rows", "columns"
@@ -27,7 +26,6 @@ MATRICES = (
     (1 << 9, 262_144),
 )
 _QUICK = 2
-_MAX_SETS = 32
 _BARS = {F64: Bars(1e-13), F32: Bars(1e-6), F16: Bars(6e-4), BF16: Bars(4e-3)}
 
 
@@ -47,10 +45,7 @@ class Reduce(Bench):
         return found
 
     def shape_of(self, text: str) -> tuple[int, ...]:
-        words = text.lower().split("x")
-        if len(words) > 2 or not all(word.isdigit() and int(word) for word in words):
-            raise BenchError(f"{text!r} is no shape", hint="write N, or ROWSxCOLUMNS, as in 4096x4096")
-        return tuple(map(int, words))
+        return sizes_of(text, 1, 2, hint="write N, or ROWSxCOLUMNS, as in 4096x4096")
 
     def nbytes(self, case: Case) -> int:
         axis = AXES[case.stage.split()[1]]
@@ -106,9 +101,8 @@ def _operands(case: Case) -> list[Array]:
     """Uniform on [0, 1), so that a sum is far from zero, in so many sets that a rotation outgrows the L2."""
     import cupy
 
-    cache = l2_cache(cupy.cuda.Device().id)
     nbytes = math.prod(case.shape) * case.dtype.itemsize
-    count = min(_MAX_SETS, max(1, math.ceil(3 * cache / nbytes)))
+    count = rotation(nbytes)
     rng = cupy.random.default_rng(0)
     return [rng.random(case.shape, dtype="f4").astype(case.dtype.numpy) for _ in range(count)]
 
@@ -116,15 +110,9 @@ def _operands(case: Case) -> list[Array]:
 def _torch(op: str, axis: int | None, sets: Sequence[Array]) -> list[Contestant]:
     try:
         import torch
-        from torch.utils.dlpack import from_dlpack
     except ImportError:
         return []
     import cupy
-
-    def tensor(array: Array) -> Any:  # bfloat16 crosses as int16, which every version of DLPack takes
-        if array.dtype == BF16.numpy:
-            return from_dlpack(array.view("int16")).view(torch.bfloat16)
-        return from_dlpack(array)
 
     tensors = [tensor(x) for x in sets]
     function = torch.amax if op == "max" and axis is not None else getattr(torch, op)

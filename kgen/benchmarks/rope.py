@@ -6,14 +6,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of, tensor
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = ((1, 32, 1, 128), (1, 32, 2048, 128), (4, 8, 4096, 128), (8, 32, 4096, 64), (4, 32, 4096, 128))
 HALVES, NEIGHBOURS = "halves", "neighbours"
 _QUICK = 2
-_MAX_SETS = 32
 _BARS = {F32: Bars(1e-6), F16: Bars(6e-4), BF16: Bars(4e-3)}
 _BASE = 10000.0
 
@@ -28,10 +26,7 @@ class Rope(Bench):
         return [Case(shape, dtype, stage) for dtype in dtypes for stage in (HALVES, NEIGHBOURS) for shape in shapes]
 
     def shape_of(self, text: str) -> tuple[int, ...]:
-        words = text.lower().split("x")
-        if len(words) != 4 or not all(word.isdigit() and int(word) for word in words):
-            raise BenchError(f"{text!r} is no shape", hint="write BxHxTxD, as in 4x32x4096x128")
-        return tuple(map(int, words))
+        return sizes_of(text, 4, hint="write BxHxTxD, as in 4x32x4096x128")
 
     def nbytes(self, case: Case) -> int:
         return 2 * math.prod(case.shape) * case.dtype.itemsize
@@ -47,8 +42,7 @@ class Rope(Bench):
 
         from kgen.ops.moving.rope import rope
 
-        cache = l2_cache(cupy.cuda.Device().id)
-        count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
+        count = rotation(self.nbytes(case))
         inputs = [cupy.random.standard_normal(case.shape, dtype="f4").astype(case.dtype.numpy) for _ in range(count)]
         outs = [cupy.empty_like(x) for x in inputs]
         interleaved = case.stage == NEIGHBOURS
@@ -90,15 +84,9 @@ def _torch(inputs: Sequence[Array]) -> list[Contestant]:
     """With tables that are made beforehand, in float32, as its users make them."""
     try:
         import torch
-        from torch.utils.dlpack import from_dlpack
     except ImportError:
         return []
     import cupy
-
-    def tensor(array: Array) -> Any:  # bfloat16 crosses as int16, which every version of DLPack takes
-        if array.dtype == BF16.numpy:
-            return from_dlpack(array.view("int16")).view(torch.bfloat16)
-        return from_dlpack(array)
 
     tensors = [tensor(x) for x in inputs]
     length, width = inputs[0].shape[2:]

@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem, rotation, tensor
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = (
@@ -29,7 +28,6 @@ SHAPES = (
 """Rows x columns."""
 
 _QUICK = 3
-_MAX_SETS = 32
 _BARS = {F32: Bars(2e-7), F16: Bars(6e-4), BF16: Bars(4e-3)}
 
 
@@ -111,9 +109,8 @@ def normal(case: Case, seed: int) -> list[Array]:
     """Normal numbers, in so many sets that a rotation outgrows the L2."""
     import cupy
 
-    cache = l2_cache(cupy.cuda.Device().id)
     nbytes = math.prod(case.shape) * case.dtype.itemsize
-    count = min(_MAX_SETS, max(1, math.ceil(3 * cache / nbytes)))
+    count = rotation(nbytes)
     rng = cupy.random.default_rng(seed)
     return [rng.standard_normal(case.shape, dtype="f4").astype(case.dtype.numpy) for _ in range(count)]
 
@@ -132,16 +129,6 @@ def optional(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         return None
-
-
-def tensor(array: Array) -> Any:
-    """The same memory as a torch tensor; bfloat16 crosses as int16, which every version of DLPack takes."""
-    import torch
-    from torch.utils.dlpack import from_dlpack
-
-    if array.dtype == BF16.numpy:
-        return from_dlpack(array.view("int16")).view(torch.bfloat16)
-    return from_dlpack(array)
 
 
 def doubles(result: Any) -> list[Array]:

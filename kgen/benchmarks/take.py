@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, sizes_of
 from kgen.dtypes import F16, F32
 
 SHAPES = (
@@ -30,10 +30,7 @@ class Take(Bench):
         ]
 
     def shape_of(self, text: str) -> tuple[int, ...]:
-        words = text.lower().split("x")
-        if len(words) != 3 or not all(word.isdigit() and int(word) for word in words):
-            raise BenchError(f"{text!r} is no shape", hint="write ENTRIESxWIDTHxINDICES, as in 32000x4096x32768")
-        return tuple(map(int, words))
+        return sizes_of(text, 3, hint="write ENTRIESxWIDTHxINDICES, as in 32000x4096x32768")
 
     def nbytes(self, case: Case) -> int:
         _, width, count = case.shape

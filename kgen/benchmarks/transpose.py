@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem
-from kgen.device import l2_cache
+from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem, rotation
 from kgen.dtypes import F16, F32
 
 MATRICES = ((256, 256), (1024, 1024), (4096, 4096), (16383, 16381), (16384, 16384), (1 << 26, 2))
 ORDERS = {"turned": (1, 0), "heads": (0, 2, 1, 3), "last two": (0, 1, 3, 2), "channels last": (0, 2, 3, 1)}
 STACKS = ((8, 4096, 32, 128), (64, 64, 256, 256), (64, 3, 1024, 1024))
 _QUICK = 2
-_MAX_SETS = 32
 
 
 class Transpose(Bench):
@@ -53,8 +51,7 @@ class Transpose(Bench):
         axes = ORDERS[case.stage]
         if len(axes) != len(case.shape):
             raise BenchError(f"{case.stage} is no order of {len(case.shape)} axes", hint="--stage picks another")
-        cache = l2_cache(cupy.cuda.Device().id)
-        count = min(_MAX_SETS, max(1, math.ceil(3 * cache / self.nbytes(case))))
+        count = rotation(self.nbytes(case))
         inputs = [cupy.random.random(case.shape, dtype="f4").astype(case.dtype.numpy) for _ in range(count)]
         outs = [cupy.empty(tuple(case.shape[axis] for axis in axes), case.dtype.numpy) for _ in range(count)]
 
