@@ -28,15 +28,17 @@ def _scan(
     scale: Scale = (0, 0),
     **more: Any,
 ) -> Case:
-    """Columns are infinite throughout, or from an early or a late value on, as queries and keys are above zero.
+    """Some columns are infinite, throughout, or from an early or a late value on, as queries and keys are above zero.
 
-    With a `scale` nothing is infinite, and all keys and values are that large.
+    The early one is among the first columns of the first head, the late one among the last. The last head has the
+    columns that are infinite throughout, at the end, or, if the columns make one tile, the second head. With a `scale`
+    nothing is infinite, and all keys and values are that large.
     """
     q, k, v = numbers(spec, *2 * [(batch, heads, length, e)], (batch, heads, length, m))
     q, k = between_poison(abs(q)), between_poison(abs(k))
     reverse = "reverse" in spec.flags
-    infinite = [(0, 0, length, m // 2), (heads - 1, 0, length, m - 1)]
-    infinite += [(heads - 1, 2, 3, m // 4), (heads - 1, length - 2, length - 1, m // 3)]
+    infinite = [(0, 2, 3, m // 4), (0, length - 2, length - 1, m - 2)]
+    infinite.append((heads - 1 if heads < 3 else 1, 0, length, m - 1))
     if scale != (0, 0):
         k *= np.asarray(scale[0], k.dtype)
         v *= np.asarray(scale[1], v.dtype)
@@ -91,37 +93,52 @@ def lmha_chunk(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...
     scales: tuple[Scale, ...] = (
         ((0, 0),) if spec.dtype.name == "f16" or e > 64 else ((0, 0), (2.0**45, 2.0**45), (1, 2.0**100))
     )
+    finite: Scale = (1, 1)
     if spec["outer"]:  # the states of the first of two segments, for the second one
         main = spec.kernel.spec(E=e, MB=m, C=size, segmented=True, dtype=spec.dtype)
         about: dict[str, Any] = {"heads": 1, "algorithm": main.name}
-        return tuple(_scan(spec, 8 * size + 7, e - at_once, m - at_once, scale=scale, **about) for scale in scales)
+        odd = (e - at_once, m - at_once)
+        return tuple(_scan(spec, 8 * size + 7, *odd, scale=scale, **about) for scale in (finite, *scales))
     if spec["adds"] or spec["partial"]:  # features in two slices
         about = {"heads": 4, "algorithm": "lmha_chunk"}
         return tuple(_scan(spec, length, 256 - at_once, m - at_once, scale=scale, **about) for scale in scales)
     odd = (e - 1, m + 3) if spec["unaligned"] else (e - at_once, m + at_once)
     if spec["segmented"]:  # two of them
-        return tuple(_scan(spec, 8 * size + 7, odd[0], m - at_once, heads=1, scale=scale) for scale in scales)
+        return tuple(_scan(spec, 8 * size + 7, *odd, heads=1, scale=scale) for scale in (finite, *scales))
     return tuple(_scan(spec, length, *odd, scale=scale) for scale in scales)
 
 
-def lmha_prefix(spec: Spec) -> Case:
+def lmha_prefix(spec: Spec, shape: Shape | None = None) -> Case:
     """Four segments, whose states are added up by a launch of their own, as it is with many."""
     settings = ((chunk, "FEW", 0),)
-    return _scan(spec, 16 * 32 + 7, 30, 30, heads=1, algorithm="lmha_chunk_e32_m32_segmented_f32", settings=settings)
+    if shape:
+        return _of_shape(spec, shape, "lmha_chunk")._replace(settings=settings)
+    return _scan(
+        spec,
+        16 * 32 + 7,
+        30,
+        30,
+        heads=1,
+        algorithm="lmha_chunk_e32_m32_segmented_f32",
+        scale=(1, 1),
+        settings=settings,
+    )
 
 
-def lmha_total(spec: Spec) -> Case:
+def lmha_total(spec: Spec, shape: Shape | None = None) -> Case:
     """Two states of an odd number of elements; the first one has two parts, the last one only one."""
-    k, v = numbers(spec, (1, 1, 357, 19), (1, 1, 357, 29))
+    batch, heads, length, e, m = shape or (1, 1, 357, 19, 29)
+    k, v = numbers(spec, (batch, heads, length, e), (batch, heads, length, m))
     expected = reference.linear_state(*wide(k, v), segment=256)
     return Case(kgen.linear_state, (k, v), {"segment": 256}, expected, dtype=np.float32)
 
 
-def lmha_query(spec: Spec) -> Case:
+def lmha_query(spec: Spec, shape: Shape | None = None) -> Case:
     """Features and tokens end within a tile; there are enough heads for large tiles where the kernel has those."""
     heads, pad = 4 if spec["TOKENS"] == 128 else 1, 4 if spec["VEC"] == 4 else 1
-    (q,) = numbers(spec, (1, heads, 197, 64 - pad))
-    (state,) = numbers(spec, (1, heads, 64 - pad, 64 - pad), dtype=np.float32)
+    batch, heads, length, e, m = shape or (1, heads, 197, 64 - pad, 64 - pad)
+    (q,) = numbers(spec, (batch, heads, length, e))
+    (state,) = numbers(spec, (batch, heads, e, m), dtype=np.float32)
     return Case(kgen.query_state, (q, state), {}, reference.query_state(*wide(q, state)))
 
 

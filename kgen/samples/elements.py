@@ -41,10 +41,11 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-def quantize(spec: Spec) -> Case:
+def quantize(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows of several groups, the last one of each with fewer elements; groups that do not fill a block."""
     group = spec["LANES"] * spec["VEC"] - spec["VEC"]
-    (x,) = numbers(spec, (7, 4 * group - 3 * spec["VEC"]))
+    rows, columns = shape or (7, 4 * group - 3 * spec["VEC"])
+    (x,) = numbers(spec, (rows, columns))
     wide_x = x.astype(np.float32)
     starts = np.arange(0, x.shape[1], group)
     scales = np.maximum.reduceat(abs(wide_x), starts, axis=1) / np.float32(448)
@@ -54,10 +55,10 @@ def quantize(spec: Spec) -> Case:
     return Case(kgen_quantize, (x,), options, (codes.astype(np.float64), scales), 1e-6)
 
 
-def quantize_with_one_scale(spec: Spec) -> Case:
+def quantize_with_one_scale(spec: Spec, shape: Shape | None = None) -> Case:
     """Several parts, the last of them shorter."""
-    (x,) = numbers(spec, (3, 4 * spec.threads * spec["VEC"] + 37))
-    x[-1, -1] = -9
+    (x,) = numbers(spec, shape or (3, 4 * spec.threads * spec["VEC"] + 37))
+    x[(-1,) * x.ndim] = -9
     wide_x = x.astype(np.float32)
     scale = abs(wide_x).max() / np.float32(448)
     codes = (wide_x / scale).astype(dtype_of("e4m3").numpy).astype(np.float64)

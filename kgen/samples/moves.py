@@ -10,50 +10,64 @@ from kgen.ops.moving.rope import rope as kgen_rope
 from kgen.ops.moving.take import take as kgen_take
 from kgen.ops.moving.transpose import transpose as kgen_transpose
 from kgen.ops.nms.nms import nms as kgen_nms
-from kgen.samples.case import Array, Case, between_poison, numbers, wide
+from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 
 
-def transpose(spec: Spec) -> Case:
+def transpose(spec: Spec, shape: Shape | None = None) -> Case:
     """Tiles that the array does not fill in both of its directions; elements one by one where they lie apart."""
+    if shape:
+        return _reversed(spec, shape, 1 if spec["LOAD"] > 1 else 2)
     if spec["BATCH"] == 2:
         return _permutation(spec, (3, 72, 5, 88), (2, 0, 3, 1))
     return _permutation(spec, (140, 76), (1, 0)) if spec["LOAD"] > 1 else _permutation(spec, (141, 77), (1, 0), 2)
 
 
-def transpose_ragged(spec: Spec) -> Case:
+def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
     """Several tiles in both directions; rows begin anywhere."""
+    if shape:
+        return _reversed(spec, shape, margin=257)
     return _permutation(spec, (2 * spec["ROWS"] + 13, 33 * 16 // spec.dtype.itemsize + 1), (1, 0), margin=257)
 
 
-def transpose_rows(spec: Spec) -> Case:
-    """Rows of words; those of the last block do not exist."""
-    return _permutation(spec, (3, 5, 7, (spec["LANES"] - 5) * spec["BYTES"]), (2, 1, 0, 3))
+def transpose_rows(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows of words, the other axes in reverse order; those of the last block do not exist."""
+    shape = shape or (3, 5, 7, (spec["LANES"] - 5) * spec["BYTES"])
+    return _permutation(spec, shape, (*reversed(range(len(shape) - 1)), len(shape) - 1))
 
 
-def _permutation(spec: Spec, shape: tuple[int, ...], axes: tuple[int, ...], step: int = 1, margin: int = 256) -> Case:
+def _reversed(spec: Spec, shape: Shape, step: int = 1, margin: int = 256) -> Case:
+    """All axes in reverse order; elements that are `step` apart."""
+    return _permutation(spec, shape, tuple(reversed(range(len(shape)))), step, margin)
+
+
+def _permutation(spec: Spec, shape: Shape, axes: tuple[int, ...], step: int = 1, margin: int = 256) -> Case:
     shape = (*shape[:-1], shape[-1] * step)
     numbered = np.arange(int(np.prod(shape)), dtype=np.uint64) * 40503 % 65521
     x = between_poison(numbered.astype(spec.dtype.numpy).reshape(shape), margin)[..., ::step]
     return Case(kgen_transpose, (x,), {"axes": axes}, x.transpose(axes))
 
 
-def take(spec: Spec) -> tuple[Case, ...]:
-    """Rows that end within a tile of words; indices that count from the end, and some beyond it."""
+def take(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that end within a tile of words; indices that count from the end, and some beyond it.
+
+    A shape is the number of indices, and the rows and columns of the table.
+    """
     width = (spec["LANES"] * spec["ACROSS"] - 5) * spec["BYTES"] // 4
-    rows = 71 if spec["ACROSS"] == 1 else 5
+    rows, length, width = shape or (71 if spec["ACROSS"] == 1 else 5, 23, width)
     rng = np.random.default_rng(1)
-    table = between_poison(rng.integers(0, 1 << 30, (23, width), np.int32))
+    table = between_poison(rng.integers(0, 1 << 30, (length, width), np.int32))
     checked = "checked" in spec.flags
-    indices = rng.integers(-23 if checked else -29, 23 if checked else 29, rows).astype(spec.dtype.numpy)
-    indices[-1] = 22
-    inside = (indices >= -23) & (indices < 23)
+    most = length if checked else length + 6
+    indices = rng.integers(-most, most, rows).astype(spec.dtype.numpy)
+    indices[-1] = length - 1
+    inside = (indices >= -length) & (indices < length)
     expected = np.where(inside[:, None], table[np.where(inside, indices, 0)], -1).astype(np.int32)
     options = {"mode": "raise" if checked else "fill"}
     good = Case(kgen_take, (table, between_poison(indices)), options, expected)
     if not checked:
         return (good,)
-    beyond = [np.array([3, bad, 2, bad], spec.dtype.numpy) for bad in (23, -24)]
+    beyond = [np.array([0, bad, length - 1, bad], spec.dtype.numpy) for bad in (length, -length - 1)]
     return good, *(Case(_first_beyond, (table, between_poison(one)), {}, np.array(1)) for one in beyond)
 
 
@@ -66,19 +80,23 @@ def _first_beyond(table: Array, indices: Array) -> Array:
     return np.array(-1)
 
 
-def rope(spec: Spec) -> Case:
-    """Several blocks for the pairs of all tokens, heads that do not share out evenly, features that are not turned."""
+def rope(spec: Spec, shape: Shape | None = None) -> Case:
+    """Several blocks for the pairs of all tokens, heads that do not share out evenly, features that are not turned.
+
+    A shape is B, H, T and the features, of which two thirds are turned.
+    """
     pairs = spec["PAIRS"]
-    (x,) = numbers(spec, (1, 7, 101, 12 * pairs))
-    turned, kept = wide(x[..., : 8 * pairs], x[..., 8 * pairs :])
-    frequencies = 10000.0 ** (-np.arange(4 * pairs) / (4 * pairs))
-    positions = np.arange(101)
-    options: dict[str, Any] = {"interleaved": "interleaved" in spec.flags, "rotary_dim": 8 * pairs}
+    (x,) = numbers(spec, shape or (1, 7, 101, 12 * pairs))
+    half = x.shape[3] // (3 * pairs) * pairs
+    turned, kept = wide(x[..., : 2 * half], x[..., 2 * half :])
+    frequencies = 10000.0 ** (-np.arange(half) / half)
+    positions = np.arange(x.shape[2])
+    options: dict[str, Any] = {"interleaved": "interleaved" in spec.flags, "rotary_dim": 2 * half}
     if spec["INDEX_BYTES"]:
         positions = positions[::-1] * 3
         options["positions"] = between_poison(positions.astype(f"i{spec['INDEX_BYTES']}"))
     if "tables" in spec.flags:
-        angles = np.arange(301)[:, None] * frequencies
+        angles = np.arange(3 * x.shape[2])[:, None] * frequencies
         options |= {"cos": np.cos(angles).astype(np.float32), "sin": np.sin(angles).astype(np.float32)}
     halves = turned.reshape(*turned.shape[:-1], *((-1, 2) if options["interleaved"] else (2, -1)))
     axis = -1 if options["interleaved"] else -2
@@ -88,15 +106,18 @@ def rope(spec: Spec) -> Case:
     return Case(kgen_rope, (x,), options, np.concatenate([expected, kept], -1))
 
 
-def nms(spec: Spec) -> Case:
-    """Many tiles and a part of one; equal scores among the boxes; room for nearly all that stay."""
+def nms(spec: Spec, shape: Shape | None = None) -> Case:
+    """Many tiles and a part of one; equal scores among the boxes; room for nearly all that stay.
+
+    A shape is the number of boxes.
+    """
     rng = np.random.default_rng(1)
-    count = 34 * 64 + 5
+    (count,) = shape or (34 * 64 + 5,)
     corners = rng.random((count, 2), np.float32) * 20
     boxes = between_poison(np.concatenate([corners, corners + rng.random((count, 2), np.float32) * 3], 1))
     scores = between_poison(rng.integers(0, 999, count).astype(np.float32))
     kept = _non_maximum_suppression(boxes, scores, np.float32(0.3))
-    most = len(kept) - 7
+    most = max(1, len(kept) - 7)
     options = {"iou_threshold": 0.3, "padded": True, "max_output": most}
     return Case(kgen_nms, (boxes, scores), options, (np.array(kept[:most]), np.array(most)))
 

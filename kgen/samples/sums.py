@@ -49,23 +49,25 @@ def _with_extremes(x: Array, axis: int) -> Array:
     return x
 
 
-def dot(spec: Spec) -> tuple[Case, ...]:
+def dot(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Several blocks, the last of them with part of a round, and elements that fill no load; two elements only."""
+    (many,) = shape or (5 * 512 * spec["VEC"] * spec["ITEMS"] + 11,)
     made = []
-    for count, margin in ((5 * 512 * spec["VEC"] * spec["ITEMS"] + 11, 256), (2, 257)):
+    for count, margin in ((many, 256), (2, 257)):
         a, b = (between_poison(abs(x), margin) for x in numbers(spec, (count,), (count,)))
         a[-11:] *= 99  # what stands at the end counts for more
         made.append(Case(kgen_dot, (a, b), {}, np.dot(*wide(a, b)).reshape(())))
     return tuple(made)
 
 
-def histogram(spec: Spec) -> tuple[Case, ...]:
+def histogram(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Several blocks, the last with part of a round; elements that fill no load, or fall into no bin; two elements.
 
     16-bit counters are asked for more bins than a pass has.
     """
+    (many,) = shape or (3 * spec.threads * spec["VEC"] * 8 + 11,)
     made = []
-    for count, margin in ((3 * spec.threads * spec["VEC"] * 8 + 11, 256), (2, 257)):
+    for count, margin in ((many, 256), (2, 257)):
         if spec["uniform"]:
             x = between_poison(_about_edges(numbers(spec, (count,))[0]), margin)
             options: dict[str, Any] = {"bins": 701, "range": (-2.5, 2.5)}
@@ -86,9 +88,9 @@ def _about_edges(x: Array) -> Array:
     return x
 
 
-def weighted_histogram(spec: Spec) -> Case:
+def weighted_histogram(spec: Spec, shape: Shape | None = None) -> Case:
     """Several blocks; more bins than a block has threads."""
-    count = 9 * 256 + 11
+    (count,) = shape or (9 * 256 + 11,)
     (x,), (weights,) = numbers(spec, (count,), dtype=np.float32), numbers(spec, (count,), dtype=np.float64)
     x = between_poison(_about_edges(x))
     options: dict[str, Any] = {"bins": 701, "range": (-2.5, 2.5)}
@@ -99,14 +101,17 @@ def weighted_histogram(spec: Spec) -> Case:
     return Case(kgen_histogram, (x,), options, np.histogram(x, **options), 1e-12)
 
 
-def gemv(spec: Spec) -> Case:
-    """Two rounds and a part of one for each row, in as many rows as keep the sums in one piece."""
+def gemv(spec: Spec, shape: Shape | None = None) -> Case:
+    """Two rounds and a part of one for each row, in as many rows as keep the sums in one piece.
+
+    A shape of a matrix by a vector is the rows of the result, and how many products make one.
+    """
     rows = 4096 // spec["LANES"] * spec["ROWS"] + 3
     depth = (2 * spec["LANES"] * spec["UNROLL"] + 5) * spec["VEC"] + (3 if spec["ragged"] or spec["VEC"] == 1 else 0)
-    return _product(spec, rows, depth, algorithm=spec.name)
+    return _product(spec, *(shape or (rows, depth)), algorithm=spec.name)
 
 
-def gemv_columns(spec: Spec) -> Case:
+def gemv_columns(spec: Spec, shape: Shape | None = None) -> Case:
     """A second tile of columns, in a round and nearly another one; or part of a tile, in sums of five pieces."""
     axes = {axis.name: spec[axis.name] for axis in spec.kernel.axes}
     flags = dict.fromkeys(spec.flags - {"partial"}, True)
@@ -114,12 +119,13 @@ def gemv_columns(spec: Spec) -> Case:
     round_ = spec.threads // spec["LANES"] * spec["UNROLL"]
     depth = 5 * round_ + 3 if spec["partial"] else 2 * round_ - 1
     packs = spec["LANES"] + (-1 if spec["partial"] else 1)
-    return _product(spec, packs * spec["VEC"], depth, algorithm=whole.name, trans=True)
+    return _product(spec, *(shape or (packs * spec["VEC"], depth)), algorithm=whole.name, trans=True)
 
 
-def gemv_sum(spec: Spec) -> Case:
+def gemv_sum(spec: Spec, shape: Shape | None = None) -> Case:
     """Sums in a few pieces."""
-    return _product(spec, 13, 7 * 32 * 4 + 12, algorithm=f"gemv_v4_l32_r1_u1_{spec.dtype}")
+    rows, depth = shape or (13, 7 * 32 * 4 + 12)
+    return _product(spec, rows, depth, algorithm=f"gemv_v4_l32_r1_u1_{spec.dtype}")
 
 
 def _product(spec: Spec, rows: int, depth: int, *, algorithm: str, trans: bool = False) -> Case:
