@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 import kgen
 from kgen.backend import HOST
 from kgen.launch import Step, bind
-from kgen.ops.reduce import reduce
+from kgen.ops.calls import explain
+from kgen.ops.reduce import folding, reduce
 from kgen.spec import Axis
 
 ToNumpy = Callable[[Any], np.ndarray]
@@ -199,6 +200,32 @@ def test_columns_of_rows_that_begin_at_odd_addresses(xp: ModuleType, asnumpy: To
         x = (np.random.default_rng(4).standard_normal(shape) * 9).astype(dtype)
         got = getattr(reduce, op)(xp.asarray(x)[..., 1:], -2)
         np.testing.assert_array_equal(asnumpy(got), getattr(np, op)(x[..., 1:], -2))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "ahead"),
+    [("f4", 601, 129, 1), ("f2", 2001, 3, 3), ("f2", 333, 33, 0), ("i1", 2901, 7, 5)],
+)
+@pytest.mark.parametrize("op", ["sum", "max", "mean"])
+def test_rows_that_begin_at_odd_addresses_are_taken_as_longer_ones(
+    xp: ModuleType,
+    asnumpy: ToNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+    op: str,
+    dtype: str,
+    rows: int,
+    columns: int,
+    ahead: int,
+) -> None:
+    monkeypatch.setattr(folding, "FROM", 0)
+    monkeypatch.setattr(folding, "DEEP", 2)
+    flat = np.random.default_rng(rows).integers(-20, 20, ahead + rows * columns + 9).astype(dtype)
+    x = flat[ahead : ahead + rows * columns].reshape(rows, columns)
+    given_x = xp.asarray(flat)[ahead : ahead + rows * columns].reshape(rows, columns)
+    if not (op == "mean" and dtype == "i1"):  # whose accumulators are converted once more
+        assert "; then " in explain(getattr(reduce, op), given_x, 0)
+    found, expected = asnumpy(getattr(reduce, op)(given_x, 0)), getattr(np, op)(x.astype("f8"), 0)
+    np.testing.assert_allclose(found, expected.astype(found.dtype), rtol=1e-3 if dtype == "f2" else 1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("width", [1, 7, 32, 96, 1024])
