@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from kgen.errors import SpecError
-from kgen.samples import along_rows, attention, elements, gated, gated_chunk, moves, sums
+from kgen.samples import along_rows, attention, elements, gated, gated_chunk, gated_chunk_vector, moves, sums
 from kgen.samples.case import Case, Shape, call, complaint, verify
 from kgen.spec import Spec
 
@@ -19,7 +19,14 @@ __all__ = ["CASES", "Case", "call", "cases_of", "complaint", "verify"]
 
 CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
     Mapping[str, Any],
-    attention.CASES | gated.CASES | gated_chunk.CASES | sums.CASES | moves.CASES | elements.CASES | along_rows.CASES,
+    attention.CASES
+    | gated.CASES
+    | gated_chunk.CASES
+    | gated_chunk_vector.CASES
+    | sums.CASES
+    | moves.CASES
+    | elements.CASES
+    | along_rows.CASES,
 )
 """By kernel, or by the stem that kernels share: from a specialization (and a shape), the calls that run it."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from kgen.arch import Arch
 from kgen.backend import HOST
 from kgen.device import device_arch, multiprocessors, shared_memory
 from kgen.dtypes import F32
 from kgen.launch import Step
-from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_SCAN, CHUNK_STATE, PREFIX, PREFIX_THREADS, WIDEST
+from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_SCAN, CHUNK_STATE, PREFIX, PREFIX_THREADS, UNPACK, WIDEST
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 from kgen.spec import Spec
 
@@ -35,18 +37,35 @@ def pays(problem: Problem) -> bool:
     return problem.length >= FEWEST_STEPS
 
 
-def columns_for(values: int) -> int:
+def room_for(features: int) -> int:
+    """The axis K."""
+    return 64 if features <= 64 else 128
+
+
+def columns_for(features: int, values: int) -> int:
     """Value columns of a block."""
-    return next((width for width in (32, 64, 128) if values <= width), 128)
+    return next((width for width in (32, 64) if features <= 64 and values <= width), 128)
 
 
-def segments_for(problem: Problem) -> int:
-    """As many segments of a sequence as fill the device; of sequences of any lengths, by their mean."""
-    blocks = problem.shared * -(-problem.values // columns_for(problem.values))
+class Cut(NamedTuple):
+    """Tiles of value columns, segments of a sequence, and slots: the pieces of which their first states are made."""
+
+    tiles: int
+    segments: int
+    slots: int
+
+
+def cut_of(problem: Problem) -> Cut:
+    """As many segments and slots as fill the device; of sequences of any lengths, by their mean."""
+    tiles = -(-problem.values // columns_for(problem.features, problem.values))
+    blocks = problem.shared * tiles
     if not blocks:
-        return 1
-    mean = problem.batch * problem.length // problem.sequences
-    return max(1, min(multiprocessors(problem.device) // blocks, mean // SHORTEST))
+        return Cut(tiles, 1, 1)
+    mean, sms = problem.batch * problem.length // problem.sequences, multiprocessors(problem.device)
+    segments = max(1, min(sms // blocks, mean // SHORTEST))
+    # What comes before the last segment is walked twice; in finer pieces where that alone would not fill the device.
+    finer = max(1, min(sms // (blocks * (segments - 1)), mean // (SHORTEST * segments))) if segments > 1 else 1
+    return Cut(tiles, segments, segments * finer)
 
 
 def _room(problem: Problem) -> int:
@@ -56,8 +75,8 @@ def _room(problem: Problem) -> int:
 def _spec(problem: Problem, *, adjoint: bool, wide: bool, unaligned: bool) -> Spec:
     p = problem
     return CHUNK_SCAN.spec(
-        K=64 if p.features <= 64 else 128,
-        V=columns_for(p.values),
+        K=room_for(p.features),
+        V=columns_for(p.features, p.values),
         OFFSETS=p.offsets,
         bonus=p.bonus,
         adjoint=adjoint and not p.bonus,
@@ -71,13 +90,16 @@ def _spec(problem: Problem, *, adjoint: bool, wide: bool, unaligned: bool) -> Sp
 
 def forward(program: Program, problem: Problem, q: Rows, k: Rows, v: Rows, o: Rows, initial: str, last: str) -> str:
     """Queue the forward pass; why it is cut as it is."""
-    segments = add_chunks(program, problem, q, k, v, o, initial=initial, last=last)
-    return f"{problem.shared} states walk along {segments} segments each, in chunks of {CHUNK} time steps"
+    cut = cut_of(problem)
+    states = add_states(program, problem, cut, k, v, initial=initial)
+    add_chunks(program, problem, cut, q, k, v, o, states=states, last=last)
+    return f"{problem.shared} states walk along {cut.segments} segments each, in chunks of {CHUNK} time steps"
 
 
 def add_chunks(
     program: Program,
     problem: Problem,
+    cut: Cut,
     q: Rows,
     k: Rows,
     v: Rows,
@@ -85,66 +107,68 @@ def add_chunks(
     *,
     adjoint: bool = False,
     wide: bool = False,
-    initial: str = NOTHING,
+    states: str = NOTHING,
     last: str = NOTHING,
-) -> int:
-    """Queue the scan of o = q S in chunks, and how many segments each sequence is cut into is returned."""
+) -> None:
+    """Queue the scan of o = q S in chunks, from what `add_states` gave."""
     p, gates = problem, problem.gate_rows
     assert gates
-    segments = segments_for(p)
-    states = (*p.states.get(initial, (0, 0, 0, 0)),)
-    first = (*states[:2], 0, *states[2:])
-    if segments > 1:
-        initial = add_states(program, p, k, v, segments, adjoint=adjoint, initial=initial)
-        size = p.features * p.values
-        first = (p.heads * segments * size, segments * size, size, p.values, 1)
     spec = _spec(p, adjoint=adjoint, wide=wide, unaligned=_unaligned(p, q, k, v, o))
-    tiles = -(-p.values // spec["V"])
+    size = spec["K"] * spec["V"] * cut.tiles
+    packed = program.room("last state", p.shared * size) if last != NOTHING else NOTHING
     pointers = (q.name, k.name, v.name, gates.name, *(["u"] if p.bonus else []))
-    pointers += (*(["cu_seqlens"] if p.offsets else []), initial, last, o.name)
+    pointers += (*(["cu_seqlens"] if p.offsets else []), states, packed, o.name)
     groups = [p.heads // x.heads for x in (q, k, v, gates)]
-    ints = (p.heads, p.length, p.features, p.values, segments, _direction(p, adjoint), *groups)
-    longs = (*q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if p.bonus else ()))
-    longs += (*first, *p.states.get(last, (0, 0, 0, 0)), *o.strides)
-    program.add(Step(spec, p.shared * segments * tiles, len(pointers), ints, longs, (p.scale,)), pointers)
-    return segments
+    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, _direction(p, adjoint), *groups)
+    longs = (*q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if p.bonus else ()), *o.strides)
+    blocks = p.shared * cut.segments * cut.tiles
+    program.add(Step(spec, blocks, len(pointers), ints, longs, (p.scale,)), pointers)
+    if last != NOTHING:
+        unpack = UNPACK.spec(K=spec["K"], V=spec["V"])
+        blocks = p.shared * size // PREFIX_THREADS
+        program.add(Step(unpack, blocks, 2, (p.heads, p.features, p.values), p.states[last]), (packed, last))
 
 
 def add_states(
     program: Program,
     problem: Problem,
+    cut: Cut,
     k: Rows,
     v: Rows,
-    segments: int,
     *,
     adjoint: bool = False,
     initial: str = NOTHING,
 ) -> str:
-    """Queue what finds the states before each segment; the name of [sequences, heads, segments, features, values]."""
+    """Queue what finds the states before each slot; the name of [sequences, heads, slots, tiles, K, V]."""
     p, gates = problem, problem.gate_rows
     assert gates
-    size = p.features * p.values
-    states = program.room("states of adjoint" if adjoint else "states of segments", p.shared * segments * size)
-    decays = program.room(f"decays of {states}", p.shared * segments * p.features)
+    if cut.slots == 1 and initial == NOTHING:
+        return NOTHING
     spec = CHUNK_STATE.spec(
-        K=64 if p.features <= 64 else 128,
-        V=columns_for(p.values),
+        K=room_for(p.features),
+        V=columns_for(p.features, p.values),
         OFFSETS=p.offsets,
         adjoint=adjoint and not p.bonus,
         unaligned=_unaligned(p, k, v),
         gfloat=p.gate_type is F32,
         dtype=p.dtype,
     )
-    tiles = -(-p.values // spec["V"])
-    pointers = (k.name, v.name, gates.name, *(["cu_seqlens"] if p.offsets else []), states, decays)
-    groups = [p.heads // x.heads for x in (k, v, gates)]
-    ints = (p.heads, p.length, p.features, p.values, segments, _direction(p, adjoint), *groups)
-    longs = (*k.strides, *v.strides, *gates.strides)
-    program.add(Step(spec, p.shared * (segments - 1) * tiles, len(pointers), ints, longs), pointers)
-    ints = (p.heads, p.features, p.values, segments, p.features)
-    blocks = p.shared * -(-size // PREFIX_THREADS)
+    size = spec["K"] * spec["V"] * cut.tiles
+    states = program.room("states of adjoint" if adjoint else "states", p.shared * cut.slots * size)
+    decays = program.room(f"decays of {states}", p.shared * cut.slots * spec["K"])
+    if cut.slots > 1:
+        # Nothing comes after the last segment.
+        walked = cut.slots - cut.slots // cut.segments
+        pointers = (k.name, v.name, gates.name, *(["cu_seqlens"] if p.offsets else []), states, decays)
+        groups = [p.heads // x.heads for x in (k, v, gates)]
+        ints = (p.heads, p.length, p.features, p.values, walked, cut.slots, _direction(p, adjoint), *groups)
+        longs = (*k.strides, *v.strides, *gates.strides)
+        program.add(Step(spec, p.shared * walked * cut.tiles, len(pointers), ints, longs), pointers)
+    prefix = PREFIX.spec(K=spec["K"], V=spec["V"])
     strides = p.states.get(initial, (0, 0, 0, 0))
-    program.add(Step(PREFIX.spec(), blocks, 3, ints, strides), (initial, states, decays))
+    needed = cut.slots - cut.slots // cut.segments + 1
+    ints = (p.heads, p.features, p.values, needed, cut.slots)
+    program.add(Step(prefix, p.shared * size // PREFIX_THREADS, 3, ints, strides), (initial, states, decays))
     return states
 
 
@@ -153,7 +177,7 @@ def _direction(problem: Problem, adjoint: bool) -> int:
 
 
 def _unaligned(problem: Problem, *rows: Rows) -> bool:
-    """Whether some rows do not consist of pairs of neighbours; gates in float32 are loaded one by one anyway."""
+    """Whether rows are to be loaded element by element, since some do not consist of fours of neighbours."""
     gates = problem.gate_rows
     assert gates
-    return any(x.word < 4 for x in (*rows, *(() if problem.gate_type is F32 else (gates,))))
+    return any(x.word < 8 for x in rows) or gates.word < (16 if problem.gate_type is F32 else 8)

@@ -16,45 +16,55 @@ CHUNK = 32
 WIDEST = 128
 """Features that a chunk takes."""
 LEVELS = 5
+STAGES = 3
 PREFIX_THREADS = 128
-_HANDED_OVER = (240, 128)  # registers of consumers and producers, where 12 warps leave 168 for each
+SCORERS = 4
+BLOCKS = 8  # of time steps, by which producers share a chunk
+_HANDED_OVER = (232, 112, 56)  # registers of consumers, producers and scorers, where 16 warps leave 128 for each
+_HANDED_OVER_BY_TWO = (240, 128, 0)  # and 12 warps 168
 
 
 def _bytes(spec: Spec) -> int:
-    """Of shared memory, as the template lays it out: two stages and the producers' workspace."""
+    """Of shared memory, as the template lays it out."""
     outer = spec.kernel.name.endswith("_state")
     features, values = spec["K"], spec["V"]
     row, v_row = 2 * (features + 8), 2 * (values + 8)
-    tail = 4 * features + 4 * (features // 64) + 12
-    stage = CHUNK * (row * (1 if outer else 2) + v_row + (0 if outer else 2 * (CHUNK + 8))) + tail
-    stage = -(-stage // 8) * 8 + 16
-    workspace = (0 if outer else (2 + LEVELS) * CHUNK * row) + 16 * features + 12 * (features // 16)
-    return 2 * (-(-stage // 16) * 16) + -(-workspace // 16) * 16
+    halves = CHUNK * (row * (1 if outer else 2) + v_row + (0 if outer else 2 * (CHUNK + 8)))
+    stage = halves + 4 * features + 32
+    levels = 0 if outer else CHUNK * row * LEVELS + 16
+    notes = 4 * BLOCKS * features + 12 * (features // 16)
+    gates = (4 if spec["gfloat"] else 2) * CHUNK * features
+    arrivals = gates + 2 * CHUNK * (values + features * (1 if outer else 2))
+    return STAGES * stage + 2 * (levels + -(-notes // 16) * 16) + arrivals
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
-    hands_over = spec["K"] == spec["V"] == 128
-    return {
-        "THREADS": 32 * (spec["K"] // 16 + spec["V"] // 32),
+    scorers = 0 if spec.kernel.name.endswith("_state") else SCORERS
+    made = {
+        "THREADS": 32 * (spec["V"] // 32 + spec["K"] // 16 + scorers),
         "CHUNK": CHUNK,
         "PRODUCERS": spec["K"] // 16,
-        "CONSUMER_REGISTERS": _HANDED_OVER[0] if hands_over else 0,
-        "PRODUCER_REGISTERS": _HANDED_OVER[1] if hands_over else 0,
         "DYNAMIC_SMEM": _bytes(spec),
     }
+    consumer, producer, scorer = (0, 0, 0) if spec["K"] < 128 else _HANDED_OVER if scorers else _HANDED_OVER_BY_TWO
+    return made | {"CONSUMER_REGISTERS": consumer, "PRODUCER_REGISTERS": producer, "SCORER_REGISTERS": scorer}
 
 
 def _text(spec: Spec) -> dict[str, bool | str]:
     outer = spec.kernel.name.endswith("_state")
     return {
         "outer": outer,
+        "rows": "kvg" if outer else "qkvg",
         "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
-        "minus_infinity": "0xff80" if spec.dtype is BF16 else "0xfc00",
         **(dict.fromkeys(("bonus", "ufloat", "wide"), False) if outer else {}),
     }
 
 
 def _problem(spec: Spec) -> str | None:
+    if spec["K"] == 128 and spec["V"] < 128:
+        return "registers are handed over by four warps or none"
+    if spec.kernel.name.endswith("_state"):
+        return None
     if spec["bonus"] and spec["adjoint"]:
         return "with a bonus the gradient's scan is the scan itself"
     if spec["ufloat"] and not spec["bonus"]:
@@ -110,6 +120,7 @@ CHUNK_STATE = register(
         flags=(_ADJOINT, _UNALIGNED, _GFLOAT),
         dtypes=(BF16, F16),
         derive=_geometry,
+        check=_problem,
         text=_text,
         grid="(ceil(values / V) * segments * heads * sequences): one block per tile of value columns of a segment",
         origin=_ORIGIN,
@@ -118,17 +129,37 @@ CHUNK_STATE = register(
     )
 )
 
-PREFIX = register(
-    Kernel(
-        name="gated_prefix",
-        summary="The states before each segment, each in place of what its segment adds.",
-        formula="S[s + 1] = diag(decay[s]) S[s] + added[s]",
-        axes=(),
-        dtypes=(F32,),
-        derive=lambda spec: {"THREADS": PREFIX_THREADS},
-        grid="(ceil(features * values / THREADS) * heads * sequences): one thread per number of a state",
-        origin="the second pass of a segmented scan",
-        min_arch=Arch(8, 0),
-        defaults=("gated_prefix_f32",),
+
+def _states_kernel(name: str, summary: str, formula: str, unpack: bool, defaults: tuple[str, ...]) -> Kernel:
+    return register(
+        Kernel(
+            name=name,
+            stem="gated_prefix",
+            summary=summary,
+            formula=formula,
+            axes=_AXES[:2],
+            dtypes=(F32,),
+            derive=lambda spec: {"THREADS": PREFIX_THREADS},
+            text=lambda spec: {"unpack": unpack},
+            grid="(tiles * K * V / THREADS * heads * sequences): one thread per number of a state",
+            origin="the second pass of a segmented scan",
+            min_arch=Arch(8, 0),
+            defaults=defaults,
+        )
     )
+
+
+PREFIX = _states_kernel(
+    "gated_prefix",
+    "The states before each segment, each in place of what its segment adds.",
+    "S[s + 1] = diag(decay[s]) S[s] + added[s]",
+    False,
+    ("gated_prefix_k128_v128_f32",),
+)
+UNPACK = _states_kernel(
+    "gated_unpack",
+    "The last state, from the tiles in which chunked scans keep it to where it is wanted.",
+    "last[k, v] = S[k, v]",
+    True,
+    ("gated_unpack_k128_v128_f32",),
 )

@@ -1,0 +1,199 @@
+"""Chunks with a gate for each feature beside float64: hard gates, numbers of any size, segments, sequences, strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kgen import gated_reference as reference
+from kgen.dtypes import DTYPES
+from kgen.ops.gated.gla import gla
+from kgen.ops.gated.rwkv6 import rwkv6
+from tests.gpu.numerics import rms_bar, rms_error
+from tests.ops.test_gated import GATES, Case, make
+
+AsNumpy = Callable[[Any], np.ndarray]
+
+OPERATORS: dict[str, Callable[..., Any]] = {"gla": gla, "rwkv6": rwkv6}
+STATE_BAR = 3e-4
+"""Of states: keys are rounded to binary16 with their decay."""
+SMALL = (1, 2, 77, 52, 20)
+"""Three chunks, of which the last is not full; features and values that do not fill their tiles."""
+LONG = (1, 1, 300, 52, 20)
+"""Cut into segments, of which the last is shorter."""
+
+pytestmark = pytest.mark.usefixtures("shared_cache")
+
+
+def check(xp: ModuleType, asnumpy: AsNumpy, case: Case, dtype: str) -> None:
+    """The result and the last state, in chunks."""
+    with np.errstate(under="ignore"):
+        o, state = reference.gated(*case.arrays.values(), scale=case.scale, initial=case.initial, reverse=case.reverse)
+    out = xp.full(o.shape, np.nan, dtype=case.do.dtype)
+    result, last = OPERATORS[case.operator](
+        *map(xp.asarray, case.arrays.values()),
+        initial_state=xp.asarray(case.initial),
+        return_state=True,
+        reverse=case.reverse,
+        scale=case.scale,
+        mode="chunk",
+        out=out,
+    )
+    assert result is out
+    assert rms_error(asnumpy(out).astype(np.float64), o) < rms_bar(dtype, o.size)
+    assert rms_error(asnumpy(last), state) < STATE_BAR
+
+
+@pytest.mark.parametrize("gates", GATES)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_every_kind_of_gate_is_within_the_bars(xp: ModuleType, asnumpy: AsNumpy, operator: str, gates: str) -> None:
+    check(xp, asnumpy, make(operator, SMALL, "bf16", gates=gates, seed=3), "bf16")
+
+
+@pytest.mark.parametrize("gates", ["as GLA begins", "hard resets"])
+def test_segments_begin_with_the_state_of_those_before(xp: ModuleType, asnumpy: AsNumpy, gates: str) -> None:
+    check(xp, asnumpy, make("gla", LONG, "bf16", gates=gates), "bf16")
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_float16_with_gates_in_float32_from_the_last_step_to_the_first(
+    xp: ModuleType, asnumpy: AsNumpy, operator: str
+) -> None:
+    check(xp, asnumpy, make(operator, SMALL, "f16", gate_dtype="f32", reverse=True), "f16")
+
+
+@pytest.mark.parametrize("size", [1e-20, 1e-6, 1e6, 1e12])
+def test_numbers_beyond_float16_are_scaled(xp: ModuleType, asnumpy: AsNumpy, size: float) -> None:
+    case = make("gla", SMALL, "bf16")
+    kind = case.arrays["q"].dtype
+    case.arrays["q"] = (case.arrays["q"].astype("f") * size).astype(kind)
+    case.arrays["k"] = (case.arrays["k"].astype("f") / np.float32(size)).astype(kind)
+    case.arrays["v"] = (case.arrays["v"].astype("f") * size).astype(kind)
+    check(xp, asnumpy, case, "bf16")
+
+
+def test_a_sequence_whose_size_changes_keeps_its_precision(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    case = make("gla", SMALL, "bf16", gates="zero")
+    grows = np.float32(2.0) ** (np.arange(77) / 4 - 10)[None, None, :, None]
+    for name in "kv":
+        case.arrays[name] = (case.arrays[name].astype("f") * grows).astype(case.do.dtype)
+    check(xp, asnumpy, case, "bf16")
+
+
+def test_any_strides_and_both_layouts_are_taken(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    case = make("gla", (2, 2, 77, 53, 21), "f16", gate_dtype="f32")
+
+    def strange(x: Any) -> Any:
+        wide = xp.full((*x.shape[:-1], 2 * x.shape[-1] + 3), np.nan, dtype=x.dtype)[..., 1:-2:2]
+        wide[...] = x
+        return wide[:, ::-1, ::-1][:, ::-1, ::-1]
+
+    on = [xp.asarray(x) for x in case.arrays.values()]
+    o, state = gla(*on, initial_state=xp.asarray(case.initial), return_state=True, mode="chunk")
+    expected, _ = reference.gated(*case.arrays.values(), scale=case.scale, initial=case.initial)
+    assert rms_error(asnumpy(o).astype(np.float64), expected) < rms_bar("f16", expected.size)
+    out = strange(xp.zeros_like(o))
+    again, last = gla(
+        *map(strange, on),
+        initial_state=strange(xp.asarray(case.initial)),
+        return_state=True,
+        mode="chunk",
+        out=out,
+    )
+    assert again is out and np.array_equal(asnumpy(out), asnumpy(o)) and np.array_equal(asnumpy(last), asnumpy(state))
+    turned = [xp.ascontiguousarray(x.swapaxes(1, 2)) for x in on]
+    seq_first = gla(*turned, initial_state=xp.asarray(case.initial), mode="chunk", layout="bthd")
+    assert np.array_equal(asnumpy(seq_first).swapaxes(1, 2), asnumpy(o))
+
+
+def test_sequences_one_after_the_other_are_as_good_as_apart(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    ends = [0, 0, 5, 60, 60, 193]
+    case = make("rwkv6", (1, 2, 200, 52, 20), "bf16")
+    initial = np.random.default_rng(5).standard_normal((5, 2, 52, 20)).astype("f")
+    offsets = xp.asarray(np.array(ends, np.int32))
+    out = xp.zeros((1, 2, 200, 20), dtype=case.do.dtype)
+    o, last = rwkv6(
+        *map(xp.asarray, case.arrays.values()),
+        initial_state=xp.asarray(initial),
+        return_state=True,
+        cu_seqlens=offsets,
+        mode="chunk",
+        out=out,
+    )
+    assert not asnumpy(o)[:, :, ends[-1] :].astype("f").any()  # outside of all sequences nothing is written
+    for n, (begin, end) in enumerate(pairwise(ends)):
+        part = {name: x if name == "u" else x[:, :, begin:end] for name, x in case.arrays.items()}
+        expected, state = reference.gated(*part.values(), scale=case.scale, initial=initial[n : n + 1])
+        assert rms_error(asnumpy(last)[n : n + 1], state) < STATE_BAR
+        if begin < end:
+            assert rms_error(asnumpy(o)[:, :, begin:end].astype(np.float64), expected) < rms_bar("bf16", 1)
+
+
+def test_heads_that_share_an_input_are_as_good_as_a_repeated_one(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    case = make("gla", (2, 4, 77, 52, 20), "bf16")
+    few = {name: x[:, :heads] for (name, x), heads in zip(case.arrays.items(), (4, 2, 1, 2), strict=True)}
+    repeated = [np.repeat(x, 4 // x.shape[1], 1) for x in few.values()]
+    o = gla(*(xp.asarray(np.ascontiguousarray(x)) for x in few.values()), mode="chunk")
+    assert np.array_equal(asnumpy(o), asnumpy(gla(*map(xp.asarray, repeated), mode="chunk")))
+
+
+def test_two_halves_with_the_state_passed_on_are_one_call(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    case = make("rwkv6", SMALL, "bf16")
+    on = [xp.asarray(x) for x in case.arrays.values()]
+    whole, last = rwkv6(*on, return_state=True, mode="chunk")
+    first, middle = rwkv6(*(x if x.ndim == 2 else x[:, :, :40] for x in on), return_state=True, mode="chunk")
+    second, end = rwkv6(
+        *(x if x.ndim == 2 else x[:, :, 40:] for x in on), initial_state=middle, return_state=True, mode="chunk"
+    )
+    joined = np.concatenate([asnumpy(first), asnumpy(second)], 2).astype(np.float64)
+    assert rms_error(joined, asnumpy(whole).astype(np.float64)) < rms_bar("bf16", joined.size)
+    assert rms_error(asnumpy(end), asnumpy(last).astype(np.float64)) < STATE_BAR
+
+
+def test_a_call_gives_the_same_bits_again(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    on = [xp.asarray(x) for x in make("gla", LONG, "bf16").arrays.values()]
+    first, again = (asnumpy(gla(*on, mode="chunk")) for _ in range(2))
+    assert np.array_equal(first, again)
+
+
+def test_a_sequence_without_time_steps_leaves_the_state_as_it_is(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    case = make("gla", (1, 2, 0, 52, 20), "bf16")
+    on = map(xp.asarray, case.arrays.values())
+    o, last = gla(*on, initial_state=xp.asarray(case.initial), return_state=True, mode="chunk")
+    assert o.shape == (1, 2, 0, 20) and np.array_equal(asnumpy(last), case.initial)
+
+
+def test_what_chunks_do_not_take_is_refused_by_name_and_walked_step_by_step_otherwise(
+    xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    narrow = [xp.zeros((1, 1, 64, 20), dtype="f4") for _ in range(4)]
+    with pytest.raises(ValueError, match=r"gla: mode='chunk' does not take this: .*float32"):
+        gla(*narrow, mode="chunk")
+    wide = [xp.zeros((1, 1, 64, 129), dtype=DTYPES["f16"].numpy) for _ in range(4)]
+    with pytest.raises(ValueError, match=r"gla: mode='chunk' does not take this: .*at most 128 features"):
+        gla(*wide, mode="chunk")
+    assert not asnumpy(gla(*narrow)).any()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("operator", "sizes", "dtype", "gates"),
+    [
+        ("gla", (2, 66, 65, 128, 128), "bf16", "as RWKV6 begins"),
+        ("gla", (1, 2, 4097, 128, 128), "bf16", "as GLA begins"),
+        ("rwkv6", (1, 3, 1000, 128, 256), "f16", "as RWKV6 begins"),
+        ("rwkv6", (2, 70, 127, 64, 64), "bf16", "sometimes -1000"),
+        ("gla", (1, 1, 2048, 96, 100), "f16", "hard resets"),
+        ("gla", (1, 2, 200, 1, 1), "bf16", "wide"),
+    ],
+    ids=str,
+)
+def test_large_and_small_heads(operator: str, sizes: tuple[int, int, int, int, int], dtype: str, gates: str) -> None:
+    import cupy
+
+    check(cupy, cupy.asnumpy, make(operator, sizes, dtype, gates=gates), dtype)
