@@ -19,8 +19,8 @@ from pathlib import Path
 from kgen.cpu.buffers import Area, Buffer, shared
 from kgen.cpu.frame import LaunchStruct, message_buffer
 from kgen.cpu.library import Library, runtime
+from kgen.cpu.program import Program
 from kgen.cpu.report import Finding, Report, findings
-from kgen.cpu.translate import Program
 
 MOST = 20
 """Reports after which a launch stops."""

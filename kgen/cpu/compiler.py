@@ -27,6 +27,9 @@ _FLAGS = (
     # What PTX means by its types: wrapping integers, registers that are read as another type, no contraction.
     *("-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv", "-fsigned-char"),
 )
+_RUNNERS = frozenset(("buffers", "check", "frame", "report", "run", "watch"))
+_RUNNERS |= {"calls", "cells", "clocks", "fiber", "launch", "machine", "runtime", "shadow"}
+"""Modules and headers that run a kernel's library, and decide nothing of its bytes."""
 _V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"}
 
 
@@ -51,9 +54,9 @@ def compiler() -> tuple[str, ...]:
 
 
 @functools.cache
-def identity() -> tuple[str, ...]:
-    """What decides the bytes of a library, besides its text: compiler, flags, and our own sources."""
-    return (_version().partition("\n")[0], *flags(), _sources())
+def identity(runtime: bool = False) -> tuple[str, ...]:
+    """What decides the bytes of a kernel's library, or of the runtime's, besides its text: compiler, flags, sources."""
+    return (_version().partition("\n")[0], *flags(), _sources(runtime))
 
 
 @functools.cache
@@ -113,9 +116,10 @@ def _has_v3() -> bool:
 
 
 @functools.cache
-def _sources() -> str:
+def _sources(runtime: bool) -> str:
     digest = hashlib.sha256()
-    for path in sorted(HERE.rglob("*")):
-        if path.suffix in (".py", ".h", ".cpp") and "conformance" not in path.parts:
+    for path in sorted((RUNTIME if runtime else HERE).rglob("*")):
+        decides = runtime or not (path.stem in _RUNNERS or "conformance" in path.parts)
+        if decides and path.suffix in (".py", ".h", ".cpp"):
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
-from kgen.cpu import memory
+from kgen.cpu import asynchronous, memory
+from kgen.cpu.emitter import Emitter, unknown
 from kgen.cpu.forms import C_TYPES, Form, forms
-from kgen.cpu.operands import Names, listed
+from kgen.cpu.operands import listed
 from kgen.cpu.ptx import SIZES, Instruction
-from kgen.errors import UnknownInstructionError
 
 _LETTERS = re.compile(r"\b[a-h]\b")
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
@@ -18,153 +17,144 @@ _PREDICATE = re.compile(r"(set|setp)\.(\w+)(?:\.(and|or|xor))?((?:\.ftz)?)((?:\.
 _NOTHING = re.compile(r"prefetch|prefetchu|setmaxnreg|griddepcontrol|discard|applypriority|createpolicy|pmevent|brkpt")
 
 
-class Emitter:
-    """Turns instructions into statements and collects what they need: headers, and the sites that checks may name."""
+def statement(emit: Emitter, at: Instruction) -> str:
+    """What one lane does; the guard is part of it."""
+    made = _plain(emit, at)
+    return f"if ({emit.names.value(at.guard, 'pred', at)}) {{ {made} }}" if at.guard else made
 
-    def __init__(self, names: Names) -> None:
-        self.names = names
-        self.includes: set[str] = set()
-        self.sites: list[Instruction] = []
 
-    def site(self, at: Instruction) -> int:
-        """A number for an instruction, by which reports find its line."""
-        self.sites.append(at)
-        return len(self.sites) - 1
+def _plain(emit: Emitter, at: Instruction) -> str:
+    base = at.opcode.partition(".")[0]
+    if base == "mov":
+        return _move(emit, at)
+    if found := lookup(at.opcode):
+        return _form(emit, at, found)
+    if base in ("setp", "set") and (found_predicate := _PREDICATE.match(at.opcode)):
+        return _predicate(emit, at, found_predicate)
+    if (handler := memory.HANDLERS.get(base) or asynchronous.HANDLERS.get(base)) is not None:
+        return handler(emit, at)
+    if base in ("add", "addc", "sub", "subc", "mad", "madc"):
+        return _carry(emit, at)
+    if base == "trap":
+        return f"w->calls->trap(w, {emit.site(at)});"
+    if _NOTHING.match(at.opcode):
+        return ";"
+    raise unknown(at)
 
-    def statement(self, at: Instruction) -> str:
-        """What one lane does; the guard is part of it."""
-        made = self._plain(at)
-        return f"if ({self.names.value(at.guard, 'pred', at)}) {{ {made} }}" if at.guard else made
 
-    def _plain(self, at: Instruction) -> str:
-        base = at.opcode.partition(".")[0]
-        if base == "mov":
-            return self._move(at)
-        if found := lookup(at.opcode):
-            return self._form(at, found)
-        if base in ("setp", "set") and (found_predicate := _PREDICATE.match(at.opcode)):
-            return self._predicate(at, found_predicate)
-        if (handler := memory.HANDLERS.get(base)) is not None:
-            return handler(self, at)
-        if base in ("add", "addc", "sub", "subc", "mad", "madc"):
-            return self._carry(at)
-        if base == "trap":
-            return f"w->calls->trap(w, {self.site(at)});"
-        if _NOTHING.match(at.opcode):
-            return ";"
-        raise unknown(at)
+def _form(emit: Emitter, at: Instruction, found: Found) -> str:
+    form = found.form
+    if len(at.operands) != len(form.operands) + 1:
+        raise unknown(at, f"takes {len(form.operands)} operands here, not {len(at.operands) - 1}")
+    if form.include:
+        emit.includes.add(form.include)
+    given = {}
+    for letter, text, kind in zip("abcdefgh", at.operands[1:], form.operands):
+        value = emit.names.value(text, kind, at)
+        given[letter] = f"kg::ftz({value})" if found.ftz and kind == "f32" else value
+    simple = all(re.fullmatch(r"\w+", value) or len(_uses(form.expression, x)) <= 1 for x, value in given.items())
+    before = ""
+    if simple:
+        expression = _LETTERS.sub(lambda m: f"({given[m[0]]})" if m[0] in given else m[0], form.expression)
+    else:
+        before = "".join(
+            f"const {C_TYPES[kind]} {letter}{{{given[letter]}}}; " for letter, kind in zip("abcdefgh", form.operands)
+        )
+        expression = form.expression
+    if found.ftz and form.result == "f32":
+        expression = f"kg::ftz({expression})"
+    if found.sat:
+        expression = f"kg::sat({expression})"
+    made = emit.names.assign(at.operands[0], form.result, expression)
+    return f"{{ {before}{made} }}" if before else made
 
-    def _form(self, at: Instruction, found: Found) -> str:
-        form = found.form
-        if len(at.operands) != len(form.operands) + 1:
-            raise unknown(at, f"takes {len(form.operands)} operands here, not {len(at.operands) - 1}")
-        if form.include:
-            self.includes.add(form.include)
-        given = {}
-        for letter, text, kind in zip("abcdefgh", at.operands[1:], form.operands):
-            value = self.names.value(text, kind, at)
-            given[letter] = f"kg::ftz({value})" if found.ftz and kind == "f32" else value
-        simple = all(re.fullmatch(r"\w+", value) or len(_uses(form.expression, x)) <= 1 for x, value in given.items())
-        before = ""
-        if simple:
-            expression = _LETTERS.sub(lambda m: f"({given[m[0]]})" if m[0] in given else m[0], form.expression)
-        else:
-            before = "".join(
-                f"const {C_TYPES[kind]} {letter}{{{given[letter]}}}; "
-                for letter, kind in zip("abcdefgh", form.operands)
-            )
-            expression = form.expression
-        if found.ftz and form.result == "f32":
-            expression = f"kg::ftz({expression})"
-        if found.sat:
-            expression = f"kg::sat({expression})"
-        made = self.names.assign(at.operands[0], form.result, expression)
-        return f"{{ {before}{made} }}" if before else made
 
-    def _move(self, at: Instruction) -> str:
-        kind = at.opcode.split(".")[1]
-        to, source = at.operands
-        if to.startswith("{"):  # unpack
-            parts, width = listed(to), SIZES[kind] * 8
-            each = width // len(parts)
-            lines = [f"const uint{width}_t x_ = {self.names.value(source, f'b{width}', at)};"]
-            for place, part in enumerate(parts):
-                lines.append(self.names.assign(part, f"b{each}", f"x_ >> {each * place}"))
-            return f"{{ {' '.join(lines)} }}"
-        if source.startswith("{"):  # pack
-            parts, width = listed(source), SIZES[kind] * 8
-            each = width // len(parts)
-            terms = [
-                f"(uint{width}_t){self.names.value(part, f'b{each}', at)} << {each * place}"
-                for place, part in enumerate(parts)
-            ]
-            return self.names.assign(to, f"b{width}", " | ".join(terms))
-        return self.names.assign(to, kind, self.names.value(source, kind, at))
-
-    def _predicate(self, at: Instruction, found: re.Match[str]) -> str:
-        """`setp.lt.and.s32 p|q, a, b, c`: p = a < b and c, q = not (a < b) and c; `set` gives a number instead.
-
-        Of packed halves, p compares the low ones and q the high ones.
-        """
-        types = found[5].strip(".").split(".")
-        packed = types[-1] in ("f16x2", "bf16x2")
-        compared = lookup(f"setp.{found[2]}{found[4]}.{types[-1].removesuffix('x2') if packed else types[-1]}")
-        if compared is None:
-            raise unknown(at)
-        if compared.form.include:
-            self.includes.add(compared.form.include)
-        left, right = (self.names.value(text, types[-1], at) for text in at.operands[1:3])
-        kind = C_TYPES[types[-1]]
-        flush = "kg::ftz" if compared.ftz else "kg::low" if packed else ""
-        lines = [f"const {kind} a_ = {left}, b_ = {right};"]
-
-        def test(name: str, of: str) -> str:
-            half = C_TYPES["b16"] if packed else kind
-            return f"bool {name}; {{ const {half} a = {of}(a_), b = {of}(b_); {name} = {compared.form.expression}; }}"
-
-        lines.append(test("x_", flush))
-        also = f" {_BOOLEAN[found[3]]} {self.names.value(at.operands[3], 'pred', at)}" if found[3] else ""
-        if found[1] == "set":
-            one = "1.0f" if types[0] == "f32" else "0xffffffffu"
-            lines.append(self.names.assign(at.operands[0], types[0], f"(x_{also}) ? {one} : 0"))
-        else:
-            first, _, second = at.operands[0].partition("|")
-            if second and packed:
-                lines.append(f"{test('z_', 'kg::high')} const bool y_ = z_{also};")
-            elif second:
-                lines.append(f"const bool y_ = !x_{also};")
-            lines.append(self.names.assign(first.strip(), "pred", f"x_{also}"))
-            if second:
-                lines.append(self.names.assign(second.strip(), "pred", "y_"))
+def _move(emit: Emitter, at: Instruction) -> str:
+    kind = at.opcode.split(".")[1]
+    to, source = at.operands
+    if to.startswith("{"):  # unpack
+        parts, width = listed(to), SIZES[kind] * 8
+        each = width // len(parts)
+        lines = [f"const uint{width}_t x_ = {emit.names.value(source, f'b{width}', at)};"]
+        for place, part in enumerate(parts):
+            lines.append(emit.names.assign(part, f"b{each}", f"x_ >> {each * place}"))
         return f"{{ {' '.join(lines)} }}"
+    if source.startswith("{"):  # pack
+        parts, width = listed(source), SIZES[kind] * 8
+        each = width // len(parts)
+        terms = [
+            f"(uint{width}_t){emit.names.value(part, f'b{each}', at)} << {each * place}"
+            for place, part in enumerate(parts)
+        ]
+        return emit.names.assign(to, f"b{width}", " | ".join(terms))
+    return emit.names.assign(to, kind, emit.names.value(source, kind, at))
 
-    def _carry(self, at: Instruction) -> str:
-        """`add.cc`, `addc`, `sub.cc`, `subc`, `mad.lo.cc`, `madc.hi`..: the carry is a register of the lane."""
-        words = at.opcode.split(".")
-        base, kind = words[0], words[-1]
-        if not (base.endswith("c") or "cc" in words) or SIZES.get(kind) not in (4, 8):
-            raise unknown(at)
-        wide = "uint64_t" if SIZES[kind] == 4 else "unsigned __int128"
-        unsigned = f"u{8 * SIZES[kind]}"
-        values = [f"({wide}){self.names.value(text, unsigned, at)}" for text in at.operands[1:]]
-        carry = " + cc_" if base.endswith("c") else ""
-        if base.startswith("sub"):
-            borrow = " - cc_" if carry else ""
-            total = f"{values[0]} - {values[1]}{borrow}"
-        elif base.startswith("mad"):
-            high = f" >> {8 * SIZES[kind]}" if "hi" in words else ""
-            signed = kind.startswith("s") and "hi" in words
-            if signed:
-                large = "int64_t" if SIZES[kind] == 4 else "__int128"
-                x, y = (f"({large}){self.names.value(text, kind, at)}" for text in at.operands[1:3])
-                product = f"({wide})({C_TYPES[unsigned]})(({x} * {y}){high})"
-            else:
-                product = f"({wide})({C_TYPES[unsigned]})(({values[0]} * {values[1]}){high})"
-            total = f"{product} + {values[2]}{carry}"
+
+def _predicate(emit: Emitter, at: Instruction, found: re.Match[str]) -> str:
+    """`setp.lt.and.s32 p|q, a, b, c`: p = a < b and c, q = not (a < b) and c; `set` gives a number instead.
+
+    Of packed halves, p compares the low ones and q the high ones.
+    """
+    types = found[5].strip(".").split(".")
+    packed = types[-1] in ("f16x2", "bf16x2")
+    compared = lookup(f"setp.{found[2]}{found[4]}.{types[-1].removesuffix('x2') if packed else types[-1]}")
+    if compared is None:
+        raise unknown(at)
+    if compared.form.include:
+        emit.includes.add(compared.form.include)
+    left, right = (emit.names.value(text, types[-1], at) for text in at.operands[1:3])
+    kind = C_TYPES[types[-1]]
+    flush = "kg::ftz" if compared.ftz else "kg::low" if packed else ""
+    lines = [f"const {kind} a_ = {left}, b_ = {right};"]
+
+    def test(name: str, of: str) -> str:
+        half = C_TYPES["b16"] if packed else kind
+        return f"bool {name}; {{ const {half} a = {of}(a_), b = {of}(b_); {name} = {compared.form.expression}; }}"
+
+    lines.append(test("x_", flush))
+    also = f" {_BOOLEAN[found[3]]} {emit.names.value(at.operands[3], 'pred', at)}" if found[3] else ""
+    if found[1] == "set":
+        one = "1.0f" if types[0] == "f32" else "0xffffffffu"
+        lines.append(emit.names.assign(at.operands[0], types[0], f"(x_{also}) ? {one} : 0"))
+    else:
+        first, _, second = at.operands[0].partition("|")
+        if second and packed:
+            lines.append(f"{test('z_', 'kg::high')} const bool y_ = z_{also};")
+        elif second:
+            lines.append(f"const bool y_ = !x_{also};")
+        lines.append(emit.names.assign(first.strip(), "pred", f"x_{also}"))
+        if second:
+            lines.append(emit.names.assign(second.strip(), "pred", "y_"))
+    return f"{{ {' '.join(lines)} }}"
+
+
+def _carry(emit: Emitter, at: Instruction) -> str:
+    """`add.cc`, `addc`, `sub.cc`, `subc`, `mad.lo.cc`, `madc.hi`..: the carry is a register of the lane."""
+    words = at.opcode.split(".")
+    base, kind = words[0], words[-1]
+    if not (base.endswith("c") or "cc" in words) or SIZES.get(kind) not in (4, 8):
+        raise unknown(at)
+    wide = "uint64_t" if SIZES[kind] == 4 else "unsigned __int128"
+    unsigned = f"u{8 * SIZES[kind]}"
+    values = [f"({wide}){emit.names.value(text, unsigned, at)}" for text in at.operands[1:]]
+    carry = " + cc_" if base.endswith("c") else ""
+    if base.startswith("sub"):
+        borrow = " - cc_" if carry else ""
+        total = f"{values[0]} - {values[1]}{borrow}"
+    elif base.startswith("mad"):
+        high = f" >> {8 * SIZES[kind]}" if "hi" in words else ""
+        signed = kind.startswith("s") and "hi" in words
+        if signed:
+            large = "int64_t" if SIZES[kind] == 4 else "__int128"
+            x, y = (f"({large}){emit.names.value(text, kind, at)}" for text in at.operands[1:3])
+            product = f"({wide})({C_TYPES[unsigned]})(({x} * {y}){high})"
         else:
-            total = f"{values[0]} + {values[1]}{carry}"
-        keep = f" cc_ = (x_ >> {8 * SIZES[kind]}) & 1;" if "cc" in words else ""
-        return f"{{ const {wide} x_ = {total};{keep} {self.names.assign(at.operands[0], unsigned, 'x_')} }}"
+            product = f"({wide})({C_TYPES[unsigned]})(({values[0]} * {values[1]}){high})"
+        total = f"{product} + {values[2]}{carry}"
+    else:
+        total = f"{values[0]} + {values[1]}{carry}"
+    keep = f" cc_ = (x_ >> {8 * SIZES[kind]}) & 1;" if "cc" in words else ""
+    return f"{{ const {wide} x_ = {total};{keep} {emit.names.assign(at.operands[0], unsigned, 'x_')} }}"
 
 
 class Found(NamedTuple):
@@ -188,13 +178,5 @@ def lookup(opcode: str) -> Found | None:
     return None
 
 
-def unknown(at: Instruction, why: str = "is not one that the executor knows") -> UnknownInstructionError:
-    """The error for an instruction that cannot be translated."""
-    return UnknownInstructionError(f"the instruction `{at}` {why}", line=at.line)
-
-
 def _uses(expression: str, letter: str) -> list[str]:
     return re.findall(rf"\b{letter}\b", expression)
-
-
-Handler = Callable[[Emitter, Instruction], str]

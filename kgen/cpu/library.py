@@ -21,8 +21,9 @@ from kgen.arch import Arch
 from kgen.build import store
 from kgen.config import config
 from kgen.cpu import compiler
-from kgen.cpu.ptx import parse
-from kgen.cpu.translate import Program, translate
+from kgen.cpu.parse import parse
+from kgen.cpu.program import Program
+from kgen.cpu.translate import translate
 from kgen.errors import JitDisabledError
 from kgen.recipe import recipe
 from kgen.render import render_recipe
@@ -97,7 +98,7 @@ def runtime() -> ctypes.CDLL:
     """The machine that runs kernels; compiled once, and kept like a kernel."""
     files = sorted(compiler.RUNTIME.glob("*.cpp"))
     text = "".join(f'#include "{path.name}"\n' for path in files)
-    key = content_key(runtime=compiler.identity())
+    key = content_key(runtime=compiler.identity(runtime=True))
     entry = store().load("kgen_runtime", compiler.host(), key)
     if entry is None:
         binary = compiler.build([text], extra=("-O2",))

@@ -1,18 +1,15 @@
-"""Loads, stores, atomics, asynchronous copies of one lane: spaces, widths and vectors are read off the opcode."""
+"""Loads, stores, atomics and fences of one lane: spaces, widths and vectors are read off the opcode."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from kgen.cpu.emitter import Emitter
 from kgen.cpu.forms import C_TYPES
 from kgen.cpu.operands import listed
 from kgen.cpu.ptx import SIZES, Instruction
 from kgen.errors import UnknownInstructionError
-
-if TYPE_CHECKING:
-    from kgen.cpu.lane import Emitter
 
 _SPACES = {"global": "GLOBAL", "shared": "SHARED", "shared::cta": "SHARED", "shared::cluster": "CLUSTER"}
 _SPACES |= {"local": "LOCAL", "param": "PARAM", "param::entry": "PARAM", "const": "GLOBAL"}
@@ -30,7 +27,7 @@ _OPERATIONS = {
     "dec": "x == 0 || x > b ? b : x - 1",
     "cas": "x == b ? c : x",
 }
-_UPDATE = "kg::ATOMIC | kg::READ | kg::WRITE"
+UPDATE = "kg::ATOMIC | kg::READ | kg::WRITE"
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 
 
@@ -92,7 +89,7 @@ def _store(emit: Emitter, at: Instruction) -> str:
     if parts[1] == "async":  # an mbarrier counts the bytes
         what += " | kg::ASYNC"
         place, site = address(emit, at.operands[2], "CLUSTER", at), emit.site(at)
-        barrier = f"kg::mbarrier_at<kg::CLUSTER>(w, {place}, {_UPDATE}, l, {site})"
+        barrier = f"kg::mbarrier_at<kg::CLUSTER>(w, {place}, {UPDATE}, l, {site})"
         after = f" kg::async_stored(w, {barrier}, {size * len(given)}, l, {site});"
     pointer = _pointer(emit, at.operands[0], size * len(given), what, at)
     each = [
@@ -158,63 +155,6 @@ def _is_space(emit: Emitter, at: Instruction) -> str:
     return emit.names.assign(at.operands[0], "pred", f"kg::is_{name}(w, {value})")
 
 
-def _copy(emit: Emitter, at: Instruction) -> str:
-    """cp.async: 4, 8 or 16 bytes that arrive later, at the latest when their group is waited for."""
-    parts = words(at)
-    if parts[:2] != ["cp", "async"] or "bulk" in parts:
-        raise UnknownInstructionError(f"the executor does not know `{at}` yet", line=at.line)
-    site = emit.site(at)
-    if "commit_group" in parts:
-        return f"kg::async_commit(w, l, {site});"
-    if "wait_group" in parts:
-        return f"kg::async_wait(w, l, {int(at.operands[0], 0)}, {site});"
-    if "wait_all" in parts:
-        return f"kg::async_wait(w, l, -1, {site});"
-    if "mbarrier" in parts:
-        noinc = "true" if "noinc" in parts else "false"
-        return f"kg::async_arrive(w, l, {address(emit, at.operands[0], space_of(at), at)}, {noinc}, {site});"
-    size = int(at.operands[2], 0)
-    to = address(emit, at.operands[0], "SHARED", at)
-    source = address(emit, at.operands[1], "GLOBAL", at)
-    extra = at.operands[3:]
-    taken = f"{size}u"
-    if (extra and "cache_hint" not in at.opcode) or len(extra) == 2:
-        text = extra[0]
-        is_flag = text in emit.names.registers and emit.names.registers[text] == "pred"
-        taken = (
-            f"({emit.names.value(text, 'pred', at)} ? 0u : {size}u)" if is_flag else emit.names.value(text, "u32", at)
-        )
-    return f"kg::async_copy(w, l, {to}, {source}, {size}, {taken}, {site});"
-
-
-def _mbarrier(emit: Emitter, at: Instruction) -> str:
-    """mbarrier.{init,inval,arrive,arrive_drop,expect_tx,complete_tx,pending_count}; waits are cuts, see warp.py."""
-    parts, names, site = words(at), emit.names, emit.site(at)
-    what = parts[1]
-    if what == "pending_count":
-        state = names.value(at.operands[1], "b64", at)
-        return names.assign(at.operands[0], "u32", f"{state} & 0xfffff")
-    has_state = what in ("arrive", "arrive_drop") and not at.operands[0].startswith("[")
-    state, (place, *given) = (at.operands[0], at.operands[1:]) if has_state else ("_", at.operands)
-    space = space_of(at)
-    access = "kg::WRITE" if what in ("init", "inval") else _UPDATE
-    pointer = f"kg::mbarrier_at<kg::{space}>(w, {address(emit, place, space, at)}, {access}, l, {site})"
-    number = names.value(given[0], "u32", at) if given else "1u"
-    if what == "init":
-        return f"kg::mbarrier_init(w, {pointer}, {number}, l, {site});"
-    if what == "inval":
-        return f"(void){pointer};"
-    if what == "expect_tx":
-        return f"kg::mbarrier_update(w, {pointer}, 0, (int32_t){number}, false, l, {site});"
-    if what == "complete_tx":
-        return f"kg::mbarrier_update(w, {pointer}, 0, -(int32_t){number}, false, l, {site});"
-    if what in ("arrive", "arrive_drop"):
-        drop = "true" if what == "arrive_drop" else "false"
-        count, more = ("1u", f"(int32_t){number}") if "expect_tx" in parts else (number, "0")
-        return names.assign(state, "b64", f"kg::mbarrier_update(w, {pointer}, {count}, {more}, {drop}, l, {site})")
-    raise UnknownInstructionError(f"the executor does not know `{at}`", line=at.line)
-
-
 def _fence(emit: Emitter, at: Instruction) -> str:
     return f"kg::fence(w, l, {emit.site(at)});"
 
@@ -245,8 +185,6 @@ HANDLERS: dict[str, Callable[[Emitter, Instruction], str]] = {
     "red": _atomic,
     "cvta": _convert_address,
     "isspacep": _is_space,
-    "cp": _copy,
-    "mbarrier": _mbarrier,
     "membar": _fence,
     "fence": _fence,
     "mapa": _map_address,

@@ -16,8 +16,8 @@ from kgen.cpu.buffers import Fresh, buffers_of
 from kgen.cpu.check import Outcome, run_checked
 from kgen.cpu.frame import ORDERS, PATIENCE, LaunchStruct, message_buffer, pack
 from kgen.cpu.library import ARCH, Library, library_of, library_of_text, runtime
+from kgen.cpu.program import Program
 from kgen.cpu.report import explain
-from kgen.cpu.translate import Program
 from kgen.errors import ExecutionError
 from kgen.spec import Spec
 

@@ -10,35 +10,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kgen.cpu.flow import Flow, Region, analyse
+from kgen.cpu.emitter import Emitter
+from kgen.cpu.flow import Flow, analyse
 from kgen.cpu.forms import C_TYPES
-from kgen.cpu.lane import Emitter
+from kgen.cpu.lane import statement
 from kgen.cpu.operands import Names, c_condition, c_name, register_type, registers_in
+from kgen.cpu.program import Layout, Program
 from kgen.cpu.ptx import SIZES, Entry, Module, Variable
+from kgen.cpu.regions import Region
 from kgen.cpu.warp import cut
 from kgen.errors import KgenError
 
-SHARED_START = 1024
-"""Where a block's shared memory starts: what is below belongs to the system, as on Hopper."""
 UNIT = 100_000
 """Characters of C++ from which on a translation is cut into several units."""
-RED_ZONE = 64
-"""Bytes between shared variables that nobody may touch."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """What a launch of one kernel must know; sizes in bytes, `sites` (line, caller, text) of what reports may name."""
-
-    name: str
-    params: tuple[tuple[int, int, str], ...]  # offset, size, type
-    shared: int
-    areas: tuple[tuple[int, int, str], ...]  # offset, size, name of the variables in shared memory
-    dynamic: bool
-    stack: int
-    cluster: tuple[int, int, int]
-    globals: tuple[tuple[str, int], ...]  # symbol and size of the variables in global memory
-    sites: tuple[tuple[int, int, str], ...]
 
 
 @dataclass(frozen=True)
@@ -114,28 +98,8 @@ class _Kernel:
         self.entry = entry
         self.frame = f"Frame_{c_name(entry.name)}"
         self.flow: Flow = analyse(entry)
-        shared: dict[str, int] = {}
-        local: dict[str, int] = {}
-        self.areas: list[tuple[int, int, str]] = []
-        at = SHARED_START
-        self.local = 0
-        variables = [*entry.variables.values(), *(v for v in module.variables.values() if v.space == "shared")]
-        for variable in variables:
-            if variable.space == "shared" and variable.size:
-                at = -(-at // variable.align) * variable.align
-                shared[variable.name] = at
-                self.areas.append((at, variable.size, variable.name))
-                at += variable.size + RED_ZONE
-            elif variable.space == "local":
-                self.local = -(-self.local // variable.align) * variable.align
-                local[variable.name] = self.local
-                self.local += variable.size
-        dynamic = [variable for variable in variables if variable.space == "shared" and not variable.size]
-        align = max([variable.align for variable in dynamic], default=16)
-        self.end = -(-at // align) * align if self.areas else SHARED_START
-        shared |= {variable.name: self.end for variable in dynamic}
-        self.dynamic = bool(dynamic)
-        self.names = Names(entry, module, shared, local)
+        self.layout = layout = Layout(entry, module)
+        self.names = Names(entry, module, layout.shared, layout.local)
         self.emit = Emitter(self.names)
         places = sorted([*self.flow.regions, *self.flow.cuts])
         self.places = {block: number for number, block in enumerate(places)}
@@ -145,12 +109,12 @@ class _Kernel:
         sizes = {param.name: (param.size, param.type) for param in self.entry.params}
         params = tuple((at, *sizes[name]) for name, at in self.entry.offsets().items())
         held = sum(SIZES[self.entry.registers[name]] for name in self.flow.kept)
-        stack = 32 * (held + self.local) + 16 * len(self.entry.registers) + (64 << 10)
+        stack = 32 * (held + self.layout.room) + 16 * len(self.entry.registers) + (64 << 10)
         sites = tuple((at.line, at.caller, str(at)) for at in self.emit.sites)
         cluster = self.entry.cluster
         held_globals = tuple((f"{c_name(n)}_g", self.names.globals[n].size) for n in sorted(self.names.used_globals))
-        areas = tuple(self.areas)
-        return Program(self.entry.name, params, self.end, areas, self.dynamic, stack, cluster, held_globals, sites)
+        areas, end = tuple(self.layout.areas), self.layout.end
+        return Program(self.entry.name, params, end, areas, self.layout.dynamic, stack, cluster, held_globals, sites)
 
     def frame_type(self) -> str:
         """A frame of what lives from place to place."""
@@ -159,8 +123,8 @@ class _Kernel:
             for name in self.entry.registers
             if name in self.flow.kept
         ]
-        if self.local:
-            fields.append(f"    enum {{ LOCAL = {self.local} }}; alignas(16) uint8_t local_[32 * LOCAL];")
+        if self.layout.room:
+            fields.append(f"    enum {{ LOCAL = {self.layout.room} }}; alignas(16) uint8_t local_[32 * LOCAL];")
         return "\n".join([f"struct {self.frame} : kg::Places<{len(self.places)}> {{", *fields, "};"])
 
     def declarations(self) -> list[str]:
@@ -184,7 +148,7 @@ class _Kernel:
             f"    static const int sites[] = {{{sites}}};",
             f"    {self.frame} f;",
             *(f"    memset(f.{c_name(name)}_, 0xff, sizeof f.{c_name(name)}_);" for name in self._poisoned()),
-            *(["    w->local = f.local_, w->local_size = f.LOCAL;"] if self.local else []),
+            *(["    w->local = f.local_, w->local_size = f.LOCAL;"] if self.layout.room else []),
             "    kg::run(w, &f, steps, sites);",
             "}",
         ]
@@ -225,7 +189,7 @@ class _Kernel:
             if at in targets:
                 body.append(f"    B{at}:;")
             for instruction in block.code:
-                body.append(f"        {self.emit.statement(instruction)}")
+                body.append(f"        {statement(self.emit, instruction)}")
                 texts = (*instruction.operands, instruction.guard)
                 seen.update(name for text in texts for name in registers_in(text) if name in names.registers)
             seen.update(registers_in(block.on))

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kgen.cpu import memory
+from kgen.cpu import lane, memory
+from kgen.cpu.emitter import Emitter, unknown
 from kgen.cpu.forms import C_TYPES, function_name, matrix_forms
-from kgen.cpu.lane import Emitter, unknown
 from kgen.cpu.operands import listed
 from kgen.cpu.ptx import Instruction
 
@@ -53,7 +53,7 @@ def cut(emit: Emitter, at: Instruction) -> Cut:
     base = at.opcode.partition(".")[0]
     handler = _HANDLERS.get(base)
     if base in ("ld", "atom"):
-        return Cut(f"{_EACH} {emit.statement(at)} }} found = false;", "any", polls=True)
+        return Cut(f"{_EACH} {lane.statement(emit, at)} }} found = false;", "any", polls=True)
     if handler is None:
         raise unknown(at)
     return handler(emit, at)

@@ -10,8 +10,8 @@ from kgen.cpu.buffers import Fresh, buffers_of, remember
 from kgen.cpu.check import run_checked
 from kgen.cpu.frame import ORDERS, LaunchStruct
 from kgen.cpu.library import Library
+from kgen.cpu.program import Program
 from kgen.cpu.report import Finding, Report
-from kgen.cpu.translate import Program
 from kgen.notice import Noticed
 
 _current: ContextVar[Watch | None] = ContextVar("kgen_watch", default=None)

@@ -1,0 +1,26 @@
+"""What translating a kernel gathers: the headers that its C++ needs, and the sites that checks may name."""
+
+from __future__ import annotations
+
+from kgen.cpu.operands import Names
+from kgen.cpu.ptx import Instruction
+from kgen.errors import UnknownInstructionError
+
+
+class Emitter:
+    """Handed to all who turn instructions into C++; `names` are the kernel's registers and variables."""
+
+    def __init__(self, names: Names) -> None:
+        self.names = names
+        self.includes: set[str] = set()
+        self.sites: list[Instruction] = []
+
+    def site(self, at: Instruction) -> int:
+        """A number for an instruction, by which reports find its line."""
+        self.sites.append(at)
+        return len(self.sites) - 1
+
+
+def unknown(at: Instruction, why: str = "is not one that the executor knows") -> UnknownInstructionError:
+    """The error for an instruction that cannot be translated."""
+    return UnknownInstructionError(f"the instruction `{at}` {why}", line=at.line)

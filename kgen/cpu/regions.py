@@ -1,0 +1,151 @@
+"""Regions: the blocks that a lane runs alone, and which registers live from place to place (see flow.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kgen.cpu.blocks import REGISTER, Block, read, written
+
+
+@dataclass
+class Region:
+    """The blocks that a lane runs alone once it is at `head`; it loads, and stores on each way out, these registers."""
+
+    head: int
+    blocks: list[int]
+    loads: list[str] = field(default_factory=list)
+    stores: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+
+
+def regions_of(blocks: list[Block]) -> dict[int, Region]:
+    """The largest regions with one entry each: a block that two of them reach is the head of another."""
+    heads = {0 for block in blocks[:1] if not block.cut} | {
+        to for block in blocks if block.cut for to in block.ends if not blocks[to].cut
+    }
+    owner: dict[int, int] = {}
+    while True:
+        owner = {head: head for head in heads}
+        conflict = False
+        work = sorted(heads)
+        while work and not conflict:
+            at = work.pop()
+            for to in blocks[at].ends:
+                if blocks[to].cut or to in heads:
+                    continue
+                if to not in owner:
+                    owner[to] = owner[at]
+                    work.append(to)
+                elif owner[to] != owner[at]:
+                    heads.add(to)
+                    conflict = True
+        if not conflict:
+            break
+    regions = {head: Region(head, []) for head in sorted(heads)}
+    for at in sorted(owner):
+        regions[owner[at]].blocks.append(at)
+    return regions
+
+
+def place_registers(
+    blocks: list[Block], regions: dict[int, Region], registers: dict[str, str]
+) -> tuple[set[str], list[str]]:
+    """Fill in what each region loads and stores, by liveness within the kernel and within each region."""
+    numbers = {name: at for at, name in enumerate(registers)}
+    names = list(registers)
+
+    def mask(found: list[str]) -> int:
+        total = 0
+        for name in found:
+            total |= 1 << numbers[name]
+        return total
+
+    uses, defs, touched = [], [], []
+    for block in blocks:
+        use = define = touch = 0
+        for instruction in block.code:
+            out, own = mask(written(instruction, registers)), mask(read(instruction, registers))
+            use |= own & ~define
+            if instruction.guard:
+                use |= out & ~define  # it may keep its old value
+            else:
+                define |= out
+            touch |= out
+        if block.on:
+            use |= mask(REGISTER.findall(block.on)) & ~define
+        uses.append(use)
+        defs.append(define)
+        touched.append(touch)
+
+    live = _liveness(blocks, uses, defs)
+    kept = 0
+    for region in regions.values():
+        inside = set(region.blocks)
+        kept |= live[region.head]
+        dirty = dict.fromkeys(region.blocks, 0)
+        changed = True
+        while changed:
+            changed = False
+            for at in region.blocks:
+                out = dirty[at] | touched[at]
+                for to in blocks[at].ends:
+                    if to in inside and out & ~dirty[to]:
+                        dirty[to] |= out
+                        changed = True
+        # The head may be come to again from within; what is dirty then needs no place at entry.
+        stores = {
+            (at, to): (dirty[at] | touched[at]) & live[to]
+            for at in region.blocks
+            for to in blocks[at].ends
+            if to not in inside
+        }
+        needed = dict.fromkeys(region.blocks, 0)
+        changed = True
+        while changed:
+            changed = False
+            for at in reversed(region.blocks):
+                out = 0
+                for to in blocks[at].ends:
+                    out |= needed[to] if to in inside else stores[at, to]
+                into = uses[at] | (out & ~defs[at])
+                if into != needed[at]:
+                    needed[at] = into
+                    changed = True
+        region.loads = _names(needed[region.head], names)
+        region.stores = {edge: _names(found, names) for edge, found in stores.items()}
+    for block in blocks:
+        if block.cut:
+            kept |= live[block.number] | touched[block.number]
+    return set(_names(kept, names)), _names(live[0], names)
+
+
+def _liveness(blocks: list[Block], uses: list[int], defs: list[int]) -> list[int]:
+    live = [0] * len(blocks)
+    before: list[list[int]] = [[] for _ in blocks]
+    for block in blocks:
+        for to in block.ends:
+            before[to].append(block.number)
+    work = list(range(len(blocks)))
+    waiting = set(work)
+    while work:
+        at = work.pop()
+        waiting.discard(at)
+        out = 0
+        for to in blocks[at].ends:
+            out |= live[to]
+        into = uses[at] | (out & ~defs[at])
+        if into != live[at]:
+            live[at] = into
+            for source in before[at]:
+                if source not in waiting:
+                    waiting.add(source)
+                    work.append(source)
+    return live
+
+
+def _names(found: int, names: list[str]) -> list[str]:
+    result = []
+    while found:
+        low = found & -found
+        result.append(names[low.bit_length() - 1])
+        found ^= low
+    return result

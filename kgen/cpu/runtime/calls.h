@@ -1,0 +1,202 @@
+// What a kernel calls: barriers, other blocks' shared memory, and, where it is checked, every access.
+#pragma once
+#include "machine.h"
+
+namespace kg {
+
+// Control between the worker and its fibers.
+
+static void pause(Runner* r) { switch_to(&r->fiber, &current->home); }
+
+static void abandon(Runner* r)  // the launch has failed; nobody comes back to this fiber
+{
+    for (;;) pause(r);
+}
+
+static void yield(Warp* w, int site)
+{
+    Runner* r = runner_of(w);
+    r->site = site;
+    pause(r);
+    r->site = -1;
+}
+
+static void release(Block* block, uint32_t id)
+{
+    Barrier& b = block->barriers[id];
+    CheckWarp* together[64];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < block->warps; ++i) {
+        Runner& r = block->runners[i];
+        if (r.state != BLOCKED || r.barrier != id) continue;
+        r.state = READY, r.answer = b.votes;
+        if (r.check && b.fixed && b.gathered) check_pass(current->checker, r.check, r.warp.live, b.gathered);
+        together[count++] = r.check;
+    }
+    if (current->checker && !b.gathered) check_block_barrier(current->checker, together, count);
+    free(b.gathered);
+    b.gathered = nullptr;
+    b.arrived = b.votes = b.lanes = 0;
+    b.fixed = false;
+}
+static void settle(Block* block, uint32_t id)  // is the barrier complete now?
+{
+    Barrier& b = block->barriers[id];
+    const uint32_t expected = b.fixed ? b.expected : block->living;
+    if (b.arrived && b.arrived >= expected) release(block, id);
+}
+
+static uint32_t barrier(Warp* w, uint32_t id, uint32_t count, int kind, uint32_t votes, uint32_t present, int site)
+{
+    Runner* r = runner_of(w);
+    Block* block = r->block;
+    const Launch* launch = current->launch;
+    if (id >= BARRIERS) {
+        report(launch, "barrier %d %u 0 there are %d barriers, and this is number %u", site, block->index, (int)BARRIERS, id);
+        abandon(r);
+    }
+    Barrier& b = block->barriers[id];
+    if (b.arrived && (b.fixed != (count != 0) || (b.fixed && b.expected != count / 32))) {
+        report(launch, "barrier %d %u %u barrier %u is used with different numbers of threads", site, block->index, w->index, id);
+        abandon(r);
+    }
+    b.fixed = count != 0, b.expected = count / 32;
+    ++b.arrived;
+    b.votes += (uint32_t)__builtin_popcount(votes);
+    b.lanes += (uint32_t)__builtin_popcount(present);
+    ++current->progress;
+    const uint32_t lanes = b.lanes;
+    if (r->check && b.fixed) check_arrive(current->checker, r->check, w->live, &b.gathered);
+    if (kind == 1) {
+        settle(block, id);
+        return 0;
+    }
+    r->state = BLOCKED, r->barrier = id, r->site = site, r->answer = lanes;
+    settle(block, id);
+    if (r->state == BLOCKED) pause(r);
+    r->site = -1;
+    const uint32_t yes = r->answer;
+    return kind == 2 ? yes : kind == 3 ? yes == w->ntid[0] * w->ntid[1] * w->ntid[2] : yes != 0;
+}
+
+static void reach_cluster(Checker* checker)  // blocks of a cluster tell one another what they know
+{
+    if (checker->reach < checker->per_cluster) checker->reach = checker->per_cluster;
+}
+
+static void settle(Cluster* c)
+{
+    uint32_t living = 0;
+    for (uint32_t i = 0; i < c->count; ++i) living += c->blocks[i].living;
+    if (!c->arrived || c->arrived < living) return;
+    free(c->passed);
+    c->passed = c->gathered, c->gathered = nullptr;
+    c->arrived = 0, ++c->phase;
+}
+
+// barrier.cluster: 0 arrive, 1 wait, 2 arrive.relaxed.
+static void cluster(Warp* w, int kind, int site)
+{
+    Runner* r = runner_of(w);
+    Cluster* c = r->block->cluster;
+    if (kind != 1) {
+        r->answer = c->phase;
+        if (r->check) {
+            reach_cluster(current->checker);
+            (kind == 0 ? check_arrive : check_arrive_relaxed)(current->checker, r->check, w->live, &c->gathered);
+        }
+        ++c->arrived, ++current->progress;
+        settle(c);
+        return;
+    }
+    r->site = site;
+    const uint32_t phase = r->answer;
+    while (c->phase == phase) {
+        settle(c);
+        if (c->phase == phase) pause(r);
+    }
+    ++current->progress;
+    if (r->check) check_pass(current->checker, r->check, w->live, c->passed);
+    r->site = -1;
+}
+
+static void stuck(Warp* w, const uint32_t* at, const int* sites, int places)
+{
+    Runner* r = runner_of(w);
+    char text[1024];
+    int length = 0, first = -1;
+    for (int i = 0; i < places && length < 900; ++i)
+        if (at[i] && sites[i] >= 0) {
+            if (first < 0) first = sites[i];
+            length += snprintf(text + length, sizeof text - (size_t)length, " @%d:%08x", sites[i], at[i]);
+        }
+    text[length] = 0;
+    report(current->launch, "divergence %d %u %u lanes of a warp wait for one another:%s", first, r->block->index, w->index, text);
+    abandon(r);
+}
+
+static void trap(Warp* w, int site)
+{
+    Runner* r = runner_of(w);
+    report(current->launch, "trap %d %u %u the kernel trapped", site, r->block->index, w->index);
+    abandon(r);
+}
+
+static uint8_t* remote(Warp* w, uint32_t address, uint32_t size, int lane, int site)
+{
+    Runner* r = runner_of(w);
+    Cluster* c = r->block->cluster;
+    const uint32_t rank = (address >> 24) - 1, at = address & 0xffffff;
+    if (rank >= c->count || at + size > w->total_shared) {
+        report(current->launch, "bounds %d %u %u lane %d: shared memory of block %u of the cluster, offset %u", site,
+               r->block->index, w->index, lane, rank, at);
+        abandon(r);
+    }
+    return c->blocks[rank].memory + at;
+}
+
+static uint8_t* access(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
+{
+    Runner* r = runner_of(w);
+    Block* owner = r->block;
+    Cluster* c = owner->cluster;
+    const uint32_t space = what & 0xf00, rank = (uint32_t)address >> 24;
+    if (space == CLUSTER) {
+        if (rank > c->count) remote(w, (uint32_t)address, size, lane, site);
+        if (rank) owner = &c->blocks[rank - 1];
+        address &= 0xffffff, what = (what & 0xff) | SHARED;
+    } else if (space == GENERIC) {
+        for (uint32_t i = 0; i < c->count; ++i) {
+            if (address - (uint64_t)c->blocks[i].memory >= w->total_shared) continue;
+            owner = &c->blocks[i];
+            address -= (uint64_t)owner->memory, what = (what & 0xff) | SHARED;
+            break;
+        }
+    }
+    if (owner != r->block) reach_cluster(current->checker);
+    if (!owner->living) {
+        report(current->launch, "bounds %d %u %u lane %d: shared memory of block %u, which has ended", site, r->block->index, w->index, lane,
+               owner->index);
+        abandon(r);
+    }
+    return check_access(current->checker, w, r->check, r->block->index, {owner->memory, owner->shadow}, address, size, what, lane, site);
+}
+static void sync(Warp* w, uint32_t lanes, int what, uint64_t object, int site)
+{
+    Runner* r = runner_of(w);
+    check_sync(current->checker, w, r->check, r->block->index, lanes, what, object, site);
+}
+static void async(Warp* w, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site)
+{
+    Runner* r = runner_of(w);
+    check_async(current->checker, w, r->check, r->block->index, to, at, from, size, taken, lane, site);
+}
+static void async_group(Warp* w, int lane, int what, uint32_t count, uint64_t, int)
+{
+    Runner* r = runner_of(w);
+    check_group(current->checker, w, r->check, r->block->index, lane, what, count);
+}
+
+static const Calls calls = {yield, barrier, cluster, stuck, trap, remote, access, sync, async, async_group};
+
+}  // namespace kg

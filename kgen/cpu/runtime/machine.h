@@ -1,0 +1,149 @@
+// What the machine is made of: workers, clusters, blocks, a fiber for each warp; and memory that outlives a launch.
+#pragma once
+#include "check.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "fiber.h"
+
+namespace kg {
+
+enum State { READY, BLOCKED, ENDED };
+enum { BARRIERS = 16, SHARED_SPACE = 256 << 10 };
+
+struct Block;
+struct Worker;
+
+struct Runner {
+    Warp warp;  // first: the kernel's pointer to it is a pointer to this
+    Fiber fiber;
+    Stack stack;
+    Block* block;
+    State state;
+    int site;         // where it waits
+    uint32_t barrier;
+    uint32_t answer;  // of a barrier that reduces
+    CheckWarp* check;
+};
+
+struct Barrier {
+    uint32_t arrived, expected, votes, lanes;  // warps; threads that voted yes; threads
+    bool fixed;                                // it names a number of threads
+    Clock gathered;                            // what those who arrived know, where not all of the block meet
+};
+
+struct Cluster;
+struct Block {
+    Cluster* cluster;
+    uint8_t* memory;  // its shared memory
+    uint32_t index, warps, living;
+    Barrier barriers[BARRIERS];
+    Runner* runners;
+    Shadow* shadow;
+};
+
+struct Cluster {
+    Block* blocks;
+    uint32_t count, living, arrived, phase;
+    Clock gathered, passed;  // what those know who arrived, in this phase and the last one
+    Cluster* next;
+};
+
+struct Worker {
+    const Launch* launch;
+    struct Pool* pool;
+    uint64_t progress;
+    uint64_t polls;  // since the last cluster began for their sake
+    uint32_t* next_unit;
+    uint32_t units;
+    const uint32_t* order;
+    Cluster* alive;
+    Runner** ring;
+    uint32_t ring_count, ring_room;
+    Fiber home;
+    Runner* now;
+    uint64_t random;
+    Checker* checker;
+};
+
+// Memory that outlives a launch: stacks and shared memory are used again by the next one.
+struct Pool {
+    pthread_mutex_t lock;
+    Stack* stacks;
+    uint32_t stack_count, stack_room;
+    uint8_t** arenas;
+    uint32_t arena_count, arena_room;
+};
+static Pool pool = {PTHREAD_MUTEX_INITIALIZER, nullptr, 0, 0, nullptr, 0, 0};
+
+template <class T> static void push(T*& items, uint32_t& count, uint32_t& room, T item)
+{
+    if (count == room) items = (T*)realloc(items, sizeof(T) * (room = room ? 2 * room : 64));
+    items[count++] = item;
+}
+
+static Stack take_stack(size_t size)
+{
+    pthread_mutex_lock(&pool.lock);
+    for (uint32_t i = pool.stack_count; i-- > 0;)
+        if (pool.stacks[i].size >= size) {
+            Stack found = pool.stacks[i];
+            pool.stacks[i] = pool.stacks[--pool.stack_count];
+            pthread_mutex_unlock(&pool.lock);
+            return found;
+        }
+    pthread_mutex_unlock(&pool.lock);
+    return new_stack(size);
+}
+static void give_stack(Stack stack)
+{
+    pthread_mutex_lock(&pool.lock);
+    if (pool.stack_count < 256) push(pool.stacks, pool.stack_count, pool.stack_room, stack);
+    else munmap(stack.base, stack.size);
+    pthread_mutex_unlock(&pool.lock);
+}
+static uint8_t* take_arena()
+{
+    uint8_t* found = nullptr;
+    pthread_mutex_lock(&pool.lock);
+    if (pool.arena_count) found = pool.arenas[--pool.arena_count];
+    pthread_mutex_unlock(&pool.lock);
+    if (found) return found;
+    void* p = mmap(nullptr, SHARED_SPACE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? nullptr : (uint8_t*)p;
+}
+static void give_arena(uint8_t* arena)
+{
+    pthread_mutex_lock(&pool.lock);
+    push(pool.arenas, pool.arena_count, pool.arena_room, arena);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static Runner* runner_of(Warp* w) { return (Runner*)w; }
+static __thread Worker* current;
+
+static uint64_t random_number(uint64_t& state)  // splitmix64
+{
+    uint64_t x = state += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+static void report(const Launch* launch, const char* format, ...)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (!failed(launch)) {
+        va_list given;
+        va_start(given, format);
+        vsnprintf(launch->message, launch->message_size, format, given);
+        va_end(given);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+}  // namespace kg
