@@ -133,7 +133,9 @@ def _step(product: Product, spec: Spec, splits: int, chunk: int) -> Step:
     else:
         tiles = -(-product.rows // own_columns(spec))
         longs = [over_products, over_batches, over_results]
-    ints = [product.rows, product.depth, tiles, splits, chunk]
+    ints = [product.rows, product.depth, tiles]
+    if spec["partial"]:
+        ints += [splits, chunk]
     if spec["VEC"] > 1:
         longs.pop()  # the contiguous axis
     if not product.along_rows or spec["VEC"] == 1 or spec["ragged"]:
