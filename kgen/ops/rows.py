@@ -87,8 +87,11 @@ class RowKernel(Kernel):
                     yield from (spec for spec in specs if self.check(spec) is None)
 
 
-def check(spec: Spec, held: int) -> str | None:
-    """Why a combination of AXES is illegal, or None; `held`: numbers of each operand that a thread can hold."""
+def check(spec: Spec, held: int, looped_lanes: int = BLOCK) -> str | None:
+    """Why a combination of AXES is illegal, or None.
+
+    `held`: numbers of each operand that a thread can hold; `looped_lanes`: of rows that are taken in turn, at least.
+    """
     lanes, packs, vec, cluster = spec.values
     if vec * spec.dtype.itemsize > VECTOR:
         return f"no load is wider than {VECTOR} bytes"
@@ -98,8 +101,8 @@ def check(spec: Spec, held: int) -> str | None:
         return "a warp's rows are small enough"
     if (spec["ragged"] or spec["shifted"]) and spec["VEC"] == 1:
         return "an element is at a multiple of itself"
-    if spec["looped"] and (lanes < 128 or vec * spec.dtype.itemsize < VECTOR or spec["shifted"]):
-        return f"what is fetched for later is of {VECTOR} bytes, aligned, for a block"
+    if spec["looped"] and (lanes < looped_lanes or vec * spec.dtype.itemsize < VECTOR or spec["shifted"]):
+        return f"what is fetched for later is of {VECTOR} bytes, aligned, for {looped_lanes} lanes or more"
     return None
 
 
@@ -122,9 +125,9 @@ def derive(spec: Spec, fetched: int = 1, kept: int = 0) -> dict[str, int]:
 
     `fetched`: how many arrays a looped one reads; `kept`: bytes of weights for a pack that it would keep.
     """
-    lanes, numbers = spec["LANES"], spec["PACKS"] * spec["VEC"] * fetched
+    lanes, numbers = threads(spec), spec["PACKS"] * spec["VEC"] * fetched
     memory = lanes * spec["PACKS"] * (VECTOR * fetched + kept) if spec["looped"] else 0
-    resident = 2 if lanes == WIDEST and spec["PACKS"] * spec["VEC"] <= 32 else 0
+    resident = 2 if spec["LANES"] == WIDEST and spec["PACKS"] * spec["VEC"] <= 32 else 0
     if spec["looped"]:
         resident = max(1, min((1024 if numbers <= 32 else 512) // lanes, SHARED // (memory + RESERVED)))
     return {
@@ -173,6 +176,6 @@ def grid(spec: Spec, rows: int, device: int) -> int:
     resident = min(spec.derived["RESIDENT"], (shared_memory(device) + RESERVED) // memory)
     teams = int(resident * multiprocessors(device) * REACH[cut.cluster]) // cut.cluster
     if not sums and cut.cluster <= 2:
-        teams = max(teams, rows // TURNS) if cut.cluster == 1 else 2 * teams
+        teams = max(teams, own // TURNS) if cut.cluster == 1 else 2 * teams
     step = cut.vec if spec["ragged"] else 1
     return max(min(own, teams) // step, 1) * step * cut.cluster

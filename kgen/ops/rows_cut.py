@@ -19,7 +19,9 @@ COPIES = Arch.parse("sm_80")  # the first that copies to shared memory without r
 ALONE = 2048  # packs, up to which a block does best with one row
 LOOPED = ((512, 8, 1), (512, 8, 2), (256, 8, 8), (512, 4, 16), (512, 8, 16))
 """Lanes, packs of all arrays, and blocks of a cluster that take rows in turn."""
-LOOPED_ROWS = 2  # for each multiprocessor, from which on blocks take rows in turn
+NARROW = ((8, 3, 1), (16, 3, 1), (32, 3, 1), (128, 4, 1), (256, 4, 1), (256, 8, 1))
+"""What goes before these where turns save much arithmetic."""
+LOOPED_ROWS = 2  # of blocks, for each multiprocessor, from which on they take rows in turn
 
 
 class Pitched(NamedTuple):
@@ -78,26 +80,35 @@ def largest(device: int) -> int:
 
 
 def cut(
-    rows: int, columns: int, taken: Packs, held: int, device: int, *, looped: int = 0, few: Sequence[int] = ()
+    rows: int,
+    columns: int,
+    taken: Packs,
+    held: int,
+    device: int,
+    *,
+    looped: int = 0,
+    kept: bool = False,
+    few: Sequence[int] = (),
 ) -> Cut | None:
     """The cut for rows so wide, or None where they fit into no cluster; `held`: numbers of a row in a thread.
 
-    `looped`: of how many arrays the kernel can take rows in turn; `few`: blocks of how many threads to try in a
-    cluster, the first that is enough.
+    `looped`: of how many arrays the kernel can take rows in turn; `kept`: it then moves vectors to where rows begin
+    only once; `few`: blocks of how many threads to try in a cluster, the first that is enough.
     """
     total = columns // taken.vec
     if looped and taken.full and not taken.shifted and device_arch(device) >= COPIES:
-        found = _looped(total, taken.vec, looped, largest(device))
-        if found and rows * found.cluster >= LOOPED_ROWS * multiprocessors(device):
+        sizes = (*NARROW, *LOOPED) if kept and taken.ragged else LOOPED
+        found = _looped(total, taken.vec, looped, [size for size in sizes if size[2] <= largest(device)])
+        if found and -(-rows // found.rows) * found.cluster >= LOOPED_ROWS * multiprocessors(device):
             return found
     return _at_once(rows, total, taken.vec, held, device, few or (256, WIDEST))
 
 
-def _looped(total: int, vec: int, arrays: int, most: int) -> Cut | None:
-    """The smallest of LOOPED that holds the rows; None where there is none, or a row is better off by itself."""
-    fitting = (size for size in LOOPED if size[2] <= most and math.prod(size) >= arrays * total)
-    lanes, _, cluster = next(fitting, (0, 0, 0))
-    if arrays * total <= ALONE or not lanes or (arrays > 1 and cluster > 2):
+def _looped(total: int, vec: int, arrays: int, sizes: Sequence[tuple[int, int, int]]) -> Cut | None:
+    """The smallest of these that holds the rows; None where there is none, or a row is better off by itself."""
+    lanes, _, cluster = next((size for size in sizes if math.prod(size) >= arrays * total), (0, 0, 0))
+    alone = ALONE if sizes[0] in LOOPED else 0
+    if arrays * total <= alone or not lanes or (arrays > 1 and cluster > 2):
         return None
     return Cut(lanes, _enough(total, lanes * cluster), vec, cluster, True)
 

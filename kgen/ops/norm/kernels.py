@@ -42,7 +42,7 @@ def _vectors(spec: Spec) -> list[str]:
 def _kept(spec: Spec) -> int:
     """Bytes of weights for a pack that a block keeps, since it needs them for many rows; 0 where there is no room."""
     kept = len(_vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize
-    room = rows.SHARED // (spec["LANES"] * spec["PACKS"]) - rows.VECTOR
+    room = rows.SHARED // (rows.threads(spec) * spec["PACKS"]) - rows.VECTOR
     return kept if spec["looped"] and kept <= room else 0
 
 
@@ -72,7 +72,7 @@ def _check_rows(spec: Spec) -> str | None:
         return "the packs of a group lie within its channels"
     if spec["residual"] and spec["looped"]:
         return "rows that are taken in turn are those of one array"
-    return check_affine(spec) or rows.check(spec, HELD)
+    return check_affine(spec) or rows.check(spec, HELD, looped_lanes=8)
 
 
 NORM = register(

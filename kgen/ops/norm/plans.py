@@ -70,7 +70,8 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     groups = (normal.groups, normal.spatial) if affine.get("channels") else ()
     floats = (normal.eps, normal.offset) if normal.rms and weight else (normal.eps,)
     few = (rows.WIDEST,) if x.dtype is F32 else ()
-    cut = rows_cut.cut(read.rows, read.columns, taken, HELD, device, looped=int(residual is None), few=few)
+    turns = int(residual is None)
+    cut = rows_cut.cut(read.rows, read.columns, taken, HELD, device, looped=turns, kept=bool(weights), few=few)
     if cut:
         flags = {**affine, "rms": normal.rms, "residual": residual is not None, **taken.flags()}
         spec = NORM.spec(**cut.values(), **flags, dtype=x.dtype)
