@@ -21,7 +21,7 @@ LOOPED = ((512, 8, 1), (512, 8, 2), (256, 8, 8), (512, 4, 16), (512, 8, 16))
 """Lanes, packs of all arrays, and blocks of a cluster that take rows in turn."""
 NARROW = ((8, 3, 1), (16, 3, 1), (32, 3, 1), (128, 4, 1), (256, 4, 1), (256, 8, 1))
 """What goes before these where turns save much arithmetic."""
-LOOPED_ROWS = 2  # of blocks, for each multiprocessor, from which on they take rows in turn
+LOOPED_ROWS = 8  # of blocks, for each multiprocessor, from which on they take rows in turn
 
 
 class Pitched(NamedTuple):

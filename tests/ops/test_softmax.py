@@ -125,7 +125,7 @@ def test_rows_of_every_width_sum_to_one_and_agree_with_float64(
 
 
 def rows_in_turn(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Let rows be taken in turn however narrow they are; gets filled with whether kernels that are planned do that."""
+    """Lets rows be taken in turn, however narrow and few; gets filled with whether kernels that are planned do that."""
     looped: list[bool] = []
 
     def grid(spec: Spec, count: int, device: int) -> int:
@@ -134,6 +134,7 @@ def rows_in_turn(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     original = rows.grid
     monkeypatch.setattr(rows_cut, "ALONE", 0)
+    monkeypatch.setattr(rows_cut, "LOOPED_ROWS", 1)
     monkeypatch.setattr(rows, "grid", grid)
     return looped
 
