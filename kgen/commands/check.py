@@ -23,7 +23,8 @@ def check(spec: Spec, shape: tuple[int, ...], seed: int, timeout: float, as_json
 
     Races within and between blocks, accesses out of bounds, misaligned or of what nobody wrote, barriers that not all
     reach, deadlocks; and whether the results are right. Needs no GPU. SHAPE, in place of sizes that suit the kernel, is
-    B H T E M of linear attention, rows and columns of what goes along rows or columns, or that of the elements:
+    B H T E M of linear attention, rows and columns of what goes along rows or columns, results and products of each of
+    a product, indices, rows and columns of a take, B H T D of a rotation, else that of the elements:
 
         kgen check lmha_e64_t1_f32 1 2 100 60 40
     """
@@ -42,7 +43,7 @@ def check(spec: Spec, shape: tuple[int, ...], seed: int, timeout: float, as_json
                 raise SpecError(f"the sample call of {spec.name} does not launch it at this shape", hint=hint)
             wrong = complaint(case, results)
             found = [finding._asdict() for finding in watch.findings]
-            shapes = [list(given.shape) for given in case.inputs]
+            shapes = [list(given.shape) for given in case.inputs if hasattr(given, "shape")]
             runs.append({"order": order, "inputs": shapes, "wrong": wrong, "findings": found})
             if not as_json:
                 for finding in watch.findings:

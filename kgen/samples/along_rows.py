@@ -98,12 +98,16 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
     return y if bias is None else y + bias.astype(np.float64)
 
 
-def normalisation_in_parts(spec: Spec) -> Case:
-    """Groups of three channels, each in two parts of two rounds, which have other means."""
+def normalisation_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
+    """Two groups of three channels, each in two parts of two rounds, which have other means.
+
+    A shape is the batch, the channels, and the elements of one.
+    """
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
-    x, weight, bias = numbers(spec, (1, 6, (tile + 5 * spec["VEC"]) // spec["VEC"] * spec["VEC"]), (6,), (6,))
+    batch, channels, length = shape or (1, 6, (tile + 5 * spec["VEC"]) // spec["VEC"] * spec["VEC"])
+    x, weight, bias = numbers(spec, (batch, channels, length), (channels,), (channels,))
     x += np.linspace(0, 6, x.size).astype(x.dtype).reshape(x.shape)
-    expected = _normal(x.reshape(1, 2, -1), None, None).reshape(x.shape)
+    expected = _normal(x.reshape(batch, 2, -1), None, None).reshape(x.shape)
     expected = expected * weight.astype(np.float64)[:, None] + bias.astype(np.float64)[:, None]
     settings = ((rows_cut, "cut", lambda *about, **more: None), (norm_plans, "multiprocessors", lambda device: 1))
     return Case(norm.group_norm, (x, 2, weight, bias), {}, expected, settings=settings)  # type: ignore[arg-type]

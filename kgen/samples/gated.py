@@ -1,4 +1,7 @@
-"""Calls of linear attention with gates: three rounds of time steps and a part of one, hard gates among soft ones."""
+"""Calls of linear attention with gates: three rounds of time steps and a part of one, hard gates among soft ones.
+
+A shape is B, H, T, features, values; of a single step B, H, features, values.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from kgen.ops.gated.kernels import Tile, block_columns, tile_for
 from kgen.ops.gated.linear_attention import linear_attention_step
 from kgen.ops.gated.rwkv6 import rwkv6
 from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
-from kgen.samples.case import Array, Case, between_poison, numbers
+from kgen.samples.case import Array, Case, Shape, between_poison, numbers
 from kgen.spec import Spec
 
 
@@ -28,35 +31,38 @@ def _tile(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:
     return ((gated_plan, "tile_for", taken),)
 
 
-def _inputs(spec: Spec, heads: int, length: int, features: int, values: int) -> tuple[Array, ...]:
+def _inputs(spec: Spec, shape: Shape) -> tuple[Array, ...]:
     """q, k, v and gates, of which some forget everything."""
-    q, k, g, v = numbers(spec, *3 * [(1, heads, length, features)], (1, heads, length, values))
+    *over, features, values = shape
+    q, k, g, v = numbers(spec, *3 * [(*over, features)], (*over, values))
     g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
     return q, k, v, between_poison(g)
 
 
-def gated_scan(spec: Spec) -> Case:
+def gated_scan(spec: Spec, shape: Shape | None = None) -> Case:
     """From one state to another; features that nearly fill the lanes, and a second tile of columns."""
     room, width = spec["ROWS"] * spec["LANES"], block_columns(spec)
-    arrays = _inputs(spec, 2, 3 * spec.derived["STEPS"] + 1, room - 4, width + 4)
+    shape = shape or (1, 2, 3 * spec.derived["STEPS"] + 1, room - 4, width + 4)
+    batch, heads, _, features, values = shape
+    arrays = _inputs(spec, shape)
     if spec["bonus"]:
-        arrays = (*arrays, *numbers(spec, (2, room - 4)))
-    (initial,) = numbers(spec, (1, 2, room - 4, width + 4), dtype=np.float32)
-    expected = reference.gated(*arrays, scale=(room - 4) ** -0.5, initial=initial)
-    options = {"initial_state": initial, "return_state": True}
+        arrays = (*arrays, *numbers(spec, (heads, features)))
+    (initial,) = numbers(spec, (batch, heads, features, values), dtype=np.float32)
+    expected = reference.gated(*arrays, scale=features**-0.5, initial=initial)
+    options = {"initial_state": initial, "return_state": True, "mode": "recurrent"}
     return Case(rwkv6 if spec["bonus"] else gla, arrays, options, expected, settings=_tile(spec))
 
 
-def gradients(spec: Spec) -> Case:
+def gradients(spec: Spec, shape: Shape | None = None) -> Case:
     """The features are a second tile of columns, the values nearly fill the lanes."""
     room, width = spec["ROWS"] * spec["LANES"], block_columns(spec)
-    arrays = _inputs(spec, 2, 3 * spec.derived["STEPS"] + 1, width + 4, room - 4)
+    arrays = _inputs(spec, shape or (1, 2, 3 * spec.derived["STEPS"] + 1, width + 4, room - 4))
     return _backward(spec, arrays, _tile(spec))
 
 
-def gated_sum(spec: Spec) -> Case:
+def gated_sum(spec: Spec, shape: Shape | None = None) -> Case:
     """Two heads share their gates, whose gradient is a sum."""
-    q, k, v, g = _inputs(spec, 2, 43, 20, 28)
+    q, k, v, g = _inputs(spec, shape or (1, 2, 43, 20, 28))
     return _backward(spec, (q, k, v, between_poison(g[:, :1])), ())
 
 
@@ -73,11 +79,11 @@ def _backward(spec: Spec, arrays: tuple[Array, ...], settings: tuple[tuple[Any, 
     return Case(gla_backward, (do, *arrays), options, expected, bar, settings=settings)
 
 
-def gated_step(spec: Spec) -> Case:
+def gated_step(spec: Spec, shape: Shape | None = None) -> Case:
     """One token for nine states; a second tile of columns."""
-    features, values = spec["ROOM"] - 4, spec["COLUMNS"] + 4
-    q, k, v, g = (x[0] for x in _inputs(spec, 3, 3, features, values))
-    (state,) = numbers(spec, (3, 3, features, values), dtype=np.float32)
+    batch, heads, features, values = shape or (3, 3, spec["ROOM"] - 4, spec["COLUMNS"] + 4)
+    q, k, v, g = (x[0] for x in _inputs(spec, (1, batch, heads, features, values)))
+    (state,) = numbers(spec, (batch, heads, features, values), dtype=np.float32)
     along = [x[:, :, None] for x in (q, k, v, g)]
     o, last = reference.gated(*along, scale=features**-0.5, initial=state)
 
@@ -88,12 +94,12 @@ def gated_step(spec: Spec) -> Case:
     return Case(step, (q, k, v, g), {}, (o[:, :, 0], last))
 
 
-def gated_step_normal(spec: Spec) -> Case:
+def gated_step_normal(spec: Spec, shape: Shape | None = None) -> Case:
     """One token for nine sums of keys, more features than threads."""
-    features, values = 140, 12
-    q, k, v, _ = (x[0] for x in _inputs(spec, 3, 3, features, values))
-    (state,) = numbers(spec, (3, 3, features, values), dtype=np.float32)
-    normalizer = abs(numbers(spec, (3, 3, features), dtype=np.float32)[0])
+    batch, heads, features, values = shape or (3, 3, 140, 12)
+    q, k, v, _ = (x[0] for x in _inputs(spec, (1, batch, heads, features, values)))
+    (state,) = numbers(spec, (batch, heads, features, values), dtype=np.float32)
+    normalizer = abs(numbers(spec, (batch, heads, features), dtype=np.float32)[0])
     f = {0: lambda x: x, 1: lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))), 2: lambda x: np.maximum(x, 0)}
     of_q, of_k = (f[spec["FEATURE"]](x.astype(np.float64))[:, :, None] for x in (q, k))
     about: Any = {"scale": features**-0.5, "epsilon": 1e-6, "initial": state, "normalizer": normalizer}
@@ -107,16 +113,17 @@ def gated_step_normal(spec: Spec) -> Case:
     return Case(step, (q, k, v), {}, (o[:, :, 0], last, sums))
 
 
-def article(spec: Spec) -> Case:
+def article(spec: Spec, shape: Shape | None = None) -> Case:
     """Two blocks of features and of values, and a part of a chunk at the end; gates that are soft, as the form asks."""
-    sizes = (2, 43, 68, 68) if spec.kernel.name.startswith("gla") else (2, 23, 36, 36)
-    q, k, v, _ = _inputs(spec, *sizes)
+    shape = shape or ((1, 2, 43, 68, 68) if spec.kernel.name.startswith("gla") else (1, 2, 23, 36, 36))
+    batch, heads, _, features, values = shape
+    q, k, v, _ = _inputs(spec, shape)
     (g,) = numbers(spec, k.shape)
     arrays: tuple[Array, ...] = (q, k, v, between_poison((-abs(g.astype(np.float32)) / 8).astype(g.dtype)))
     if spec.kernel.name.startswith("rwkv6"):
-        arrays = (*arrays, *numbers(spec, (2, sizes[2])))
-    (initial,) = numbers(spec, (1, 2, *sizes[2:]), dtype=np.float32)
-    expected = reference.gated(*arrays, scale=sizes[2] ** -0.5, initial=initial)
+        arrays = (*arrays, *numbers(spec, (heads, features)))
+    (initial,) = numbers(spec, (batch, heads, features, values), dtype=np.float32)
+    expected = reference.gated(*arrays, scale=features**-0.5, initial=initial)
     options = {"initial_state": initial, "return_state": True, "mode": "article"}
     # The decayed queries and keys of GLA are rounded once more than the result.
     bar = RMS_BAR[spec.dtype.name] * (1 if spec.dtype is F32 else 3**0.5)

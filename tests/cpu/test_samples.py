@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any
 
@@ -13,7 +14,7 @@ import kgen
 from kgen.checking import watching
 from kgen.cli import main
 from kgen.errors import SpecError
-from kgen.samples import call, cases_of, complaint
+from kgen.samples import CASES, call, cases_of, complaint
 
 SHAPES = {
     "lmha_e64_t1_f32": (1, 2, 40, 60, 20),
@@ -22,7 +23,19 @@ SHAPES = {
     "norm_t128_n4_v8_rms_weight_bf16": (2, 4000),
     "sum_rows_g8_v4_i4_o32_f32": (290, 139),
     "add_v4_f32": (3, 700),
+    "gated_scan_r4_l32_c4_w4_g2_bonus_f32": (2, 1, 20, 92, 36),
+    "norm_split_v8_weight_bias_channels_bf16": (2, 4, 8000),
+    "gemv_v4_l32_r1_u1_f32": (100, 200),
+    "take_n16_l32_a1_i64": (9, 7, 100),
+    "rope_p4_f32": (2, 3, 50, 24),
+    "transpose_ragged_r128_c16_u32": (99, 131),
+    "nms_rank_f32": (300,),
+    "histogram_weights_uniform_f32": (999,),
 }
+"""A name, and a shape that launches it."""
+
+FIRST = {"take_n16_l32_a1_i64": 7}
+"""What the first axis of the first input is, where it is not that of the shape."""
 
 
 def check(*words: object) -> Result:
@@ -42,7 +55,7 @@ def test_check_runs_a_kernel_at_a_shape_in_every_order(name: str) -> None:
     assert [run["order"] for run in runs] == ["forward", "reverse", "random"]
     assert not any(run["wrong"] or run["findings"] for run in runs)
     batch_or_rows = {tuple(given)[:1] for run in runs for given in run["inputs"][:1]}
-    assert batch_or_rows == {SHAPES[name][:1]}
+    assert batch_or_rows == {(FIRST.get(name, SHAPES[name][0]),)}
 
 
 def test_check_tells_wrong_results_and_reports_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,6 +66,11 @@ def test_check_tells_wrong_results_and_reports_and_fails(monkeypatch: pytest.Mon
     result = check("add_v4_f32", 3, 700)
     assert result.exit_code == 1
     assert "wrong results: the relative RMS error" in result.output
+
+
+def test_the_sample_call_of_nearly_every_kernel_takes_a_shape() -> None:
+    own = [make for make in CASES.values() if "shape" not in inspect.signature(make).parameters]
+    assert all(".gated_chunk" in make.__module__ for make in own), own
 
 
 @pytest.mark.parametrize(("name", "shape"), [("lmha_e64_t1_f32", (3, 4)), ("nms_rank_f32", (3, 4))])
