@@ -7,19 +7,25 @@ import numpy as np
 from kgen import gated_reference as reference
 from kgen.ops.gated import chunk
 from kgen.ops.gated.chunk_kernels import CHUNK
-from kgen.ops.gated.gla import simple_gla
+from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention
-from kgen.samples.case import Case, between_poison, numbers
+from kgen.ops.gated.plan import Problem
+from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
+from kgen.samples.case import Array, Case, between_poison, numbers
 from kgen.spec import Spec
 
-_STATES = chunk.Cut(64, 64, 64, 4, 2)
+_SLOPE_BAR = 3e-3  # of what has the most roundings, the gradient of gates
 
 
 def gated_chunk(spec: Spec) -> Case:
     """From one state to another; a second tile of columns, rows that do not fill theirs."""
     short = spec["BYTES"] // 2
     cut = chunk.Cut(spec["K"], spec["V"], spec["C"], 4, 2)
-    case = _call(spec, cut, spec["K"] - short, spec["V"] + short, 8 * spec["C"] - 7, gated=bool(spec["GATE"]))
+    sizes = spec["K"] - short, spec["V"] + short
+    if spec["products"]:
+        case = _backward(spec, cut, sizes[1], sizes[0], 8 * spec["C"] - 7)
+    else:
+        case = _forward(spec, cut, *sizes, 8 * spec["C"] - 7, gated=bool(spec["GATE"]))
     return case._replace(settings=(*case.settings, (chunk, "WARPS", spec["WARPS"])))
 
 
@@ -27,13 +33,22 @@ def states(spec: Spec) -> Case:
     """The way from the caller's state to those of pieces, and to the last one."""
     gated = "gated" in spec.flags
     call = CHUNK.spec(K=64, V=64, WARPS=4, GATE=int(gated), dtype="bf16")
-    return _call(call, _STATES, 56 - 8 * gated, 40, 500, gated=gated)
+    return _forward(call, chunk.Cut(64, 64, 64, 4, 2), 56 - 8 * gated, 40, 500, gated=gated)
 
 
-def _call(spec: Spec, cut: chunk.Cut, features: int, values: int, length: int, *, gated: bool) -> Case:
+def slope(spec: Spec) -> Case:
+    """Two segments, from one state to another."""
+    return _backward(spec, chunk.Cut(64, 64, spec["C"], 4, 2), 40, 48, 8 * spec["C"] - 5)
+
+
+def _arrays(spec: Spec, features: int, values: int, length: int, gated: bool) -> tuple[Array, ...]:
     q, k, v, g = numbers(spec, *2 * [(1, 2, length, features)], (1, 2, length, values), (1, 2, length))
-    gates = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
-    arrays = (q, k, v, *([between_poison(gates)] if gated else []))
+    gates = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8)
+    return (q, k, v, *([between_poison(gates.astype(np.float32 if spec["gfloat"] else g.dtype))] if gated else []))
+
+
+def _forward(spec: Spec, cut: chunk.Cut, features: int, values: int, length: int, *, gated: bool) -> Case:
+    arrays = _arrays(spec, features, values, length, gated)
     (initial,) = numbers(spec, (1, 2, features, values), dtype=np.float32)
     expected = reference.gated(*arrays, scale=features**-0.5, initial=initial)
     options = {"initial_state": initial, "return_state": True, "mode": "chunk"}
@@ -41,4 +56,26 @@ def _call(spec: Spec, cut: chunk.Cut, features: int, values: int, length: int, *
     return Case(simple_gla if gated else linear_attention, arrays, options, expected, settings=settings)
 
 
-CASES = {"gated_chunk": gated_chunk, "gated_chunk_prefix": states, "gated_chunk_state": states}
+def _backward(spec: Spec, cut: chunk.Cut, features: int, values: int, length: int) -> Case:
+    """Its scans along the features are cut so; the other one as it comes."""
+    arrays = _arrays(spec, features, values, length, True)
+    (do,) = numbers(spec, arrays[2].shape)
+    initial, dstate = numbers(spec, *2 * [(1, 2, features, values)], dtype=np.float32)
+    made = reference.gated_backward(do, *arrays, scale=features**-0.5, initial=initial, dstate=dstate)
+    expected = tuple(made[name] for name in ("q", "k", "v", "g", "initial"))
+    options = {"initial_state": initial, "dstate": dstate, "mode": "chunk"}
+    usual = chunk.cut_of
+
+    def taken(problem: Problem, rows: int, columns: int) -> chunk.Cut:
+        return cut if columns == features else usual(problem, rows, columns)
+
+    bar = max(GRADIENT_SLACK * RMS_BAR[spec.dtype.name], _SLOPE_BAR)
+    return Case(simple_gla_backward, (do, *arrays), options, expected, bar, settings=((chunk, "cut_of", taken),))
+
+
+CASES = {
+    "gated_chunk": gated_chunk,
+    "gated_chunk_prefix": states,
+    "gated_chunk_state": states,
+    "gated_chunk_slope": slope,
+}

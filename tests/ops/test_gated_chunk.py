@@ -12,39 +12,51 @@ import pytest
 
 from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
+from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
+from kgen.ops.calls import explain
 from kgen.ops.gated import chunk
-from kgen.ops.gated.gla import simple_gla
-from kgen.ops.gated.linear_attention import linear_attention
-from tests.gpu.numerics import rms_bar, rms_error
+from kgen.ops.gated.gla import simple_gla, simple_gla_backward
+from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
+from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
 from tests.ops.test_gated import GATES, Case, make
 
 AsNumpy = Callable[[Any], np.ndarray]
 
-OPERATORS: dict[str, Callable[..., Any]] = {"linear_attention": linear_attention, "simple_gla": simple_gla}
+OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "linear_attention": (linear_attention, linear_attention_backward),
+    "simple_gla": (simple_gla, simple_gla_backward),
+}
 STATE_BAR = 3e-4
 """Of states: with a gate, what is added to them is rounded to 16 bits of a float at most, or 11 of a binary16."""
+SLOPE_BAR = 3e-3
+"""Of the gradients of gates."""
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
 
-def check(xp: ModuleType, asnumpy: AsNumpy, case: Case, dtype: str, **options: Any) -> None:
-    """The result and the last state, in chunks."""
+def check(xp: ModuleType, asnumpy: AsNumpy, case: Case, dtype: str) -> None:
+    """Both passes in chunks: every result and gradient."""
     common: Any = {"scale": case.scale, "initial": case.initial, "reverse": case.reverse}
-    o, state = reference.gated(*case.arrays.values(), **common)
+    with np.errstate(under="ignore"):
+        o, state = reference.gated(*case.arrays.values(), **common)
     out = xp.full(o.shape, np.nan, dtype=case.do.dtype)
-    result, last = OPERATORS[case.operator](
-        *map(xp.asarray, case.arrays.values()),
-        initial_state=xp.asarray(case.initial),
-        return_state=True,
-        reverse=case.reverse,
-        scale=case.scale,
-        mode="chunk",
-        out=out,
-        **options,
-    )
+    forward, backward = OPERATORS[case.operator]
+    on = [xp.asarray(x) for x in case.arrays.values()]
+    initial, dstate, do = (xp.asarray(x) for x in (case.initial, case.dstate, case.do))
+    options: Any = {"initial_state": initial, "reverse": case.reverse, "scale": case.scale, "mode": "chunk"}
+    result, last = forward(*on, return_state=True, out=out, **options)
     assert result is out
     assert rms_error(asnumpy(out).astype(np.float64), o) < rms_bar(dtype, o.size)
     assert rms_error(asnumpy(last), state) < STATE_BAR
+
+    with np.errstate(under="ignore"):
+        expected = reference.gated_backward(case.do, *case.arrays.values(), dstate=case.dstate, **common)
+    made = backward(do, *on, dstate=dstate, **options)
+    for name, x in zip([*case.arrays, "initial"], made, strict=True):
+        wanted = expected[name]
+        bar = {"g": SLOPE_BAR, "initial": STATE_BAR}.get(name, GRADIENT_SLACK * rms_bar(dtype, x.size))
+        error = rms_error(asnumpy(x).astype(np.float64), wanted)
+        assert error < bar, f"d{name}: {error:.2e}, the bar is {bar:.2e}"
 
 
 SMALL = (1, 2, 300, 60, 40)
@@ -59,9 +71,10 @@ def test_chunks_give_what_float64_gives(
     check(xp, asnumpy, make(operator, SMALL, dtype, gate_dtype="f32", reverse=reverse), dtype)
 
 
+@pytest.mark.parametrize("dtype", ["f16", pytest.param("bf16", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("gates", GATES)
-def test_every_kind_of_gate_is_exact(xp: ModuleType, asnumpy: AsNumpy, gates: str) -> None:
-    check(xp, asnumpy, make("simple_gla", SMALL, "f16", gates=gates, gate_dtype="f32", seed=3), "f16")
+def test_every_kind_of_gate_is_exact(xp: ModuleType, asnumpy: AsNumpy, gates: str, dtype: str) -> None:
+    check(xp, asnumpy, make("simple_gla", SMALL, dtype, gates=gates, gate_dtype="f32", seed=3), dtype)
 
 
 @pytest.mark.parametrize("length", [0, 1, 16, 63, 64, 65])
@@ -86,17 +99,16 @@ def test_pieces_and_segments_change_nothing_but_roundings(
     for segments, pieces in ((1, 1), (2, 4), (3, 3), (4, 8)):
         cut = chunk.Cut(64, 64, 64, pieces, segments)
         monkeypatch.setattr(chunk, "cut_of", lambda *about, cut=cut: cut)
-        simple_gla_plans().clear()
+        forget()
         check(xp, asnumpy, case, "f16")
-    simple_gla_plans().clear()
+    forget()
 
 
-def simple_gla_plans() -> dict[Any, Any]:
-    """What the operator remembers of calls, which no cut is part of."""
-    from kgen.ops.gated.gla import _simple
-
-    _simple._met.clear()
-    return _simple._plans
+def forget() -> None:
+    """What operators remember of calls, which no cut is part of."""
+    for operator in (OPERATORS_BY_NAME["simple_gla"], OPERATORS_BY_NAME["simple_gla_backward"]):
+        operator._met.clear()
+        operator._plans.clear()
 
 
 def test_rows_may_lie_anywhere(xp: ModuleType, asnumpy: AsNumpy) -> None:
@@ -110,13 +122,26 @@ def test_rows_may_lie_anywhere(xp: ModuleType, asnumpy: AsNumpy) -> None:
     again = linear_attention(wide, seq_first, v[:, ::-1, ::-1][:, ::-1, ::-1], mode="chunk", out=strange)
     assert again is strange and rms_error(asnumpy(strange).astype(np.float64), o) < 1e-3
 
+    do = xp.asarray(case.do)
+    made = linear_attention_backward(do, q, k, v, mode="chunk")
+    turned = [xp.ascontiguousarray(x.swapaxes(1, 2)) for x in (do, q, k, v)]
+    for a, b in zip(made, linear_attention_backward(*turned, mode="chunk", layout="bthd"), strict=True):
+        assert np.array_equal(asnumpy(a), asnumpy(b).swapaxes(1, 2))
+
 
 def test_heads_may_share_queries_keys_and_values(xp: ModuleType, asnumpy: AsNumpy) -> None:
-    case = make("linear_attention", SMALL, "bf16")
-    q, k, v = case.arrays.values()
-    o = asnumpy(linear_attention(xp.asarray(q), xp.asarray(k[:, :1]), xp.asarray(v[:, 1:]), mode="chunk"))
-    expected, _ = reference.gated(q, k[:, [0, 0]], v[:, [1, 1]], scale=60**-0.5)
-    assert rms_error(o.astype(np.float64), expected) < rms_bar("bf16", o.size)
+    case = make("simple_gla", SMALL, "f16", gate_dtype="f32")
+    q, k, v, g = case.arrays.values()
+    on = [xp.asarray(x) for x in (q, k[:, :1], v[:, 1:], g[:, :1])]
+    whole = (q, k[:, [0, 0]], v[:, [1, 1]], g[:, [0, 0]])
+    o = asnumpy(simple_gla(*on, mode="chunk"))
+    expected, _ = reference.gated(*whole, scale=60**-0.5)
+    assert rms_error(o.astype(np.float64), expected) < rms_bar("f16", o.size)
+    wanted = reference.gated_backward(case.do, *whole, scale=60**-0.5)
+    made = simple_gla_backward(xp.asarray(case.do), *on, mode="chunk")
+    for name, x in zip("qkvg", made, strict=True):
+        both = wanted[name] if name == "q" else wanted[name].sum(1, keepdims=True)
+        assert rms_error(asnumpy(x).astype(np.float64), both) < (SLOPE_BAR if name == "g" else 9e-4), name
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -145,11 +170,35 @@ def test_sequences_may_follow_one_another(xp: ModuleType, asnumpy: AsNumpy, reve
     assert not o[:, :, 299:].any()
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_gradients_of_sequences_that_follow_one_another_are_those_apart(
+    xp: ModuleType, asnumpy: AsNumpy, reverse: bool
+) -> None:
+    case = make("simple_gla", (1, 2, 300, 60, 40), "f16", gate_dtype="f32", reverse=reverse)
+    ends = np.array([0, 0, 70, 300], np.int32)
+    states = np.random.default_rng(5).standard_normal((2, 3, 2, 60, 40)).astype("f")
+    initial, dstate = (xp.asarray(x) for x in states)
+    on = [xp.asarray(x) for x in (case.do, *case.arrays.values())]
+    common: Any = {"reverse": reverse, "mode": "chunk"}
+    made = simple_gla_backward(*on, initial_state=initial, dstate=dstate, cu_seqlens=xp.asarray(ends), **common)
+    *gradients, dinitial = map(asnumpy, made)
+    assert np.array_equal(dinitial[0], states[1][0])
+    for i, (begin, end) in enumerate(pairwise(ends)):
+        part = [x[:, :, begin:end] for x in on]
+        if end == begin:
+            continue
+        apart = simple_gla_backward(*part, initial_state=initial[i : i + 1], dstate=dstate[i : i + 1], **common)
+        for name, x, wanted in zip("qkvg", gradients, apart, strict=False):
+            assert rms_error(x[:, :, begin:end].astype(np.float64), asnumpy(wanted).astype(np.float64)) < 1e-6, name
+        assert rms_error(dinitial[i], asnumpy(apart[-1])[0].astype(np.float64)) < 1e-6
+
+
 def test_a_call_gives_the_same_bits_again(xp: ModuleType, asnumpy: AsNumpy) -> None:
     case = make("simple_gla", SMALL, "f16", gate_dtype="f32")
     on = [xp.asarray(x) for x in case.arrays.values()]
-    first, again = (asnumpy(simple_gla(*on, mode="chunk")) for _ in range(2))
-    assert np.array_equal(first, again)
+    do = xp.asarray(case.do)
+    first, again = (simple_gla_backward(do, *on, mode="chunk") for _ in range(2))
+    assert all(np.array_equal(asnumpy(a), asnumpy(b)) for a, b in zip(first, again, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -170,8 +219,6 @@ def test_what_chunks_cannot_do_is_said(
 
 
 def test_long_sequences_are_walked_in_chunks_and_short_ones_step_by_step(xp: ModuleType) -> None:
-    from kgen.ops.calls import explain
-
     for length, found in ((chunk.SHORTEST, True), (chunk.SHORTEST - 1, False)):
         x = xp.zeros((1, 1, length, 16), DTYPES["f16"].numpy)
         assert ("gated_chunk" in explain(linear_attention, x, x, x)) is found

@@ -6,14 +6,15 @@ of these the states before the segments, and all segments are scanned side by si
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kgen.device import multiprocessors, shared_memory
-from kgen.dtypes import F32
+from kgen.dtypes import F16, F32
 from kgen.launch import Step
-from kgen.operand import Ints
-from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, STATE, SUM_THREADS
-from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
+from kgen.operand import Ints, Operand
+from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, SLOPE, STATE, SUM_THREADS
+from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_sum, rows_of, scratch_rows
 
 WIDEST = 256
 """Features and value columns of a head that a scan in chunks takes."""
@@ -76,6 +77,15 @@ def cut_of(problem: Problem, rows: int, columns: int) -> Cut:
     return Cut(room, width, chunk, pieces, segments)
 
 
+class Scan(NamedTuple):
+    """A queued scan: how it is cut, and the scratch memory of its states, in the order of registers, and products."""
+
+    cut: Cut
+    states: str
+    last: str
+    products: str
+
+
 def add_chunk(
     program: Program,
     problem: Problem,
@@ -89,27 +99,35 @@ def add_chunk(
     wide: bool = False,
     initial: str = NOTHING,
     last: str = NOTHING,
-) -> Cut:
-    """Queue one scan; the arrays' roles are those of kgen.ops.gated.kernels. Returns how it is cut."""
+    own: Rows | None = None,
+    keep_last: bool = False,
+) -> Scan:
+    """Queue one scan; the arrays' roles are those of kgen.ops.gated.kernels.
+
+    own        what o is the gradient of, where the products of both are wanted for the gradient of gates
+    keep_last  keep the last state in scratch memory
+    """
     p = problem
     rows, columns = (p.values, p.features) if turned else (p.features, p.values)
     cut = cut_of(p, rows, columns)
     tiles = -(-columns // cut.columns)
-    fours = -(-columns // 16) * cut.room * 4
+    warps = min(WARPS, cut.columns // 16)
+    fours = _fours(cut, columns)
     mirrored = p.reverse != adjoint
-    gated = p.gate == 1
+    gate = p.gate_rows if p.gate == 1 else None
+    gates = (gate,) if gate else ()
     common: dict[str, Any] = {
         "K": cut.room,
         "V": cut.columns,
         "C": cut.chunk,
-        "WARPS": min(WARPS, cut.columns // 16),
+        "WARPS": warps,
         "GATE": p.gate,
         "OFFSETS": p.offsets,
-        "adjoint": adjoint and gated,
-        "gfloat": gated and p.gate_type is F32,
+        "adjoint": adjoint and bool(gate),
+        "fine": bool(own) and p.dtype is F16,
+        "gfloat": bool(gate) and p.gate_type is F32,
         "dtype": p.dtype,
     }
-    gate = p.gate_rows if gated else None
     gate_strides = gate.strides[:3] if gate else ()
     offsets = ("cu_seqlens",) if p.offsets else ()
     begun = initial != NOTHING
@@ -123,31 +141,42 @@ def add_chunk(
         add_state(program, p, cut, rows, columns, initial, states, cut.pieces, turned=turned, unpack=False)
     if cut.segments > 1:
         walked = cut.pieces - cut.pieces // cut.segments
-        words = _words(x, y)
-        spec = CHUNK.spec(BYTES=words, outer=True, **common)
-        decays = (program.room(f"{o.name}: decays", p.shared * cut.pieces),) if gated else ()
-        pointers = (x.name, y.name, *((gate.name,) if gate else ()), *offsets, states, *decays)
-        groups = tuple(p.heads // each.heads for each in (x, y, *((gate,) if gate else ())))
+        spec = CHUNK.spec(BYTES=_words(x, y), outer=True, **common)
+        decays = (program.room(f"{o.name}: decays", p.shared * cut.pieces),) if gate else ()
+        pointers = (x.name, y.name, *(each.name for each in gates), *offsets, states, *decays)
+        groups = tuple(p.heads // each.heads for each in (x, y, *gates))
         ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, walked, int(mirrored))
         strides = (*x.strides, *y.strides, *gate_strides)
-        blocks = p.shared * tiles * walked
-        program.add(Step(spec, blocks, len(pointers), ints, strides, (add_scale,)), pointers)
+        program.add(Step(spec, p.shared * tiles * walked, len(pointers), ints, strides, (add_scale,)), pointers)
         blocks = p.shared * -(-fours // SUM_THREADS)
         counts = (cut.pieces, walked, fours, int(begun))
-        program.add(Step(PREFIX.spec(gated=gated), blocks, 1 + gated, counts), (states, *decays))
+        program.add(Step(PREFIX.spec(gated=bool(gate)), blocks, 1 + len(decays), counts), (states, *decays))
 
     words = _words(z, x, y) if o.word >= (8 if wide else 4) else 2
-    spec = CHUNK.spec(BYTES=words, wide=wide, **common)
-    end = program.room(f"{o.name}: last state", p.shared * fours * 4) if last != NOTHING else NOTHING
-    pointers = (z.name, x.name, y.name, *((gate.name,) if gate else ()), *offsets, states, end, o.name)
-    groups = tuple(p.heads // each.heads for each in (z, x, y, *((gate,) if gate else ())))
+    spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own), **common)
+    end = products = NOTHING
+    if keep_last or last != NOTHING:
+        end = program.room(f"{o.name}: last state", p.shared * fours * 4)
+    extra: tuple[str, ...] = ()
+    own_strides: Ints = ()
+    if own:
+        products = program.room(f"{o.name}: products", tiles * warps * p.numbers(1))
+        extra = (own.name, products)
+        own_strides = (*own.strides, p.numbers(1))
+    pointers = (z.name, x.name, y.name, *(each.name for each in gates), *extra, *offsets, states, end, o.name)
+    groups = tuple(p.heads // each.heads for each in (z, x, y, *gates, *((own,) if own else ())))
     ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, cut.segments, int(mirrored), int(begun))
-    strides = (*z.strides, *x.strides, *y.strides, *gate_strides, *o.strides)
-    blocks = p.shared * tiles * cut.segments
-    program.add(Step(spec, blocks, len(pointers), ints, strides, (p.scale, read_scale, add_scale)), tuple(pointers))
+    strides = (*z.strides, *x.strides, *y.strides, *gate_strides, *own_strides, *o.strides)
+    scales = (p.scale, read_scale, add_scale)
+    program.add(Step(spec, p.shared * tiles * cut.segments, len(pointers), ints, strides, scales), pointers)
     if last != NOTHING:
         add_state(program, p, cut, rows, columns, last, end, 1, turned=turned, unpack=True)
-    return cut
+    return Scan(cut, states, end, products)
+
+
+def _fours(cut: Cut, columns: int) -> int:
+    """Of numbers in a state, in the order of registers."""
+    return -(-columns // 16) * cut.room * 4
 
 
 def add_state(
@@ -180,7 +209,70 @@ def _words(*arrays: Rows) -> int:
 
 def forward(program: Program, problem: Problem, q: Rows, k: Rows, v: Rows, o: Rows, initial: str, last: str) -> str:
     """Queue the forward pass; `initial` and `last` name states. Returns why it is cut as it is."""
-    return why(problem, add_chunk(program, problem, q, k, v, o, initial=initial, last=last))
+    return why(problem, add_chunk(program, problem, q, k, v, o, initial=initial, last=last).cut)
+
+
+def backward(
+    program: Program,
+    problem: Problem,
+    inputs: tuple[Rows, Rows, Rows, Rows],
+    gradients: Mapping[str, Operand],
+    layout: str,
+    initial: str,
+    dstate: str,
+) -> str:
+    """Queue the backward pass: three scans, and a sum for gates. `inputs` are do, q, k, v; gradients go by name.
+
+    Returns why it is cut as it is.
+    """
+    do, q, k, v = inputs
+    gated = problem.gate == 1
+
+    def scan(name: str, z: Rows, x: Rows, y: Rows, **more: Any) -> Scan:
+        """A scan into a gradient; where heads share an input, by way of floats for every head."""
+        result = gradients[name]
+        final = rows_of(name, result, layout)
+        if final.heads == problem.heads:
+            return add_chunk(program, problem, z, x, y, final, **more)
+        whole = scratch_rows(f"{name} of heads", problem, result.shape[3])
+        program.room(whole.name, problem.numbers(result.shape[3]))
+        queued = add_chunk(program, problem, z, x, y, whole, wide=True, **more)
+        shape = (problem.batch, final.heads, problem.length, result.shape[3])
+        add_sum(program, whole.name, final, shape, result.dtype, problem.heads)
+        return queued
+
+    ends = gated and dstate != NOTHING
+    own = (q, k) if gated else (None, None)
+    queries = scan("dq", do, v, k, turned=True, initial=initial, own=own[0], keep_last=ends)
+    keys = scan("dk", v, do, q, turned=True, adjoint=True, initial=dstate, own=own[1])
+    last = "dinitial" if "dinitial" in gradients else NOTHING
+    scan("dv", k, q, do, adjoint=True, initial=dstate, last=last)
+    if gated:
+        _add_slope(program, problem, queries, keys, k, v, rows_of("dg", gradients["dg"], layout))
+    return why(problem, queries.cut)
+
+
+def _add_slope(program: Program, problem: Problem, queries: Scan, keys: Scan, k: Rows, v: Rows, dg: Rows) -> None:
+    """Queue the gradient of gates; where heads share them, by way of floats for every head."""
+    p, cut, gate = problem, queries.cut, problem.gate_rows
+    assert gate
+    shared = dg.heads != p.heads
+    slopes = scratch_rows("dg of heads", p, 1) if shared else dg
+    if shared:
+        program.room(slopes.name, p.numbers(1))
+    parts = -(-p.features // cut.columns) * min(WARPS, cut.columns // 16)
+    gfloat = p.gate_type is F32
+    spec = SLOPE.spec(C=cut.chunk, OFFSETS=p.offsets, wide=shared and not gfloat, gfloat=gfloat, dtype=p.dtype)
+    offsets = ("cu_seqlens",) if p.offsets else ()
+    pointers = (queries.products, keys.products, gate.name, k.name, v.name, *offsets)
+    pointers = (*pointers, queries.states, keys.states, queries.last, slopes.name)
+    groups = tuple(p.heads // each.heads for each in (gate, k, v))
+    ints = (p.heads, p.length, p.features, p.values, *groups)
+    ints = (*ints, parts, cut.pieces, cut.segments, int(p.reverse), cut.room // 8)
+    strides = (p.numbers(1), *gate.strides[:3], *k.strides, *v.strides, *slopes.strides[:3])
+    program.add(Step(spec, p.shared * cut.segments, len(pointers), ints, strides), pointers)
+    if shared:
+        add_sum(program, slopes.name, dg, (p.batch, dg.heads, p.length, 1), p.gate_type, p.heads)
 
 
 def why(problem: Problem, cut: Cut) -> str:

@@ -18,22 +18,26 @@ STAGES = 3
 SUM_THREADS = 256
 
 _HALF, _FLOAT = 2, 4  # bytes
+_OFFSET_TYPES = {0: "", 4: "int", 8: "long long"}
+_SIGNALS = 32  # bytes of mbarriers
 _HALF_AN_SM = 113 * 1024  # bytes of shared memory of which a multiprocessor of Hopper has twice as many
 
 
-def _up(nbytes: int, multiple: int = 16) -> int:
-    return -(-nbytes // multiple) * multiple
+def _up(nbytes: int) -> int:
+    """To whole lines of shared memory."""
+    return -(-nbytes // 128) * 128
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
     k, v, c, outer, gate = (spec[name] for name in ("K", "V", "C", "outer", "GATE"))
-    parts = 2 if spec.dtype is BF16 else 1
+    scaled = spec.dtype is F16
+    parts = 1 if scaled and not spec["fine"] else 2
     warps = spec["WARPS"]
-    stage = _HALF * c * ((k + 8) * (1 if outer else 2) + v + 8)
-    prepared = 0 if outer else _HALF * parts * c * (c + 8) + _FLOAT * c * ((parts == 1) * 2 + spec["products"])
+    stage = _HALF * c * (k * (1 if outer else 2) + v)
+    prepared = 0 if outer else _HALF * parts * c * max(c, 64) + _FLOAT * c * (scaled * 2 + spec["products"])
     prepared += _FLOAT * (c * (1 if outer else 2) + 1) if gate else 0
     sums = _FLOAT * (2 * c + c // 16 + (0 if outer else c * 17)) if gate else 0
-    smem = STAGES * stage + 2 * max(16, _up(prepared)) + sums
+    smem = STAGES * stage + 2 * max(128, _up(prepared)) + _SIGNALS + 2 * sums
     return {
         "THREADS": 32 * (warps + c // 16),
         "STATE_WARPS": warps,
@@ -49,8 +53,10 @@ def _geometry(spec: Spec) -> dict[str, int]:
 def _problem(spec: Spec) -> str | None:
     if spec["outer"] and (spec["wide"] or spec["products"]):
         return "states have no results"
-    if spec["V"] // 16 % spec["WARPS"] or spec["V"] // 16 // spec["WARPS"] > 2:
+    if spec["V"] // 16 // spec["WARPS"] not in (1, 2):
         return "a warp holds 16 or 32 columns"
+    if spec["fine"] and spec.dtype is not F16:
+        return "bfloat16 has them of 16 bits"
     if spec["K"] * spec["V"] > 128 * 128:
         return "such a state needs more registers than a block has"
     if spec["K"] == 256 and spec["C"] == 64:
@@ -68,10 +74,10 @@ CHUNK = register(
         formula="o[t] = z[t]^T S + sum over s <= t within t's chunk of (z[t] . x[s]) y[s]\n"
         "S    = sum over s of the chunks before t's of x[s] y[s]^T,    each decayed by the gates between",
         axes=(
-            Axis("K", "k", (32, 64, 128, 256), "room for columns of z and x; the true count comes at run time"),
-            Axis("V", "v", (32, 64, 128), "columns of y of a block"),
+            Axis("K", "k", (64, 128, 256), "room for columns of z and x; the true count comes at run time"),
+            Axis("V", "v", (64, 128), "columns of y of a block"),
             Axis("C", "c", (32, 64), "time steps of a chunk", default=64),
-            Axis("WARPS", "w", (2, 4, 8), "that hold the state"),
+            Axis("WARPS", "w", (4, 8), "that hold the state"),
             Axis("GATE", "g", (0, 1), "gates: none, one per time step", default=0),
             Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
             Axis("BYTES", "b", (16, 8, 4, 2), "that are loaded at once; 2: rows of any stride", default=16),
@@ -81,6 +87,7 @@ CHUNK = register(
             Flag("adjoint", "a gradient's scan: a time step decays the state after it was added"),
             Flag("products", "also each result times what it is the gradient of, for the gradient of gates"),
             Flag("wide", "results are floats"),
+            Flag("fine", "the state and the scores are of 22 bits, not 11"),
             Flag("gfloat", "gates are floats"),
         ),
         dtypes=(F16, BF16),
@@ -88,7 +95,8 @@ CHUNK = register(
         check=_problem,
         text=lambda spec: {
             "mma_type": spec.dtype.name,
-            "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
+            "scaled": spec.dtype is F16,
+            "offset_type": _OFFSET_TYPES[spec["OFFSETS"]],
         },
         grid="(ceil(columns / V) * segments * heads * sequences): one block per tile of columns and segment of time",
         origin="Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer "
@@ -98,6 +106,7 @@ CHUNK = register(
             "gated_chunk_k128_v128_w8_bf16",
             "gated_chunk_k128_v128_w8_outer_bf16",
             "gated_chunk_k64_v64_w4_g1_f16",
+            "gated_chunk_k64_v64_w4_g1_adjoint_products_bf16",
         ),
     )
 )
@@ -129,5 +138,25 @@ STATE = register(
         grid="(ceil(numbers / (4 * THREADS)) * heads * sequences): one thread per four numbers of a state",
         origin="a permutation",
         defaults=("gated_chunk_state_f32", "gated_chunk_state_unpack_f32"),
+    )
+)
+
+SLOPE = register(
+    Kernel(
+        name="gated_chunk_slope",
+        summary="The gradient of gates, one per head and time step, from what the scans of dq and dk leave for it.",
+        formula="dg[t] = dg[t + 1] + q[t] . dq[t] - k[t] . dk[t],    and S . dS behind each segment",
+        axes=(
+            Axis("C", "c", (32, 64), "time steps of which pieces of a sequence consist", default=64),
+            Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
+        ),
+        flags=(Flag("wide", "results are floats"), Flag("gfloat", "gates are floats, and so are results")),
+        dtypes=(F16, BF16),
+        derive=lambda spec: {"THREADS": SUM_THREADS, "STATIC_SMEM": SUM_THREADS // 32 * 16},
+        check=lambda spec: "results are floats already" if spec["wide"] and spec["gfloat"] else None,
+        text=lambda spec: {"outer": False, "offset_type": _OFFSET_TYPES[spec["OFFSETS"]]},
+        grid="(segments * heads * sequences): one block per segment of time",
+        origin="Yang et al., Gated Linear Attention Transformers, 2024, with sums that restart",
+        defaults=("gated_chunk_slope_bf16",),
     )
 )

@@ -165,13 +165,14 @@ def simple_gla_backward(
     initial_state: Any = None,
     reverse: bool = False,
     cu_seqlens: Any = None,
+    mode: str = "auto",
     layout: str = "bhtd",
     stream: Any = None,
 ) -> tuple[Any, ...]:
     """The gradients of `simple_gla`, as `gla_backward` gives them: dq, dk, dv, dg and that of an `initial_state`."""
     inputs = (do, q, k, v, g, initial_state, cu_seqlens, dstate)
     outs = (None,) * (5 if initial_state is not None else 4)
-    return tuple(_simple_backward(inputs, outs, (scale, reverse, layout), stream))
+    return tuple(_simple_backward(inputs, outs, (scale, reverse, mode, layout), stream))
 
 
 def simple_gla_step(
@@ -211,6 +212,6 @@ def simple_gla_step(
 _gla = forward_operator("gla", Form("q", 2, "g"), *_OPTIONS)
 _gla_backward = backward_operator("gla_backward", Form("q", 2, "g"), *_GRADIENT_OPTIONS)
 _simple = forward_operator("simple_gla", Form("q", 1, "g"), *_OPTIONS)
-_simple_backward = backward_operator("simple_gla_backward", Form("q", 1, "g"), *_GRADIENT_OPTIONS)
+_simple_backward = backward_operator("simple_gla_backward", Form("q", 1, "g"), "scale", "reverse", "mode", "layout")
 _gla_step = step_operator(Form("q", 2, "g"), gla_step)
 _simple_step = step_operator(Form("q", 1, "g"), simple_gla_step)

@@ -10,7 +10,7 @@ from kgen.ops.gated.step import step, step_operator
 
 _FORM = Form("q", 0, normal=True)
 _OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "return_state", "mode", "layout")
-_GRADIENT_OPTIONS = ("scale", "reverse", "feature_map", "feature_slope", "normalize", "epsilon", "layout")
+_GRADIENT_OPTIONS = ("scale", "reverse", "feature_map", "feature_slope", "normalize", "epsilon", "mode", "layout")
 
 
 def linear_attention(
@@ -59,8 +59,11 @@ def linear_attention(
     cu_seqlens : array [N + 1] of int32 or int64, optional
         Where sequences begin that follow one another along T, and where the last one ends; B is 1 then. It is read on
         the device. Time steps outside of all sequences are not written.
-    mode : "auto" or "recurrent"
-        How it is computed: one time step after another, the state in registers.
+    mode : "auto", "chunk" or "recurrent"
+        How it is computed: in chunks of time steps on tensor cores, or one step after another; the state is in
+        registers either way. Chunks take float16 and bfloat16, at most 256 features and value columns, and neither a
+        normalizer nor a feature map; "auto" takes them from 128 time steps on. In chunks, an infinity or NaN in v may
+        reach time steps up to 63 before its own.
     layout : "bhtd" or "bthd"
         The order of the axes of q, k, v and of the result: "bthd" is [B, T, H, D]. States have heads first in both.
     out, stream : optional
@@ -113,6 +116,7 @@ def linear_attention_backward(
     initial_normalizer: Any = None,
     reverse: bool = False,
     cu_seqlens: Any = None,
+    mode: str = "auto",
     layout: str = "bhtd",
     stream: Any = None,
 ) -> tuple[Any, ...]:
@@ -137,7 +141,7 @@ def linear_attention_backward(
     """
     inputs = (do, q, k, v, initial_state, cu_seqlens, initial_normalizer, dstate, dnormalizer)
     outs = (None,) * (3 + (initial_state is not None) + (initial_normalizer is not None))
-    options = (scale, reverse, feature_map, feature_slope, normalize, epsilon, layout)
+    options = (scale, reverse, feature_map, feature_slope, normalize, epsilon, mode, layout)
     return tuple(_backward(inputs, outs, options, stream))
 
 

@@ -183,6 +183,11 @@ def _prepare_backward(
 
     q, k, v = (rows_of(name, x, layout) for name, x in zip("qkv", arrays[:3], strict=True))
     upstream = rows_of("do", do, layout)
+    if options.mode == "article":
+        raise ValueError(f"{op}: mode is 'article'; it takes 'auto', 'recurrent' or 'chunk'")
+    if form.gate < 2 and in_chunks(op, problem, options.mode):
+        rows = (upstream, q, k, v)
+        return program.plan(chunk.backward(program, problem, rows, gradients, layout, initial, from_state))
     if form.gate:
         program.room("products", problem.numbers(problem.features))
         program.room("slope_start", problem.shared * problem.features)
