@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgen.dtypes import DTYPES
+from kgen.ops import rows_cut
 from kgen.ops.calls import explain
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
@@ -112,19 +113,25 @@ def test_rows_of_every_width_agree_with_float64(
 
 
 @pytest.mark.parametrize(
-    ("width", "dtype", "own", "ahead"),
-    [(1032, "f32", "f32", 0), (1029, "bf16", "bf16", 3), (1031, "f16", "f32", 5), (2056, "bf16", "bf16", 1)],
+    ("width", "dtype", "own", "ahead", "cluster"),
+    [
+        (1032, "f32", "f32", 0, 4),
+        (1029, "bf16", "bf16", 3, 1),
+        (1031, "f16", "f32", 5, 2),
+        (2056, "bf16", "bf16", 1, 1),
+    ],
 )
 def test_blocks_that_take_rows_in_turn_agree_with_float64(
     width: int,
     dtype: str,
     own: str,
     ahead: int,
+    cluster: int,
     xp: ModuleType,
     asnumpy: AsNumpy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looped = rows_in_turn(monkeypatch)
+    looped = rows_in_turn(monkeypatch, cluster)
     rng = np.random.default_rng(width)
     x = rng.standard_normal((21 if xp is np else 601, width)).astype(DTYPES[dtype].numpy)
     weight, bias = (rng.standard_normal(width).astype(DTYPES[own].numpy) for _ in range(2))
@@ -139,6 +146,20 @@ def test_blocks_that_take_rows_in_turn_agree_with_float64(
     y = rms_norm(given_x, given_w, eps=1e-5, out=out)
     assert_close(asnumpy(y), reference(x, (1,), weight, rms=True)[0], dtype, terms=8)
     assert looped == [True] * 2
+
+
+def test_many_odd_rows_share_the_weights_that_were_moved_for_them(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_cut, "LOOPED_ROWS", 1)
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((300 if xp is np else 5001, 131)).astype("e")
+    weight, bias = (rng.standard_normal(131).astype("e") for _ in range(2))
+    y, mean, _ = layer_norm(*map(xp.asarray, (x, weight, bias)), return_stats=True)
+    expected, means, _ = reference(x, (1,), weight, bias)
+    assert_close(asnumpy(y), expected, "f16", terms=8)
+    np.testing.assert_allclose(asnumpy(mean), means, rtol=1e-5, atol=1e-6)
+    assert "looped" in explain(layer_norm, *map(xp.asarray, (x, weight, bias)))
 
 
 def test_a_small_variance_beside_a_large_mean_is_not_lost(xp: ModuleType, asnumpy: AsNumpy) -> None:

@@ -124,8 +124,8 @@ def test_rows_of_every_width_sum_to_one_and_agree_with_float64(
     np.testing.assert_allclose(result.astype(np.float64).sum(-1), 1, rtol=2 * ULP[dtype])
 
 
-def rows_in_turn(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Lets rows be taken in turn, however narrow and few; gets filled with whether kernels that are planned do that."""
+def rows_in_turn(monkeypatch: pytest.MonkeyPatch, cluster: int) -> list[bool]:
+    """Lets blocks or clusters take rows in turn, however few and narrow; gets filled with whether kernels do that."""
     looped: list[bool] = []
 
     def grid(spec: Spec, count: int, device: int) -> int:
@@ -135,15 +135,19 @@ def rows_in_turn(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     original = rows.grid
     monkeypatch.setattr(rows_cut, "ALONE", 0)
     monkeypatch.setattr(rows_cut, "LOOPED_ROWS", 1)
+    monkeypatch.setattr(rows_cut, "NARROW", ())
+    monkeypatch.setattr(rows_cut, "LOOPED", ((512 // cluster, 8, cluster),))
     monkeypatch.setattr(rows, "grid", grid)
     return looped
 
 
-@pytest.mark.parametrize(("width", "dtype", "ahead"), [(1032, "bf16", 0), (1029, "f16", 3), (2056, "bf16", 1)])
+@pytest.mark.parametrize(
+    ("width", "dtype", "ahead", "cluster"), [(1032, "bf16", 0, 1), (1029, "f16", 3, 1), (2056, "bf16", 1, 2)]
+)
 def test_blocks_that_take_rows_in_turn_agree_with_float64(
-    width: int, dtype: str, ahead: int, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+    width: int, dtype: str, ahead: int, cluster: int, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looped = rows_in_turn(monkeypatch)
+    looped = rows_in_turn(monkeypatch, cluster)
     rng = np.random.default_rng(width)
     x, dy = (rng.standard_normal((21 if xp is np else 601, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
     y = reference(x, -1)
