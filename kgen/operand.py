@@ -22,6 +22,15 @@ Ints = tuple[int, ...]
 OVERLAP_STEPS = 10_000
 
 
+INT_MAX = 2**31 - 1
+"""The most that a kernel counts in an int."""
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is not below n."""
+    return 1 << max(0, n - 1).bit_length()
+
+
 class Operand:
     """An array as a kernel sees it. Strides are in elements; `ptr` may be 0 where the array is empty."""
 

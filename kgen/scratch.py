@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kgen.backend import HOST
-from kgen.notice import notice
+from kgen.notice import notice, notice_written
 from kgen.streams import gpu, on
 
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -43,6 +43,15 @@ def scratch(nbytes: int, device: int, stream: int) -> Any:
         return cupy.cuda.alloc(nbytes)
     with on(device, stream):
         return cupy.cuda.alloc(nbytes)
+
+
+def fill(ptr: int, byte: int, nbytes: int, device: int, stream: int) -> None:
+    """Set so many bytes from an address on, in the order of the stream."""
+    if device == HOST:
+        ctypes.memset(ptr, byte, nbytes)
+        notice_written(ptr)
+    else:
+        gpu().cuda.runtime.memsetAsync(ptr, byte, nbytes, stream)
 
 
 @contextmanager

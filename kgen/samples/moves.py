@@ -19,7 +19,7 @@ def transpose(spec: Spec, shape: Shape | None = None) -> Case:
     if shape:
         return _reversed(spec, shape, 1 if spec["LOAD"] > 1 else 2)
     if spec["BATCH"] == 2:
-        return _permutation(spec, (3, 72, 5, 88), (2, 0, 3, 1))
+        return _permutation(spec, (3, 72, 5, 152), (2, 0, 3, 1))
     return _permutation(spec, (140, 76), (1, 0)) if spec["LOAD"] > 1 else _permutation(spec, (141, 77), (1, 0), 2)
 
 

@@ -90,7 +90,7 @@ def _about_edges(x: Array) -> Array:
 
 def weighted_histogram(spec: Spec, shape: Shape | None = None) -> Case:
     """Several blocks; more bins than a block has threads."""
-    (count,) = shape or (9 * 256 + 11,)
+    (count,) = shape or (3 * 2048 + 11,)
     (x,), (weights,) = numbers(spec, (count,), dtype=np.float32), numbers(spec, (count,), dtype=np.float64)
     x = between_poison(_about_edges(x))
     options: dict[str, Any] = {"bins": 701, "range": (-2.5, 2.5)}

@@ -90,10 +90,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("histogram_*_packed_*", "before < HALF", "the same"),
     Survivor("histogram_*", "min(static_cast<long long>(ahead), length) -> static_cast<long long>(ahead)", _FEW),
     Survivor("dot_*", "min(static_cast<long long>(ahead), length) -> static_cast<long long>(ahead)", _FEW),
-    Survivor("histogram_weights*", "i < 2", "the last of 90 bits, which a double does not hold"),
-    Survivor(
-        "histogram_total*", "high < 0", "a sum of the other sign is its negative's negative, but for the last bits"
-    ),
     Survivor("nms_overlap*", "first > later", _IDLE),
     Survivor("take_*", "row < rows", "further rows read the last index, and its row, again", "*inside &&*"),
     Survivor("take_n16_l256*", "row < rows", "a block has one row, and there is none too many"),

@@ -6,6 +6,7 @@ import math
 
 from kgen.device import multiprocessors
 from kgen.errors import SpecError
+from kgen.operand import INT_MAX, power_of_two
 from kgen.ops.calls import Plan
 from kgen.ops.gemv.kernels import (
     COLUMNS,
@@ -22,7 +23,6 @@ from kgen.ops.gemv.product import Product, carry_out, own_columns, row_tiles
 from kgen.registry import parse
 from kgen.spec import Spec
 
-_INT_MAX = 2**31 - 1
 FULL = 2048
 """Threads that an SM holds."""
 ALONE = 128 << 20
@@ -33,8 +33,8 @@ BLOCK_BYTES = 128 << 10
 
 def plan(product: Product, algorithm: str | None, op: str) -> Plan:
     """One launch, or two where sums are cut into parts that are added up after."""
-    if max(product.rows, product.depth) > _INT_MAX:
-        raise ValueError(f"{op}: a has shape {product.a.shape}; it takes up to {_INT_MAX} rows and columns")
+    if max(product.rows, product.depth) > INT_MAX:
+        raise ValueError(f"{op}: a has shape {product.a.shape}; it takes up to {INT_MAX} rows and columns")
     sms = multiprocessors(product.out.device)
     asked = _asked(product, algorithm, op) if algorithm else None
     made = cut_rows(product, sms, asked) if product.along_rows else cut_columns(product, sms, asked)
@@ -49,14 +49,14 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
         # Several rows share what it takes to widen x, where that is much beside the matrix's own bytes.
         dear = product.a.dtype in QUANTIZED or ragged
         if packs <= WARP:
-            lanes = max(_power(packs) // 4, min(_power(packs), 2))
-            rows = 4 // min(4, _power(-(-packs // lanes)))
+            lanes = max(power_of_two(packs) // 4, min(power_of_two(packs), 2))
+            rows = 4 // min(4, power_of_two(-(-packs // lanes)))
         else:
-            lanes = min(max(WARP, _power(packs) // (16 if vec == 16 else 4)), 256)
+            lanes = min(max(WARP, power_of_two(packs) // (16 if vec == 16 else 4)), 256)
             rows = (4 if product.a.dtype.itemsize < 4 else 2) if dear else 1
         while rows > 1 and product.rows * product.batches * lanes < rows * sms * WARP:
             rows //= 2
-        unroll = min(4 // rows * (2 if ragged else 1), 4, _power(-(-packs // lanes)))
+        unroll = min(4 // rows * (2 if ragged else 1), 4, power_of_two(-(-packs // lanes)))
         kernel = GEMV_QUANTIZED if product.a.dtype in QUANTIZED else GEMV
         spec = kernel.spec(
             VEC=vec, LANES=lanes, ROWS=rows, UNROLL=unroll, ragged=ragged, **_flags(product), dtype=product.a.dtype
@@ -76,12 +76,12 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
         vec, ragged = _column_vec(product)
         packs = -(-product.rows // vec)
         threads = 256
-        lanes = min(WARP // 2 if ragged and vec == 16 else WARP, max(4, _power(packs) // 4), _power(packs))
+        lanes = min(WARP // 2 if ragged and vec == 16 else WARP, max(4, power_of_two(packs) // 4), power_of_two(packs))
         # One launch, where narrow tiles that are as tall as the matrix occupy every SM: they need no sum after.
         alone = [lanes for lanes in (32, 16, 8, 4, 2) if packs * product.batches >= 0.9 * sms * lanes]
         if alone and not ragged and nbytes <= ALONE:
             lanes = alone[0]
-            threads = max(256, min(1024, _power(product.depth * lanes // 8)))
+            threads = max(256, min(1024, power_of_two(product.depth * lanes // 8)))
         threads = min(threads, 512) if vec == 16 else threads
         unroll = 4 if ragged and vec > 4 else 8
         kernel = COLUMNS_QUANTIZED if product.a.dtype in QUANTIZED else COLUMNS
@@ -170,8 +170,3 @@ def _asked(product: Product, algorithm: str, op: str) -> Spec:
     if spec["VEC"] > vec or (ragged and spec["VEC"] > 1 and not spec["ragged"]):
         raise SpecError(f"{op}: {spec.name} loads {spec['VEC']} elements at once, and this layout allows {vec}")
     return spec
-
-
-def _power(n: int) -> int:
-    """The smallest power of two that is not below n."""
-    return 1 << max(0, n - 1).bit_length()

@@ -19,12 +19,13 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.histogram.kernels import ELEMENTS, HISTOGRAM, INDICES, blocks_for, cut_for, map_of, vector_for
-from kgen.ops.histogram.memory import Line, clear, upload
+from kgen.ops.histogram.memory import Line, upload
 from kgen.ops.histogram.weights import density as _density
 from kgen.ops.histogram.weights import weighted_bincount as _weighted_bincount
 from kgen.ops.histogram.weights import weighted_histogram as _weighted_histogram
 from kgen.ops.reduce import reduce
 from kgen.results import give_back
+from kgen.scratch import fill
 from kgen.streams import stream_for
 
 Table = np.ndarray[Any, Any]
@@ -224,7 +225,7 @@ def _plan(x: Operand, results: Sequence[Operand], uniform: bool | None) -> Plan:
 
     def launch(arrays: Sequence[int], stream: int) -> None:
         for pointer, result in zip(arrays[-len(results) :], results):
-            clear(pointer, 8 * math.prod(result.shape), device, stream)
+            fill(pointer, 0, 8 * math.prod(result.shape), device, stream)
         at_x, held = line.ready(arrays[0], stream)
         run((at_x, *arrays[1:]), stream)
         del held

@@ -15,6 +15,7 @@ LOAD_BYTES = 16
 ITEMS = 4
 BATCH = 1 << 14
 """Elements between two barriers, in blocks whose counters have 16 bits."""
+COPIES = (32, 16, 8, 4, 2, 1)
 PASSES = 8
 """Times that elements are read, at most, before counting in global memory takes over."""
 
@@ -67,7 +68,7 @@ HISTOGRAM = register(
         formula="counts[b] += #{n : bin(x[n]) = b}",
         axes=(
             Axis("SMEM", "k", (48, 112, 224, 0), "KiB of shared memory for counters; 0: they are in global memory"),
-            Axis("COPIES", "c", (32, 16, 8, 4, 2, 1), "counters for each bin"),
+            Axis("COPIES", "c", COPIES, "counters for each bin"),
             Axis("VEC", "v", (1, 2, 4, 8, 16), "elements of a load"),
         ),
         flags=(*MAPS, Flag("packed", "two counters in a word"), Flag("greatest", "the greatest element is told")),
@@ -96,7 +97,7 @@ def cut_for(bins: int, device: int) -> Cut:
     sizes = [kib for kib in (112, 224, 48) if 1024 * kib <= shared_memory(device)]
     room = {kib: 1024 * kib // 4 for kib in sizes}
     for kib in sizes[:1]:
-        for copies in (32, 16, 8, 4, 2, 1):
+        for copies in COPIES:
             if bins * copies <= room[kib]:
                 return Cut(kib, copies, False, bins, 1)
     large = max(sizes)

@@ -21,15 +21,6 @@ from kgen.streams import gpu, on
 _HOST_TO_DEVICE = 1
 
 
-def clear(ptr: int, nbytes: int, device: int, stream: int) -> None:
-    """Zeros, in the order of the stream."""
-    if device == HOST:
-        ctypes.memset(ptr, 0, nbytes)
-        notice_written(ptr)
-    else:
-        gpu().cuda.runtime.memsetAsync(ptr, 0, nbytes, stream)
-
-
 def upload(values: np.ndarray[Any, Any], like: Operand, dtype: DType, stream: int) -> Operand:
     """A copy of a host array in an array of the kind that `like` is; the host's may change as soon as this returns."""
     target = allocate(like.kind, values.shape, dtype, like.device, stream)

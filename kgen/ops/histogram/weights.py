@@ -1,6 +1,6 @@
-"""Sums of weights by bin, and densities: three small kernels around the one that adds.
+"""Sums of weights by bin, and densities: small kernels around the one that adds.
 
-Weights are added in fixed point, relative to the largest: 90 bits below its power of two. Integers add up to the same
+Weights are added in fixed point, relative to the largest: 94 bits below its power of two. Integers add up to the same
 in any order, so results are the same at every run, and at least as exact as sums of doubles in any order.
 """
 
@@ -8,28 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kgen.device import multiprocessors
+from kgen.device import multiprocessors, shared_memory
 from kgen.dtypes import F32, F64, I64
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.histogram.kernels import ELEMENTS, INDICES, MAPS, map_of
-from kgen.ops.histogram.memory import Line, clear
+from kgen.ops.histogram.kernels import COPIES, ELEMENTS, INDICES, MAPS, Cut, map_of
+from kgen.ops.histogram.memory import Line
 from kgen.registry import register
-from kgen.scratch import scratch
-from kgen.spec import Flag, Kernel, Spec
+from kgen.scratch import fill, scratch
+from kgen.spec import Axis, Flag, Kernel, Spec
 
 THREADS = 256
 DENSITY_THREADS = 1024
-SUMS_BYTES = 32
-SPREAD = 1 << 14
-"""Sums in memory, at least, so that threads seldom meet; but at most so many copies as there are blocks."""
+ITEMS = 4
+FRACTION = 94
+"""Bits of a sum below the power of two above the largest weight."""
+SUM_BYTES = 16
+PASSES = 8
+"""Times that elements are read, at most, before adding in global memory takes over."""
 LONGEST = 1 << 33
-"""Elements whose digits of 30 bits cannot make a sum of 64 bits run over."""
+"""Elements whose sum cannot run over: as many as the bits above the largest weight, and a sign, allow."""
 
 
-def _threads(spec: Spec) -> dict[str, int]:
-    return {"THREADS": THREADS}
+def _geometry(spec: Spec) -> dict[str, int]:
+    big = spec["SMEM"] > 112
+    return {
+        "THREADS": 1024 if big else 512,
+        "BLOCKS": 1 if big else 2,
+        "ITEMS": ITEMS,
+        "FRACTION": FRACTION,
+        "STATIC_SMEM": 0,
+        "DYNAMIC_SMEM": 1024 * spec["SMEM"],
+    }
 
 
 def _illegal(spec: Spec) -> str | None:
@@ -37,7 +48,7 @@ def _illegal(spec: Spec) -> str | None:
         return "bins are uniform or not"
     if not (spec["uniform"] or spec["edges"]) and spec.dtype not in INDICES:
         return f"{spec.dtype.numpy_name} elements are no indices"
-    return None
+    return "copies are in shared memory" if spec["COPIES"] > 1 and not spec["SMEM"] else None
 
 
 WEIGHTS = register(
@@ -45,14 +56,17 @@ WEIGHTS = register(
         name="histogram_weights",
         summary="Sums of the weights of the elements that fall into each bin, in fixed point.",
         formula="sums[b] += sum over n with bin(x[n]) = b of weights[n]",
-        axes=(),
+        axes=(
+            Axis("SMEM", "k", (48, 112, 224, 0), "KiB of shared memory for sums; 0: they are in global memory"),
+            Axis("COPIES", "c", COPIES, "sums for each bin"),
+        ),
         flags=(*MAPS, Flag("single", "weights are float32, instead of float64")),
         dtypes=ELEMENTS,
-        derive=_threads,
+        derive=_geometry,
         check=_illegal,
-        grid="(resident blocks)",
+        grid="(resident blocks): passes vary fastest",
         origin="fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013",
-        defaults=("histogram_weights_uniform_f32",),
+        defaults=("histogram_weights_k112_c8_uniform_f32",),
     )
 )
 LARGEST = register(
@@ -62,7 +76,7 @@ LARGEST = register(
         formula="largest = max over n of |weights[n]|",
         axes=(),
         dtypes=(F64, F32),
-        derive=_threads,
+        derive=lambda spec: {"THREADS": THREADS, "ITEMS": ITEMS},
         grid="(resident blocks)",
         defaults=("histogram_largest_f64",),
     )
@@ -74,7 +88,7 @@ TOTAL = register(
         formula="out[b] = sums[b]",
         axes=(),
         dtypes=(F64,),
-        derive=_threads,
+        derive=lambda spec: {"THREADS": THREADS, "FRACTION": FRACTION},
         grid="(ceil(bins / THREADS))",
         defaults=("histogram_total_f64",),
     )
@@ -93,37 +107,55 @@ DENSITY = register(
 )
 
 
+def cut_for(bins: int, device: int) -> Cut:
+    """The most copies of all sums that leave room for two blocks, else the fewest passes."""
+    sizes = [kib for kib in (112, 224, 48) if 1024 * kib <= shared_memory(device)]
+    room = {kib: 1024 * kib // SUM_BYTES for kib in sizes}
+    for copies in COPIES:
+        if bins * copies <= room[sizes[0]]:
+            return Cut(sizes[0], copies, False, bins, 1)
+    large = max(sizes)
+    passes = -(-bins // room[large])
+    return Cut(large, 1, False, room[large], passes) if passes <= PASSES else Cut(0, 1, False, bins, 1)
+
+
 def plan_weights(x: Operand, weights: Operand, out: Operand, bins: int, uniform: bool | None) -> Plan:
     """The largest weight, the sums, and their doubles; inputs are x, perhaps a table of edges, and the weights."""
     device = out.device
-    mapped = uniform is not None
     line, weight_line = Line(x, in_order=True), Line(weights, in_order=True)
     if line.length > LONGEST:
         raise ValueError(f"histogram: x has {line.length} elements; with weights it takes {LONGEST}")
-    blocks = max(1, min(multiprocessors(device) * 8, -(-line.length // THREADS)))
-    copies = max(1, min(blocks, SPREAD // bins))
-    spec = WEIGHTS.spec(dtype=x.dtype, single=weights.dtype is F32, **map_of(uniform))
+    cut = cut_for(bins, device)
+    spec = WEIGHTS.spec(SMEM=cut.kib, COPIES=cut.copies, dtype=x.dtype, single=weights.dtype is F32, **map_of(uniform))
+    sms = multiprocessors(device)
+    side_by_side = max(1, sms * spec.derived["BLOCKS"] // cut.passes)
+    blocks = min(side_by_side, max(1, -(-line.length // (spec.threads * ITEMS)))) * cut.passes
+    readers = max(1, min(8 * sms, -(-line.length // (THREADS * ITEMS))))
     lengths = (line.length, line.step, weight_line.step)
     steps = [
-        Step(LARGEST.spec(dtype=weights.dtype), blocks, 2, (), (line.length, weight_line.step)),
-        Step(spec, blocks, 5 if mapped else 4, (bins, copies), lengths),
-        Step(TOTAL.spec(), -(-bins // THREADS), 3, (bins, copies)),
+        Step(LARGEST.spec(dtype=weights.dtype), readers, 2, (), (line.length, weight_line.step)),
+        Step(spec, blocks, 5 + (uniform is not None), (bins, cut.per_pass, cut.passes), lengths),
+        Step(TOTAL.spec(), -(-bins // THREADS), 4, (bins,)),
     ]
-    largest, add, total = bind(steps, device)
-    nbytes = copies * bins * SUMS_BYTES
+    find, add, total = bind(steps, device)
+    # Behind the sums: what is not finite, and the largest weight.
+    met = bins * SUM_BYTES
+    largest = met + -(-4 * bins // 8) * 8
+    nbytes = largest + 8
 
     def launch(pointers: Sequence[int], stream: int) -> None:
-        memory = scratch(nbytes + 8, device, stream)
-        word = memory.ptr + nbytes
-        clear(memory.ptr, nbytes + 8, device, stream)
+        memory = scratch(nbytes, device, stream)
+        sums = (memory.ptr, memory.ptr + met, memory.ptr + largest)
+        fill(memory.ptr, 0, nbytes, device, stream)
         at_x, held_x = line.ready(pointers[0], stream)
         at_weights, held_weights = weight_line.ready(pointers[-2], stream)
-        largest((at_weights, word), stream)
-        add((at_x, *pointers[1:-2], at_weights, memory.ptr, word), stream)
-        total((memory.ptr, word, pointers[-1]), stream)
+        find((at_weights, sums[2]), stream)
+        add((at_x, *pointers[1:-2], at_weights, *sums), stream)
+        total((*sums, pointers[-1]), stream)
         del held_x, held_weights
 
-    return Plan(launch, tuple(map(str, steps)), f"{copies} copies of {bins} bins")
+    why = f"{bins} bins in {cut.passes} passes, {cut.copies} sums each, {cut.kib} KiB of a block"
+    return Plan(launch, tuple(map(str, steps)), why)
 
 
 def _bincount_results(op: str, given: Sequence[Operand], bins: int) -> Results:

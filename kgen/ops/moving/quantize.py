@@ -11,13 +11,13 @@ import numpy as np
 from kgen.device import multiprocessors
 from kgen.dtypes import E4M3, E5M2, F32, FP8, I8, DType
 from kgen.launch import Step, bind
-from kgen.operand import Operand, aligned, contiguous_strides
+from kgen.operand import Operand, aligned, contiguous_strides, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.elementwise.broadcast import collapse
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.operator import Elementwise
 from kgen.ops.elementwise.storage import element_dtype, held_as
-from kgen.ops.moving.quantize_kernels import LARGEST, SCALE, groups_kernel
+from kgen.ops.moving.quantize_kernels import LARGEST, SCALE, down, groups_kernel
 from kgen.scratch import scratch
 
 CODES = (E4M3, E5M2, I8)
@@ -136,19 +136,25 @@ def _prepare_groups(op: str, given: Sequence[Operand], results: Sequence[Operand
     vec = 16 // x.dtype.itemsize
     while vec > 1 and (columns % vec or group % vec or pitch % vec or not _starts(x, pitched, vec) or q.ptr % vec):
         vec //= 2
-    lanes = 256
-    while lanes > 4 and group <= lanes // 2 * vec:
-        lanes //= 2
-    lanes = 256 if lanes > 32 else lanes
-    spec = groups_kernel(target).spec(VEC=vec, LANES=lanes, dtype=x.dtype)
-    groups = rows.size * parts
-    step = Step(spec, -(-groups * lanes // spec.threads), 3, (columns, group, parts), (groups, pitch))
+    if pitch == columns and columns % group == 0:  # every group begins where the last one ends
+        groups, columns, parts = rows.size * parts, group, 1
+        pitch = group
+    else:
+        groups = rows.size * parts
+    packs = -(-group // vec)
+    lanes = min(32, max(4, power_of_two(packs)))
+    if packs > 8 * lanes:
+        lanes = 256
+    items = power_of_two(-(-packs // lanes))
+    spec = groups_kernel(target).spec(VEC=vec, LANES=lanes, ITEMS=items if items <= 16 else 0, dtype=x.dtype)
+    blocks = -(-groups // (spec.threads // lanes * down(spec)))
+    step = Step(spec, blocks, 3, (columns, group, parts), (groups, pitch))
     why = f"{groups} groups of {group} neighbours"
     (run,) = bind([step], q.device)
     if pitched:
         return Plan(run, (str(step),), why)
     copy = _packed(x)
-    device, nbytes = q.device, rows.size * columns * x.dtype.itemsize
+    device, nbytes = q.device, rows.size * x.shape[-1] * x.dtype.itemsize
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         memory = scratch(nbytes, device, stream)

@@ -17,23 +17,33 @@ def _too_wide(spec: Spec) -> str | None:
     return f"a load has at most 16 bytes, not {wide}" if (wide := spec["VEC"] * spec.dtype.itemsize) > 16 else None
 
 
+def down(spec: Spec) -> int:
+    """Groups that a thread has a share in: several small ones, so that enough loads are under way."""
+    return max(1, 4 // spec["ITEMS"]) if spec["ITEMS"] and spec["LANES"] <= 32 else 1
+
+
 def _kernel(target: DType) -> Kernel:
     return Kernel(
         name=f"quantize_{target}",
         summary=f"Groups of neighbours as codes of {target.numpy_name}, with a scale for each group.",
         formula="scale[g] = max over i in g of |x[i]| / LARGEST, or 1\nq[i] = round(x[i] / scale[g])",
-        axes=(_VEC, Axis("LANES", "l", (4, 8, 16, 32, 256), "threads of a group")),
+        axes=(
+            _VEC,
+            Axis("LANES", "l", (4, 8, 16, 32, 256), "threads of a group"),
+            Axis("ITEMS", "i", (0, 1, 2, 4, 8, 16), "packs of a group that a thread holds; 0: it reads them twice"),
+        ),
         derive=lambda spec: {
             "THREADS": THREADS,
             "LARGEST": int(LARGEST[target]),
+            "DOWN": down(spec),
             "STATIC_SMEM": THREADS // 8 if spec["LANES"] > 32 else 0,
         },
         check=_too_wide,
-        grid="(ceil(groups * LANES / THREADS)): LANES threads for each group",
+        grid="(ceil(groups * LANES / (THREADS * DOWN))): LANES threads for each group",
         origin="the scaled formats of 8-bit training and inference",
         stem="quantize",
-        text=lambda spec: {"target": target.c, "target_header": target.header},
-        defaults=("quantize_e4m3_v8_l16_bf16",) if target is E4M3 else (),
+        text=lambda spec: {"target": target.c, "target_header": target.header, "target_name": target.name.upper()},
+        defaults=("quantize_e4m3_v8_l16_i1_bf16",) if target is E4M3 else (),
     )
 
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kgen.backend import HOST
 from kgen.dtypes import DTYPES, I32, I64
 from kgen.launch import Step, bind
-from kgen.notice import notice_written
-from kgen.operand import Ints, Operand, contiguous_strides, joined
+from kgen.operand import INT_MAX, Ints, Operand, contiguous_strides, joined, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.moving.take_kernels import TAKE, THREADS
 from kgen.ops.moving.transpose import contiguous_copy
-from kgen.scratch import scratch
-from kgen.streams import gpu
+from kgen.scratch import fill, scratch
 
 MODES = ("raise", "fill", "clip", "wrap")
-_INT_MAX = 2**31 - 1
 _NONE = -1  # no index was out of bounds; as an unsigned number it is the largest
 
 
@@ -71,7 +66,7 @@ def take(
         table, axis = table.reshape(-1), 0
     if mode != "raise":
         return _take((table, indices), (out,), (axis, mode), stream)[0]
-    result, bad = _checked_take((table, indices), (out, None), (axis, mode), stream)
+    result, bad = _take((table, indices), (out, None), (axis, mode), stream)
     at = int(bad)
     if at != _NONE:
         value, size = int(indices.reshape(-1)[at]), table.shape[axis]
@@ -127,7 +122,7 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
     table, indices = given
     out, *verdict = results
     if 0 in out.shape:
-        return Plan(lambda at, stream: _clear(at[3], out.device, stream), (), "there is nothing to take")
+        return Plan(lambda at, stream: fill(at[3], 0xFF, 8, out.device, stream), (), "there is nothing to take")
     if any(size > 1 and s != c for size, s, c in zip(out.shape, out.strides, contiguous_strides(out.shape))):
         raise ValueError(f"{op}: out has strides {out.strides}; it takes a contiguous array, as the result is one")
     axis %= len(table.shape)
@@ -159,7 +154,7 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
             plan.launch((inputs[at], held[-1].ptr), stream)
             inputs[at] = held[-1].ptr
         if verdict:
-            _clear(written[1], device, stream)
+            fill(written[1], 0xFF, 8, device, stream)  # no index is out of bounds so far
         run((*inputs, *written), stream)
 
     copied = [part for _, _, plan in copies for part in plan.steps]
@@ -188,10 +183,10 @@ def _step(
     per_word = word // itemsize
     width //= per_word
     rows = count * slices
-    if max(rows, width) > _INT_MAX:
+    if max(rows, width) > INT_MAX:
         raise ValueError(f"take: {rows} rows of {width} words are more than a kernel counts")
     across = 4 if width > THREADS else 1
-    lanes = min(THREADS, 1 << max(0, -(-width // across) - 1).bit_length())
+    lanes = min(THREADS, power_of_two(-(-width // across)))
     flags = {"clip": mode == "clip", "wrap": mode == "wrap", "checked": mode == "raise", "sliced": slices > 1}
     spec = TAKE.spec(BYTES=word, LANES=lanes, ACROSS=across, dtype=indices.dtype, **flags)
     column_tiles = -(-width // (lanes * across))
@@ -209,19 +204,7 @@ def _flat(shape: Ints, strides: Ints) -> tuple[int, int] | None:
     return None if more else (size, step)
 
 
-def _clear(pointer: int, device: int, stream: int) -> None:
-    """Write down that no index is out of bounds."""
-    if device == HOST:
-        ctypes.memset(pointer, 0xFF, 8)
-        notice_written(pointer)
-    else:
-        gpu().cuda.runtime.memsetAsync(pointer, 0xFF, 8, stream)
-
-
 _TAKES = {"table": tuple(DTYPES.values()), "indices": (I64, I32)}
 _take = Operator(
-    "take", ("table", "indices"), ("axis", "mode"), _results, _prepare, takes=_TAKES, mixed=True, rows=False
-)
-_checked_take = Operator(
     "take", ("table", "indices"), ("axis", "mode"), _results, _prepare, takes=_TAKES, mixed=True, rows=False
 )

@@ -13,18 +13,17 @@ import numpy as np
 
 from kgen.dtypes import DTYPES, U8, U16, U32, U64
 from kgen.launch import Step, bind
-from kgen.operand import Operand, contiguous_strides, joined
+from kgen.operand import INT_MAX, Operand, contiguous_strides, joined, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.moving.transpose_kernels import MOST_AXES, PACK, RAGGED, ROWS, THREADS, TRANSPOSE
 
-_INT_MAX = 2**31 - 1
 _OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
-_TILE = {1: 128, 2: 64, 4: 64, 8: 32}
-"""Elements along each side of a tile, by their size."""
-_SCALAR_TILE = {1: 64, 2: 64, 4: 64, 8: 32}
+_TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
+"""Rows and columns of a tile, by the size of elements."""
+_SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
-_RAGGED_ROWS = {1: 128, 2: 64, 4: 128, 8: 32}
-_RAGGED_PACKS = {1: 8, 2: 8, 4: 16, 8: 16}
+_RAGGED_TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
+"""The same where rows start anywhere."""
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, stream: Any = None) -> Any:
@@ -110,7 +109,7 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axes
     joined = _joined(x, out, _order(op, x, axes))
     *outer, last = joined
     # The axis along which the input is read: one that moves to the last place, or the last one where it stays.
-    read = min(joined, key=lambda axis: (abs(axis.source) or _INT_MAX, axis is not last))
+    read = min(joined, key=lambda axis: (abs(axis.source) or INT_MAX, axis is not last))
     if read is last:
         walked, step_of = _split(outer), _move_rows
     else:
@@ -146,7 +145,7 @@ def _joined(x: Operand, out: Operand, order: Sequence[int]) -> list[_Axis]:
 def _split(outer: Sequence[_Axis]) -> tuple[list[_Axis], list[_Axis]]:
     """The axes that the host walks, a launch for each position, and those that a kernel walks."""
     cut = max(0, len(outer) - MOST_AXES)
-    while math.prod(axis.size for axis in outer[cut:]) > _INT_MAX:
+    while math.prod(axis.size for axis in outer[cut:]) > INT_MAX:
         cut += 1
     return list(outer[:cut]), list(outer[cut:])
 
@@ -159,10 +158,10 @@ def _move_rows(last: _Axis, outer: Sequence[_Axis], by_host: Sequence[_Axis], x:
         word = math.gcd(PACK, x.ptr, out.ptr, last.size * itemsize, *strides)
     per_word = word // itemsize
     width = last.size // per_word
-    if width > _INT_MAX:
+    if width > INT_MAX:
         raise ValueError(f"transpose: x has shape {x.shape}; a row of {width} words is more than a kernel counts")
     across = 4 if width > THREADS else 1
-    lanes = min(_power(-(-width // across)), THREADS)
+    lanes = min(power_of_two(-(-width // across)), THREADS)
     walked = outer or [_Axis(1, 0, 0)]
     spec = ROWS.spec(BYTES=word, LANES=lanes, ACROSS=across, BATCH=len(walked), dtype=U8)
     rows = math.prod(axis.size for axis in walked)
@@ -186,22 +185,20 @@ def _turn_tiles(
     sizes = tuple(axis.size for axis in outer)
     outer_strides = tuple(stride for axis in outer for stride in (axis.source, axis.target))
     if read.source == 1 and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
-        tall = _RAGGED_ROWS[itemsize]
-        ragged = RAGGED.spec(ROWS=tall, PACKS=_RAGGED_PACKS[itemsize], BATCH=len(outer), dtype=_OF_SIZE[itemsize])
-        own_rows, own_columns = tall - 2 * widest, (_RAGGED_PACKS[itemsize] - 1) * widest
-        # Windows of rows end up to a sector early, so that the last rows may need a tile more.
-        tiles = (-(-(last.size + 2 * widest - 1) // own_rows), -(-read.size // own_columns))
-        blocks = math.prod((*tiles, *sizes))
+        rows, columns = _RAGGED_TILE[itemsize]
+        ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
+        # Packs begin up to all but one element early, so that the last rows may need a tile more.
+        tiles = (-(-(last.size + widest - 1) // rows), -(-read.size // columns))
         strides = (last.source, *outer_strides, read.target)
-        return Step(ragged, blocks, 2, (last.size, read.size, *tiles, *sizes), strides)
-    side = _TILE[itemsize] if store == widest else _SCALAR_TILE[itemsize]
-    rows = columns = side
-    if last.size <= side // 2:
-        rows = max(4, _power(last.size))
-        columns = min(512, side * side // rows)
-    elif read.size <= side // 2:
-        columns = max(4, _power(read.size))
-        rows = min(512, side * side // columns)
+        return Step(ragged, math.prod((*tiles, *sizes)), 2, (last.size, read.size, *tiles, *sizes), strides)
+    rows, columns = (_TILE if store == widest else _SCALAR_TILE)[itemsize]
+    area = rows * columns
+    if last.size <= rows // 2:
+        rows = max(4, power_of_two(last.size))
+        columns = min(512, area // rows)
+    elif read.size <= columns // 2:
+        columns = max(4, power_of_two(read.size))
+        rows = min(512, area // columns)
     while rows * columns % (THREADS * load) or columns % load:
         load //= 2
     while rows * columns % (THREADS * store) or rows % store:
@@ -213,11 +210,6 @@ def _turn_tiles(
     blocks = row_tiles * column_tiles * math.prod(sizes)
     strides = (last.source, *([read.source] if load == 1 else []), *outer_strides)
     return Step(spec, blocks, 2, (last.size, read.size, row_tiles, column_tiles, *sizes), (*strides, read.target))
-
-
-def _power(n: int) -> int:
-    """The smallest power of two that is not below n."""
-    return 1 << max(0, n - 1).bit_length()
 
 
 _transpose = Operator("transpose", ("x",), ("axes",), _results, _prepare, takes=tuple(DTYPES.values()), rows=False)

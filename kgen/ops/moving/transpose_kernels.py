@@ -68,7 +68,7 @@ TRANSPOSE = register(
         origin="Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores",
         defaults=(
             "transpose_r64_c64_i4_o4_u32",
-            "transpose_r64_c64_i8_o8_b2_u16",
+            "transpose_r64_c128_i8_o8_b2_u16",
             "transpose_r64_c64_i1_o1_u32",
         ),
     )
@@ -76,13 +76,16 @@ TRANSPOSE = register(
 
 
 def _ragged_geometry(spec: Spec) -> dict[str, int]:
-    itemsize = spec.dtype.itemsize
-    columns = (spec["PACKS"] - 1) * (PACK // itemsize)
-    word = max(4, itemsize)
-    pitch = -(-columns * itemsize // word)
-    pitch += (3 - pitch) % 4  # in words
-    pitch = pitch * word // itemsize
-    return {"THREADS": THREADS, "PITCH": pitch, "STATIC_SMEM": spec["ROWS"] * pitch * itemsize}
+    unit, word = PACK // spec.dtype.itemsize, max(4, spec.dtype.itemsize)
+    pitch = (spec["COLUMNS"] // unit + 1) * (PACK // word) | 1
+    return {"THREADS": THREADS, "STATIC_SMEM": (spec["ROWS"] + unit) * pitch * word}
+
+
+def _ragged_problem(spec: Spec) -> str | None:
+    unit = PACK // spec.dtype.itemsize
+    if spec["COLUMNS"] % unit or spec["COLUMNS"] // unit * spec["ROWS"] % THREADS:
+        return f"{THREADS} threads cannot share a tile of {spec['ROWS']} x {spec['COLUMNS']} elements in packs"
+    return "the tile would not fit in 48 KiB of shared memory" if spec.static_smem > 48 * 1024 else None
 
 
 RAGGED = register(
@@ -92,21 +95,15 @@ RAGGED = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("ROWS", "r", (32, 64, 128), "rows of the input in a tile"),
-            Axis("PACKS", "c", (8, 16), "packs of 16 bytes that are loaded of a row"),
+            Axis("COLUMNS", "c", (32, 64, 128), "columns of the input in a tile"),
             _BATCH._replace(default=0),
         ),
         dtypes=(U8, U16, U32, U64),
         derive=_ragged_geometry,
-        check=lambda spec: (
-            "the tile would not fit in 48 KiB of shared memory"
-            if spec.static_smem > 44 * 1024
-            else "no row would be left to the block"
-            if spec["ROWS"] * spec.dtype.itemsize < 64
-            else None
-        ),
-        grid="(ceil(rows / own rows) * ceil(columns / own columns) * further axes): one block per tile",
+        check=_ragged_problem,
+        grid="(ceil((rows + UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_r128_c16_u32",),
+        defaults=("transpose_ragged_r64_c64_u32",),
     )
 )
 
