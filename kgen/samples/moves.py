@@ -106,20 +106,26 @@ def rope(spec: Spec, shape: Shape | None = None) -> Case:
     return Case(kgen_rope, (x,), options, np.concatenate([expected, kept], -1))
 
 
-def nms(spec: Spec, shape: Shape | None = None) -> Case:
-    """Many tiles and a part of one; equal scores among the boxes; room for nearly all that stay.
+def nms(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Many tiles and a part of one; equal scores among the boxes; room for nearly all that stay, or for more.
 
     A shape is the number of boxes.
     """
-    rng = np.random.default_rng(1)
     (count,) = shape or (34 * 64 + 5,)
+    return _suppression(count, -7), _suppression(count if shape else 130, 9)
+
+
+def _suppression(count: int, spare: int) -> Case:
+    """Boxes, and room for so many more than stay."""
+    rng = np.random.default_rng(1)
     corners = rng.random((count, 2), np.float32) * 20
     boxes = between_poison(np.concatenate([corners, corners + rng.random((count, 2), np.float32) * 3], 1))
     scores = between_poison(rng.integers(0, 999, count).astype(np.float32))
     kept = _non_maximum_suppression(boxes, scores, np.float32(0.3))
-    most = max(1, len(kept) - 7)
+    most = max(1, len(kept) + spare)
     options = {"iou_threshold": 0.3, "padded": True, "max_output": most}
-    return Case(kgen_nms, (boxes, scores), options, (np.array(kept[:most]), np.array(most)))
+    padded = np.array((kept + [-1] * most)[:most])
+    return Case(kgen_nms, (boxes, scores), options, (padded, np.array(min(most, len(kept)))))
 
 
 def _non_maximum_suppression(boxes: Array, scores: Array, threshold: np.float32) -> list[int]:
