@@ -17,17 +17,24 @@ from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 
 
-def reduce_rows(spec: Spec, shape: Shape | None = None) -> Case:
-    """A row for several blocks, or rows for fewer threads than a warp has; loads that do not fill the last round."""
-    group, load = spec["GROUP"], spec["VEC"] * spec["ITEMS"]
-    shape = shape or ((3, 5 * group * load + 11) if spec["split"] else (303, group * load + 11))
-    return _reduction(spec, shape, -1)
+def reduce_rows(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
+    """A row for several blocks, or rows for fewer threads than a warp has; loads that do not fill the last round.
+
+    And a row for two blocks, of which the second one has no full round.
+    """
+    round_ = spec["GROUP"] * spec["VEC"] * spec["ITEMS"]
+    if shape or not spec["split"]:
+        return _reduction(spec, shape or (303, round_ + 11), -1)
+    return tuple(_reduction(spec, shape, -1) for shape in ((3, 5 * round_ + 11), (2, round_ + round_ // 2 - 3)))
 
 
-def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case:
-    """A second tile of columns, and rows for several blocks."""
-    shape = shape or (9 * 32 * spec["ITEMS"] + 5, spec["LANES"] * spec["VEC"] + spec["VEC"])
-    return _reduction(spec, shape, 0)
+def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
+    """A second tile of columns, and rows for several blocks, the last of which may have no full round."""
+    columns = spec["LANES"] * spec["VEC"] + spec["VEC"]
+    round_ = spec.threads // spec["LANES"] * spec["ITEMS"]
+    if shape or not spec["split"]:
+        return _reduction(spec, shape or (36 * round_ + 5, columns), 0)
+    return tuple(_reduction(spec, (rows, columns), 0) for rows in (36 * round_ + 5, 3 * round_ - 9))
 
 
 def _reduction(spec: Spec, shape: Shape, axis: int) -> Case:
