@@ -1,4 +1,4 @@
-"""The kernels of linear attention with gates, one time step after another, and the tile that suits a scan.
+"""The kernels of linear attention with gates, one time step after another.
 
 Forward and backward are one kernel with its roles exchanged: `gated_scan` walks along time with a state S, to which
 each step adds x y^T, and of which z reads. The gradients' scans are named by what they give:
@@ -12,16 +12,14 @@ each step adds x y^T, and of which z reads. The gradients' scans are named by wh
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kgen.dtypes import F32
 from kgen.ops.gated import features
+from kgen.ops.gated.tiles import LOADERS, together
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
-LOADERS = 4
-"""Warps of a scan that prepare time steps."""
 WIDEST = 512
 """Features and value columns that a head may have."""
 SUM_THREADS = 256
@@ -57,6 +55,11 @@ def _adjoint(spec: Spec) -> bool:
     return bool(spec["adjoint"]) if any(flag.name == "adjoint" for flag in spec.kernel.flags) else _gives(spec, "key")
 
 
+def _paired(spec: Spec) -> bool:
+    """Whether time steps are taken two at a time."""
+    return not (_role(spec).turned or spec["normal"])
+
+
 def _token_floats(spec: Spec) -> int:
     """What lies in shared memory of each time step."""
     room, columns = spec["ROWS"] * spec["LANES"], block_columns(spec)
@@ -65,7 +68,7 @@ def _token_floats(spec: Spec) -> int:
     along_rows = 2 + (vector and not turned)
     own = products or slopes or (turned and spec["FEATURE"])
     along_columns = 1 + (vector and turned) + bool(own) + slopes + shifted
-    scalars = 1 + (spec["GATE"] > 0 and not (vector and turned)) + shifted
+    scalars = 1 + _paired(spec) + (spec["GATE"] == 1 or shifted)
     return -(-(room * along_rows + columns * along_columns + scalars) // 4) * 4
 
 
@@ -74,11 +77,12 @@ def block_columns(spec: Spec) -> int:
 
 
 def _scan_geometry(spec: Spec) -> dict[str, int]:
-    steps = _steps(spec["ROWS"] * spec["LANES"], pairs=spec["GATE"] == 2 and not _role(spec).turned)
+    steps = _steps(spec["ROWS"] * spec["LANES"], pairs=_paired(spec))
     return {
         "THREADS": 32 * (spec["WARPS"] + LOADERS),
         "LOADERS": LOADERS,
         "STEPS": steps,
+        "TOGETHER": together(spec["LANES"], spec["COLUMNS"]),
         "DYNAMIC_SMEM": 2 * steps * _token_floats(spec) * _FLOAT_BYTES,
     }
 
@@ -91,6 +95,7 @@ def _scan_text(spec: Spec) -> dict[str, Any]:
     return role._asdict() | {
         "adjoint": _adjoint(spec),
         "partial": _gives(spec, "key") and bool(spec["partial"]),
+        "paired": _paired(spec),
         "per_step": gate == 1,
         "per_row": per_row,
         "per_column": per_column,
@@ -161,7 +166,7 @@ def _scan(
                 Axis("ROWS", "r", (4, 8, 12, 16), "rows of the state in a thread"),
                 Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "lanes that share a column"),
                 Axis("COLUMNS", "c", (4, 8), "columns of the state in a thread"),
-                Axis("WARPS", "w", (1, 2, 4), "warps that hold states"),
+                Axis("WARPS", "w", (1, 2, 4, 8), "warps that hold states"),
                 Axis("GATE", "g", (0, 1, 2), "gates: none, one per time step, one per feature", default=0),
                 MAPPED_AXIS if mapped else FEATURE_AXIS,
                 Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
@@ -191,7 +196,7 @@ _SCANS: dict[str, tuple[str, str, tuple[Flag, ...], tuple[str, ...]]] = {
         "Linear attention with a gate, one time step after another, the state in the registers of a few warps.",
         "S[t] = diag(a[t]) S[t - 1] + x[t] y[t]^T\no[t] = z[t]^T S",
         (Flag("adjoint", "a gradient's scan: a step decays the state after it was added"),),
-        ("gated_scan_r16_l8_c8_w4_g2_bf16", "gated_scan_r4_l32_c4_w4_g2_bonus_f32"),
+        ("gated_scan_r8_l16_c8_w8_g2_bf16", "gated_scan_r4_l32_c4_w4_g2_bonus_f32"),
     ),
     "gated_scan_query": (
         "The gradient of linear attention's queries, and that times the query, of which gates' gradients are made.",
@@ -236,47 +241,3 @@ SUM = register(
         defaults=("gated_sum_f32",),
     )
 )
-
-
-class Tile(NamedTuple):
-    """How a scan is cut: rows of a thread, lanes that share a column, columns of a thread, warps."""
-
-    rows: int
-    lanes: int
-    columns: int
-    warps: int
-
-    @property
-    def width(self) -> int:
-        """Columns of a block."""
-        return self.warps * (32 // self.lanes) * self.columns
-
-
-@functools.lru_cache(maxsize=1024)
-def tile_for(rows: int, columns: int, heads: int, gated: bool, sms: int) -> Tile:
-    """The tile whose busiest multiprocessor issues the fewest instructions for a time step of all heads."""
-    return min(_tiles(rows, columns), key=lambda tile: _cycles(tile, columns, heads, gated, sms))
-
-
-def _tiles(rows: int, columns: int) -> Iterator[Tile]:
-    for lanes in (1, 2, 4, 8, 16, 32):
-        own = -(-rows // (4 * lanes)) * 4
-        if own <= 16:
-            for width in (4, 8):
-                for warps in (1, 2, 4):
-                    tile = Tile(own, lanes, width, warps)
-                    if warps == 1 or tile.width // 2 < columns:
-                        yield tile
-
-
-def _cycles(tile: Tile, columns: int, heads: int, gated: bool, sms: int) -> float:
-    """What a multiprocessor with the most blocks takes for a time step: its four schedulers, or its shared memory."""
-    rows, lanes, width, warps = tile
-    blocks = -(-heads * -(-columns // tile.width) // sms)
-    spread = min(width, lanes)
-    shuffles = width // spread * (spread - 1 + (lanes // spread).bit_length() - 1)
-    words = (3 if gated else 2) * rows + width
-    issued = (3 if gated else 2) * rows * width + 4 * shuffles + words / 4 + 24
-    loading = 40 + rows * lanes * 6 / 32 + tile.width * 3 / 32
-    busy = blocks * warps / 4
-    return max(max(busy, 1.0) * issued + blocks * loading / LOADERS, blocks * warps * (words + shuffles))

@@ -11,7 +11,8 @@ from kgen.dtypes import F32, DType
 from kgen.launch import Step, bind
 from kgen.operand import Ints, Operand, aligned, contiguous_strides
 from kgen.ops.calls import Plan
-from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, SUM, SUM_THREADS, Mapped, Tile, scan_with, tile_for
+from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, SUM, SUM_THREADS, Mapped, scan_with
+from kgen.ops.gated.tiles import Tile, tile_for
 from kgen.scratch import scratch
 
 NOTHING = "nothing"
@@ -151,7 +152,8 @@ def add_scan(
     """Queue one `gated_scan`; the arrays' roles are those of kgen.ops.gated.kernels. Returns how it is cut."""
     p = problem
     rows, columns = (p.values + p.normal, p.features) if turned else (p.features, p.values)
-    tile = tile_for(rows, columns, p.shared, p.gate > 0, multiprocessors(p.device))
+    paired = not (turned or p.normal)
+    tile = tile_for(rows, columns, p.shared, p.gate > 0, multiprocessors(p.device), paired)
     halves = p.dtype is not F32
     signed = bool(gradients) and p.gate > 0
     products, slopes = signed and not adjoint, signed and adjoint

@@ -21,7 +21,7 @@ from kgen.ops.gated.checks import (
     gradients_of,
     state_shape,
 )
-from kgen.ops.gated.kernels import Tile, mapped
+from kgen.ops.gated.kernels import mapped
 from kgen.ops.gated.modes import in_chunks
 from kgen.ops.gated.plan import (
     NOTHING,
@@ -34,6 +34,7 @@ from kgen.ops.gated.plan import (
     rows_of,
     scratch_rows,
 )
+from kgen.ops.gated.tiles import Tile
 from kgen.ops.layout import AXES
 
 

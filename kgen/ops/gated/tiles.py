@@ -1,0 +1,86 @@
+"""How a scan is cut: the tile of the state that a block, a warp and a thread hold, chosen by a model of its time.
+
+The model counts what the four schedulers of a multiprocessor issue for a time step, what its shared memory serves, and
+how long a warp waits. Its constants are those of compiled kernels and of timings on an H200.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+LOADERS = 4
+"""Warps of a scan that prepare time steps."""
+
+_SCHEDULERS = 4
+_REGISTERS = 65536  # of a multiprocessor
+
+
+class Tile(NamedTuple):
+    """How a scan is cut: rows of a thread, lanes that share a column, columns of a thread, warps."""
+
+    rows: int
+    lanes: int
+    columns: int
+    warps: int
+
+    @property
+    def width(self) -> int:
+        """Columns of a block."""
+        return self.warps * (32 // self.lanes) * self.columns
+
+
+def together(lanes: int, columns: int) -> int:
+    """Time steps, taken in pairs, whose results are added up over the lanes together: enough to give each lane one."""
+    return 2 * max(1, lanes // (2 * columns))
+
+
+@functools.lru_cache(maxsize=1024)
+def tile_for(rows: int, columns: int, heads: int, gated: bool, sms: int, paired: bool) -> Tile:
+    """The tile that takes the fewest cycles for a time step of all heads; `paired`: steps are taken two at a time."""
+    cycles = _paired_cycles if paired else _single_cycles
+    return min(_tiles(rows, columns, paired), key=lambda tile: cycles(tile, columns, heads, gated, sms))
+
+
+def _tiles(rows: int, columns: int, paired: bool) -> Iterator[Tile]:
+    for lanes in (1, 2, 4, 8, 16, 32):
+        own = -(-rows // (4 * lanes)) * 4
+        if own <= 16:
+            for width in (4, 8):
+                # Twice as many warps share the registers, which hold the state.
+                for warps in (1, 2, 4, 8) if paired and own * width <= 64 else (1, 2, 4):
+                    tile = Tile(own, lanes, width, warps)
+                    if warps == 1 or tile.width // 2 < columns:
+                        yield tile
+
+
+def _paired_cycles(tile: Tile, columns: int, heads: int, gated: bool, sms: int) -> float:
+    """What a multiprocessor with the most blocks takes for a time step."""
+    rows, lanes, width, warps = tile
+    blocks = -(-heads * -(-columns // tile.width) // sms)
+    steps, rounds = together(lanes, width), lanes.bit_length() - 1
+    spread = min(steps * width, lanes)
+    products = (2.5 if gated else 2) * rows
+    folds = width * (1 - 1 / spread) + width / spread * ((lanes // spread).bit_length() - 1)
+    wide_loads = products / 4 + width / 4 + 1.5
+    own = products * width + wide_loads + 4 * folds + 36 / steps
+    loading = 8 + 0.18 * rows * lanes + 0.02 * tile.width
+    issued = blocks * (max(warps / _SCHEDULERS, 1 / blocks) * own + loading)
+    served = blocks * warps * (5.06 * wide_loads + folds)
+    resident = max(1, _REGISTERS // (32 * (warps + LOADERS) * (rows * width + 90)))
+    alone = own + min(blocks, resident) * loading + (150 + 30 * rounds) / steps + 30
+    return max(1.137 * issued, served, -(-blocks // resident) * alone)
+
+
+def _single_cycles(tile: Tile, columns: int, heads: int, gated: bool, sms: int) -> float:
+    """The same for scans that take one step after another: gradients along features, and those with a normalizer."""
+    rows, lanes, width, warps = tile
+    blocks = -(-heads * -(-columns // tile.width) // sms)
+    spread = min(width, lanes)
+    shuffles = width // spread * (spread - 1 + (lanes // spread).bit_length() - 1)
+    words = (3 if gated else 2) * rows + width
+    issued = (3 if gated else 2) * rows * width + 4 * shuffles + words / 4 + 24
+    loading = 40 + rows * lanes * 6 / 32 + tile.width * 3 / 32
+    busy = blocks * warps / _SCHEDULERS
+    return max(max(busy, 1.0) * issued + blocks * loading / LOADERS, blocks * warps * (words + shuffles))
