@@ -2,7 +2,8 @@
 
 GLA in five kernels over chunks of 16 time steps, and RWKV6 with one warp for each tile of the state, as
 flash-linear-attention had them in 2024. What was wrong is right here: no load lies out of bounds, any size will do, the
-upper triangle of the scores is never raised to a power, sums and states are in float32. What the form itself cannot do
+upper triangle of the scores is never raised to a power, sums and states are in float32, though with 16-bit inputs GLA's
+decayed queries and keys, and the state where it is read, are rounded as they were. What the form itself cannot do
 stays: exponents are differences of sums over a chunk, so gates must be finite, and where the sum over 16 steps reaches
 -n, decays have a relative error of n 2^-24 (RWKV6 has no such limit). Forward only.
 """
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kgen.arch import Arch
 from kgen.dtypes import F32
 from kgen.launch import Step
 from kgen.ops.calls import Plan
 from kgen.ops.gated.checks import Arrays, Options
 from kgen.ops.gated.plan import Problem, Program, Rows, add_sum
 from kgen.registry import register
-from kgen.spec import Flag, Kernel
+from kgen.spec import Flag, Kernel, Spec
 
 CHUNK = 16
 FEATURES = 64
@@ -55,17 +57,26 @@ PREPARE = _kernel(
     "(ceil(features / FEATURES) * ceil(length / CHUNK) * sequences)",
     _CUT | {"THREADS": 32},
 )
-FUSED = _kernel(
-    "gla_fused_chunk",
-    "What the queries of GLA read of the state at the beginning of their chunk, and the state.",
-    "o[i] = qg[i] S\nS = diag(2^b[last of the chunk]) S + sum of kg[i] v[i]^T, chunk after chunk",
-    "(ceil(values / COLUMNS) * ceil(features / FEATURES) * sequences)",
-    _CUT
-    | {
-        "COLUMNS": COLUMNS,
-        "THREADS": COLUMNS,
-        "STATIC_SMEM": (2 * CHUNK + 1) * FEATURES * _FLOAT_BYTES,
-    },
+
+
+def _fused_geometry(spec: Spec) -> dict[str, int]:
+    rows = 3 * CHUNK * (FEATURES + 8) * spec.dtype.itemsize if spec.dtype is not F32 else 2 * CHUNK * FEATURES * 4
+    return _CUT | {"COLUMNS": COLUMNS, "THREADS": COLUMNS, "STATIC_SMEM": rows + FEATURES * _FLOAT_BYTES}
+
+
+FUSED = register(
+    Kernel(
+        "gla_fused_chunk",
+        "What the queries of GLA read of the state at the beginning of their chunk, and the state.",
+        "o[i] = qg[i] S\nS = diag(2^b[last of the chunk]) S + sum of kg[i] v[i]^T, chunk after chunk",
+        (),
+        _fused_geometry,
+        text=lambda spec: {"tensor": spec.dtype is not F32},
+        grid="(ceil(values / COLUMNS) * ceil(features / FEATURES) * sequences)",
+        origin=_GLA,
+        min_arch=Arch(8, 0),  # the shape of its products of matrices
+        defaults=("gla_fused_chunk_f32", "gla_fused_chunk_bf16"),
+    )
 )
 INNER = _kernel(
     "gla_inner_chunk",
