@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Survivor(NamedTuple):
-    """Globs of a specialization's name, of what was removed, and of the line that it was in; and why it survives."""
+    """Globs of a specialization's name, of what was removed, and of `line / next line` there; and why it survives."""
 
     kernels: str
     removed: str
@@ -20,94 +20,70 @@ class Survivor(NamedTuple):
 
 _WITHIN = "the threads' own loops end with the tile, so that only the array's end bounds them"
 _IDLE = "it only saves work: what the others compute then is zero, or nobody reads it"
-_UNLOADED = "what was not loaded is an undefined register, which the compiler takes to be loaded"
-_LONG = "such wide loads are chosen for rows that are longer than what stands before the first one"
-_FEW = "fewer elements than are before the first load make no load, and all are taken one by one in any case"
+_STALE = "a first round is always full in such rows, and later ones meet again what they had: an extreme stays as it is"
+    "in these rows a first round is always full, and a later one meets again what it had: an extreme stays what it is"
+)
+_EXTRA = "a block has one of these, and there is no block too many"
+_TO_TILE = "if (row < rows_left && column < columns_left) { / [#*]*"
+_SAME = "further lanes write the same number to the same place"
 
 SURVIVORS: tuple[Survivor, ...] = (
-    Survivor("lmha*", "min(columns - first_column, COLUMNS) -> columns - first_column", _WITHIN),
-    Survivor("lmha_query*", "min(length - first_token, TOKENS) -> length - first_token", _WITHIN),
-    Survivor("transpose*", "min(rows - first_row, ROWS) -> rows - first_row", _WITHIN),
-    Survivor("transpose*", "min(columns - first_column, COLUMNS) -> columns - first_column", _WITHIN),
-    Survivor("transpose_r*", "column < columns_here", f"into the tile in shared memory: {_IDLE}"),
-    Survivor("transpose_r*", "row < rows_here", f"into the tile in shared memory: {_IDLE}"),
-    Survivor("transpose_r*_i8*", "column + k < columns_here", "columns are a multiple of what is loaded at once"),
-    Survivor("lmha_low_occupancy*", "lane < COLS_PER_THREAD", "further lanes write the same number to the same place"),
-    Survivor("lmha_prefix*", "element >= elements", "states have a multiple of 1024 elements, a block 128 threads"),
+    Survivor("lmha_*_s1_*", "min(length - start, STEPS) -> STEPS", "there is one step at a time, and always one left"),
+    Survivor("lmha_low_occupancy*", "lane < COLS_PER_THREAD", _SAME),
     Survivor("lmha_chunk*", "column <= row", f"tiles of scores above the diagonal: {_IDLE}"),
+    Survivor("lmha_chunk*_partial_*", "e < e_size", "slices of the features with others behind them are full"),
+    Survivor("argm*_rows_g8_*", "i * GROUP < left", _STALE),
     Survivor(
-        "lmha_chunk*_outer_packed*", "row_token + r < end_token", "segments with others behind them are whole chunks"
+        "*_columns_*_split_*",
+        "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH",
+        "so that the number is an int: no sample has 2^31 rows for a thread",
+    ),
+    Survivor("gated_scan*", "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column", _WITHIN),
+    Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
+    Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
+    Survivor(
+        "gated_scan_[qk]*",
+        "row_of(i) < rows",
+        "no call asks these for their last state",
+        "*thread_column + j < columns_here*",
     ),
     Survivor(
-        "lmha_chunk*_outer_packed*", "min(first_token + segment_length, length) -> *", "as many tokens are behind them"
+        "gated_scan_[qk]*",
+        "thread_column + j < columns_here",
+        "no call asks these for their last state",
+        "*row_of(i) < rows*",
     ),
-    Survivor(
-        "lmha_chunk_e128*", "*LARGEST*", "numbers so large are only given to the smaller kernels of the same text"
-    ),
-    Survivor("lmha_chunk_e128*", "min(first_token + segment_length, length) -> length", "so are several segments"),
-    Survivor("*_split_*", "row < rows", "a block has a row where several share one, and there are no further blocks"),
-    Survivor("*_rows_*", "min(static_cast<long long>(ahead), exists ? length : 0) -> *", _LONG),
-    Survivor("*m[ai][xn]_rows_*", "i * GROUP < left", _UNLOADED),
-    Survivor("dot_*", "i * THREADS < left", _UNLOADED),
-    Survivor("*_columns_*", "i < rows", _UNLOADED),
-    Survivor("*_columns_*", "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH", _WITHIN),
-    Survivor(
-        "*",
-        "__syncthreads()",
-        "this kernel meets at another barrier between two reductions; others that share the function do not",
-        "*nobody reads what an earlier call left here any more",
-    ),
-    Survivor(
-        "*",
-        "__syncthreads()",
-        "one thread writes the block's part and arrives itself; in other kernels several write",
-        "*what the block has to say is written",
-    ),
-    Survivor(
-        "*_columns_*",
-        "__syncthreads()",
-        "of two slices one is left, which is written by the thread that reads it; of more not",
-        "*half as many slices are left",
-    ),
-    Survivor("gemv_*v*", "min((split + 1) * split_packs, packs) -> *", "only `partial` kernels take sums in pieces"),
-    Survivor(
-        "gemv_columns_*_f32", "min((split + 1) * split_rows, depth) -> *", "only `partial` kernels take sums in pieces"
-    ),
-    Survivor(
-        "gemv_v4_l256_r1_*", "min(own_row, rows - 1) -> own_row", "a group is a whole block, and there is none too many"
-    ),
-    Survivor("gemv_*_ragged_*", "min((VEC - misaligned) % VEC, depth) -> *", _LONG),
-    Survivor(
-        "histogram_k112*", "min(static_cast<unsigned>(bins) - lowest, *", "only packed counters take several passes"
-    ),
-    Survivor("histogram_*", "threadIdx.x < 32", _IDLE),
+    Survivor("gla_*", "min(FEATURES, features - first_feature) -> features - first_feature", _WITHIN),
+    Survivor("gla_decay*", "min(CHUNK, length - first_step) -> length - first_step", _WITHIN),
+    Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
+    Survivor("rwkv6_recurrent*", "min(TILE, features - first_feature) -> features - first_feature", _WITHIN),
+    Survivor("gemv_v4_l256_r1_*", "min(own_row, rows - 1) -> own_row", _EXTRA),
+    Survivor("gemv_v4_l256_r1_*", "own < rows", _EXTRA),
     Survivor(
         "histogram_*_packed_*",
         "__syncthreads()",
         "matters where a warp stands between two atomics while others count 32768 elements, which no run shows",
-        "*every counter that reached half its range has been emptied",
+        "*every counter that reached half its range has been emptied*",
     ),
     Survivor("histogram_*_packed_*", "before < HALF", "the same"),
-    Survivor("histogram_*", "min(static_cast<long long>(ahead), length) -> static_cast<long long>(ahead)", _FEW),
-    Survivor("dot_*", "min(static_cast<long long>(ahead), length) -> static_cast<long long>(ahead)", _FEW),
+    Survivor("histogram_*", "threadIdx.x < 32", _IDLE),
+    Survivor("histogram_weights*", "i < 2", "the last of 90 bits, which a double does not hold"),
+    Survivor(
+        "histogram_total*", "high < 0", "a sum of the other sign is its negative's negative, but for the last bits"
+    ),
     Survivor("nms_overlap*", "first > later", _IDLE),
+    Survivor(
+        "nms_rank*",
+        "blockIdx.x < (count + TILE - 1) / TILE",
+        "a blind spot: what lies behind these words is another part of the same memory, which is written later",
+    ),
+    Survivor("norm_backward_*_sums_*", "column < end", _IDLE, "if (column < end) { / *"),
     Survivor("take_*", "row < rows", "further rows read the last index, and its row, again", "*inside &&*"),
-    Survivor("take_n16_l256*", "row < rows", "a block has one row, and there is none too many"),
-    Survivor("take_n16_l256*", "min(first_row + r * GROUPS, rows - 1) -> first_row + r * GROUPS", "the same"),
-    Survivor("lmha_chunk*_outer_*", "state_bound <= LARGEST_STATE", "a state that is only added to may be of any size"),
-    Survivor("lmha_chunk*_outer_packed*", "min(token + C, end_token) -> *", "they are whole chunks"),
-    Survivor("lmha_chunk*_outer_packed*", "[em] < [em]_size", "what is behind is the next token's, and not read later"),
-    Survivor(
-        "lmha_chunk*", "largest <= LARGEST", "a threshold with a margin: numbers of 2^100 come out right without it"
-    ),
-    Survivor("gated_*", "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column", _WITHIN),
-    Survivor("gemv_v4_l256_r1_*", "own < rows", "a group is a whole block, and there is none too many"),
-    Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
-    Survivor("gated_scan*", "row_lane < SPREAD", "further lanes write the same number to the same place"),
-    Survivor("lmha_*_s1_*", "min(length - start, STEPS) -> STEPS", "there is one step at a time, and always one left"),
-    Survivor(
-        "gemv_sum*", "column < columns", f"what lies behind the parts is read: {_IDLE}", "*if (column < columns) {"
-    ),
+    Survivor("take_n16_l256*", "row < rows", _EXTRA, "if (row < rows && column < width) { / *"),
+    Survivor("take_n16_l256*", "min(first_row + r * GROUPS, rows - 1) -> first_row + r * GROUPS", _EXTRA),
+    Survivor("transpose_r*", "column < columns_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
+    Survivor("transpose_r*", "row < rows_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
+    Survivor("transpose_r*_i8*", "column + k < columns_left", "columns are a multiple of what is loaded at once"),
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import kgen
 from kgen.cpu.run import cores
-from tests.cpu.judging import Verdict, judge, source_of
+from tests.cpu.judging import Verdict, judge, reason_for, source_of
 from tests.cpu.mutation import mutants
 
 SUBSET = (
@@ -18,8 +18,9 @@ SUBSET = (
     "sum_rows_*_split_f32",
     "gemv_columns_*_partial_bf16",
     "transpose_r64_c64_i4_o4_*u32",
+    "take_n16_l32_a1_i64",
 )
-"""Kernels that compile in little time: warps that hand over, rows in a block, blocks that meet, tiles."""
+"""Kernels that compile in little time: warps that hand over, rows in a block, blocks that meet, tiles, survivors."""
 
 TEXT = """\
 __device__ __forceinline__ void arrive(int barrier)
@@ -91,6 +92,12 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
 def test_what_survives_is_explained(verdicts: list[Verdict], shared_cache: Path) -> None:
     assert not [str(one) for one in verdicts if one.how == "survived" and not one.why]
     assert not [str(one) for one in verdicts if one.how == "refused"]
+
+
+def test_what_is_listed_as_a_survivor_survives(verdicts: list[Verdict]) -> None:
+    listed = [one for one in verdicts if reason_for(one.spec, one.mutant)]
+    assert len(listed) >= 4
+    assert not [str(one) for one in listed if one.how == "flagged"]
 
 
 def test_most_mutants_are_flagged(verdicts: list[Verdict]) -> None:
