@@ -116,6 +116,8 @@ def _rows(spec: Spec) -> dict[str, int]:
     threads = group if group > 32 else 256
     resident = RESIDENT_NARROW if group <= 32 and spec.dtype in FLOATING else RESIDENT
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
+    if group > 32 and operation(spec).startswith("arg"):  # the extreme itself is found first
+        shared += group // 32 * max(4, spec.dtype.itemsize)
     return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
 
 
