@@ -20,9 +20,7 @@ class Survivor(NamedTuple):
 
 _WITHIN = "the threads' own loops end with the tile, so that only the array's end bounds them"
 _IDLE = "it only saves work: what the others compute then is zero, or nobody reads it"
-_STALE = "a first round is always full in such rows, and later ones meet again what they had: an extreme stays as it is"
-    "in these rows a first round is always full, and a later one meets again what it had: an extreme stays what it is"
-)
+_STALE = "a first round is full in such rows, and later ones meet again what they had: an extreme stays as it is"
 _EXTRA = "a block has one of these, and there is no block too many"
 _TO_TILE = "if (row < rows_left && column < columns_left) { / [#*]*"
 _SAME = "further lanes write the same number to the same place"
