@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from kgen import gated_reference as reference
+from kgen.dtypes import BF16
 from kgen.ops.gated import chunk
 from kgen.ops.gated.chunk_kernels import CHUNK
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
-from kgen.ops.gated.linear_attention import linear_attention
+from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from kgen.ops.gated.plan import Problem
 from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
 from kgen.samples.case import Array, Case, between_poison, numbers
@@ -22,10 +23,11 @@ def gated_chunk(spec: Spec) -> Case:
     short = spec["BYTES"] // 2
     cut = chunk.Cut(spec["K"], spec["V"], spec["C"], 4, 2)
     sizes = spec["K"] - short, spec["V"] + short
-    if spec["products"]:
-        case = _backward(spec, cut, sizes[1], sizes[0], 8 * spec["C"] - 7)
+    gated = bool(spec["GATE"])
+    if spec["products"] or (spec.dtype is BF16 and not spec["fine"] and not spec["outer"]):
+        case = _backward(spec, cut, sizes[1], sizes[0], 8 * spec["C"] - 7, gated=gated)
     else:
-        case = _forward(spec, cut, *sizes, 8 * spec["C"] - 7, gated=bool(spec["GATE"]))
+        case = _forward(spec, cut, *sizes, 8 * spec["C"] - 7, gated=gated)
     return case._replace(settings=(*case.settings, (chunk, "WARPS", spec["WARPS"])))
 
 
@@ -38,7 +40,7 @@ def states(spec: Spec) -> Case:
 
 def slope(spec: Spec) -> Case:
     """Two segments, from one state to another."""
-    return _backward(spec, chunk.Cut(64, 64, spec["C"], 4, 2), 40, 48, 8 * spec["C"] - 5)
+    return _backward(spec, chunk.Cut(64, 64, spec["C"], 4, 2), 40, 48, 8 * spec["C"] - 5, gated=True)
 
 
 def _arrays(spec: Spec, features: int, values: int, length: int, gated: bool) -> tuple[Array, ...]:
@@ -56,13 +58,13 @@ def _forward(spec: Spec, cut: chunk.Cut, features: int, values: int, length: int
     return Case(simple_gla if gated else linear_attention, arrays, options, expected, settings=settings)
 
 
-def _backward(spec: Spec, cut: chunk.Cut, features: int, values: int, length: int) -> Case:
+def _backward(spec: Spec, cut: chunk.Cut, features: int, values: int, length: int, *, gated: bool) -> Case:
     """Its scans along the features are cut so; the other one as it comes."""
-    arrays = _arrays(spec, features, values, length, True)
+    arrays = _arrays(spec, features, values, length, gated)
     (do,) = numbers(spec, arrays[2].shape)
     initial, dstate = numbers(spec, *2 * [(1, 2, features, values)], dtype=np.float32)
     made = reference.gated_backward(do, *arrays, scale=features**-0.5, initial=initial, dstate=dstate)
-    expected = tuple(made[name] for name in ("q", "k", "v", "g", "initial"))
+    expected = tuple(made[name] for name in ("q", "k", "v", *(["g"] if gated else []), "initial"))
     options = {"initial_state": initial, "dstate": dstate, "mode": "chunk"}
     usual = chunk.cut_of
 
@@ -70,7 +72,8 @@ def _backward(spec: Spec, cut: chunk.Cut, features: int, values: int, length: in
         return cut if columns == features else usual(problem, rows, columns)
 
     bar = max(GRADIENT_SLACK * RMS_BAR[spec.dtype.name], _SLOPE_BAR)
-    return Case(simple_gla_backward, (do, *arrays), options, expected, bar, settings=((chunk, "cut_of", taken),))
+    operator = simple_gla_backward if gated else linear_attention_backward
+    return Case(operator, (do, *arrays), options, expected, bar, settings=((chunk, "cut_of", taken),))
 
 
 CASES = {

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kgen.device import multiprocessors, shared_memory
-from kgen.dtypes import F16, F32
+from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Ints, Operand
 from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, SLOPE, STATE, SUM_THREADS
@@ -99,11 +99,13 @@ def add_chunk(
     wide: bool = False,
     initial: str = NOTHING,
     last: str = NOTHING,
+    fine: bool = False,
     own: Rows | None = None,
     keep_last: bool = False,
 ) -> Scan:
     """Queue one scan; the arrays' roles are those of kgen.ops.gated.kernels.
 
+    fine       whether the state and the scores, too, are as good as floats, or rounded once as the result is
     own        what o is the gradient of, where the products of both are wanted for the gradient of gates
     keep_last  keep the last state in scratch memory
     """
@@ -124,7 +126,6 @@ def add_chunk(
         "GATE": p.gate,
         "OFFSETS": p.offsets,
         "adjoint": adjoint and bool(gate),
-        "fine": bool(own) and p.dtype is F16,
         "gfloat": bool(gate) and p.gate_type is F32,
         "dtype": p.dtype,
     }
@@ -141,7 +142,7 @@ def add_chunk(
         add_state(program, p, cut, rows, columns, initial, states, cut.pieces, turned=turned, unpack=False)
     if cut.segments > 1:
         walked = cut.pieces - cut.pieces // cut.segments
-        spec = CHUNK.spec(BYTES=_words(x, y), outer=True, **common)
+        spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gate), **common)
         decays = (program.room(f"{o.name}: decays", p.shared * cut.pieces),) if gate else ()
         pointers = (x.name, y.name, *(each.name for each in gates), *offsets, states, *decays)
         groups = tuple(p.heads // each.heads for each in (x, y, *gates))
@@ -153,7 +154,7 @@ def add_chunk(
         program.add(Step(PREFIX.spec(gated=bool(gate)), blocks, 1 + len(decays), counts), (states, *decays))
 
     words = _words(z, x, y) if o.word >= (8 if wide else 4) else 2
-    spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own), **common)
+    spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own), fine=fine, **common)
     end = products = NOTHING
     if keep_last or last != NOTHING:
         end = program.room(f"{o.name}: last state", p.shared * fours * 4)
@@ -209,7 +210,8 @@ def _words(*arrays: Rows) -> int:
 
 def forward(program: Program, problem: Problem, q: Rows, k: Rows, v: Rows, o: Rows, initial: str, last: str) -> str:
     """Queue the forward pass; `initial` and `last` name states. Returns why it is cut as it is."""
-    return why(problem, add_chunk(program, problem, q, k, v, o, initial=initial, last=last).cut)
+    fine = problem.dtype is BF16  # the roundings of one result, one state and one score: binary16 leaves room for them
+    return why(problem, add_chunk(program, problem, q, k, v, o, initial=initial, last=last, fine=fine).cut)
 
 
 def backward(
@@ -241,12 +243,14 @@ def backward(
         add_sum(program, whole.name, final, shape, result.dtype, problem.heads)
         return queued
 
+    # Gates' gradients are differences, and with gates there is one more rounding, of what is added to a state.
+    fine = gated and problem.dtype is BF16
     ends = gated and dstate != NOTHING
     own = (q, k) if gated else (None, None)
-    queries = scan("dq", do, v, k, turned=True, initial=initial, own=own[0], keep_last=ends)
-    keys = scan("dk", v, do, q, turned=True, adjoint=True, initial=dstate, own=own[1])
+    queries = scan("dq", do, v, k, turned=True, initial=initial, own=own[0], fine=gated, keep_last=ends)
+    keys = scan("dk", v, do, q, turned=True, adjoint=True, initial=dstate, own=own[1], fine=gated)
     last = "dinitial" if "dinitial" in gradients else NOTHING
-    scan("dv", k, q, do, adjoint=True, initial=dstate, last=last)
+    scan("dv", k, q, do, adjoint=True, initial=dstate, last=last, fine=fine)
     if gated:
         _add_slope(program, problem, queries, keys, k, v, rows_of("dg", gradients["dg"], layout))
     return why(problem, queries.cut)

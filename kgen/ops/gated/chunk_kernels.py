@@ -31,7 +31,7 @@ def _up(nbytes: int) -> int:
 def _geometry(spec: Spec) -> dict[str, int]:
     k, v, c, outer, gate = (spec[name] for name in ("K", "V", "C", "outer", "GATE"))
     scaled = spec.dtype is F16
-    parts = 1 if scaled and not spec["fine"] else 2
+    parts = 2 if spec["fine"] else 1
     warps = spec["WARPS"]
     stage = _HALF * c * (k * (1 if outer else 2) + v)
     prepared = 0 if outer else _HALF * parts * c * max(c, 64) + _FLOAT * c * (scaled * 2 + spec["products"])
@@ -55,8 +55,8 @@ def _problem(spec: Spec) -> str | None:
         return "states have no results"
     if spec["V"] // 16 // spec["WARPS"] not in (1, 2):
         return "a warp holds 16 or 32 columns"
-    if spec["fine"] and spec.dtype is not F16:
-        return "bfloat16 has them of 16 bits"
+    if spec["fine"] and spec["outer"] and not spec["GATE"]:
+        return "without a gate states are sums of products of inputs, which are exact"
     if spec["K"] * spec["V"] > 128 * 128:
         return "such a state needs more registers than a block has"
     if spec["K"] == 256 and spec["C"] == 64:
@@ -87,7 +87,10 @@ CHUNK = register(
             Flag("adjoint", "a gradient's scan: a time step decays the state after it was added"),
             Flag("products", "also each result times what it is the gradient of, for the gradient of gates"),
             Flag("wide", "results are floats"),
-            Flag("fine", "the state and the scores are of 22 bits, not 11"),
+            Flag(
+                "fine",
+                "the state and the scores enter products in two parts, of 16 or 22 bits together, not of 8 or 11",
+            ),
             Flag("gfloat", "gates are floats"),
         ),
         dtypes=(F16, BF16),
@@ -103,10 +106,11 @@ CHUNK = register(
         "Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024",
         min_arch=Arch(8, 0),
         defaults=(
+            "gated_chunk_k128_v128_w8_fine_bf16",
             "gated_chunk_k128_v128_w8_bf16",
             "gated_chunk_k128_v128_w8_outer_bf16",
             "gated_chunk_k64_v64_w4_g1_f16",
-            "gated_chunk_k64_v64_w4_g1_adjoint_products_bf16",
+            "gated_chunk_k64_v64_w4_g1_adjoint_products_fine_bf16",
         ),
     )
 )
