@@ -78,7 +78,8 @@ def linear_attention(
     Raises
     ------
     TypeError, ValueError
-        For arrays that do not fit together, each naming the argument, what came and what is taken.
+        For arrays that do not fit together, each naming the argument, what came and what is taken. What lies in them
+        is looked at within `kgen.checked()` only.
     CaptureError
         At the first call of its kind, when that is within a CUDA graph capture.
 
