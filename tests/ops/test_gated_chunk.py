@@ -18,7 +18,7 @@ from kgen.ops.gated import chunk
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
-from tests.ops.test_gated import GATES, Case, make
+from tests.ops.test_gated import GATES, Case, _on_a_gpu, make
 
 AsNumpy = Callable[[Any], np.ndarray]
 
@@ -129,17 +129,17 @@ def test_rows_may_lie_anywhere(xp: ModuleType, asnumpy: AsNumpy) -> None:
         assert np.array_equal(asnumpy(a), asnumpy(b).swapaxes(1, 2))
 
 
-def test_heads_may_share_queries_keys_and_values(xp: ModuleType, asnumpy: AsNumpy) -> None:
-    case = make("simple_gla", SMALL, "f16", gate_dtype="f32")
-    q, k, v, g = case.arrays.values()
-    on = [xp.asarray(x) for x in (q, k[:, :1], v[:, 1:], g[:, :1])]
-    whole = (q, k[:, [0, 0]], v[:, [1, 1]], g[:, [0, 0]])
-    o = asnumpy(simple_gla(*on, mode="chunk"))
+@pytest.mark.parametrize("operator", ["linear_attention", _on_a_gpu("simple_gla")])
+def test_heads_may_share_queries_keys_and_values(xp: ModuleType, asnumpy: AsNumpy, operator: str) -> None:
+    case = make(operator, SMALL, "f16", gate_dtype="f32")
+    q, k, v, *g = case.arrays.values()
+    on = [xp.asarray(x) for x in (q, k[:, :1], v[:, 1:], *(x[:, :1] for x in g))]
+    whole = (q, k[:, [0, 0]], v[:, [1, 1]], *(x[:, [0, 0]] for x in g))
+    forward, backward = OPERATORS[operator]
     expected, _ = reference.gated(*whole, scale=60**-0.5)
-    assert rms_error(o.astype(np.float64), expected) < rms_bar("f16", o.size)
+    assert rms_error(asnumpy(forward(*on, mode="chunk")).astype(np.float64), expected) < rms_bar("f16", expected.size)
     wanted = reference.gated_backward(case.do, *whole, scale=60**-0.5)
-    made = simple_gla_backward(xp.asarray(case.do), *on, mode="chunk")
-    for name, x in zip("qkvg", made, strict=True):
+    for name, x in zip(case.arrays, backward(xp.asarray(case.do), *on, mode="chunk"), strict=True):
         both = wanted[name] if name == "q" else wanted[name].sum(1, keepdims=True)
         assert rms_error(asnumpy(x).astype(np.float64), both) < (SLOPE_BAR if name == "g" else 9e-4), name
 
@@ -170,25 +170,28 @@ def test_sequences_may_follow_one_another(xp: ModuleType, asnumpy: AsNumpy, reve
     assert not o[:, :, 299:].any()
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("operator", "reverse"), [("linear_attention", False), ("linear_attention", True), _on_a_gpu("simple_gla", True)]
+)
 def test_gradients_of_sequences_that_follow_one_another_are_those_apart(
-    xp: ModuleType, asnumpy: AsNumpy, reverse: bool
+    xp: ModuleType, asnumpy: AsNumpy, operator: str, reverse: bool
 ) -> None:
-    case = make("simple_gla", (1, 2, 300, 60, 40), "f16", gate_dtype="f32", reverse=reverse)
+    case = make(operator, (1, 2, 300, 60, 40), "bf16", gate_dtype="f32", reverse=reverse)
     ends = np.array([0, 0, 70, 300], np.int32)
     states = np.random.default_rng(5).standard_normal((2, 3, 2, 60, 40)).astype("f")
     initial, dstate = (xp.asarray(x) for x in states)
     on = [xp.asarray(x) for x in (case.do, *case.arrays.values())]
     common: Any = {"reverse": reverse, "mode": "chunk"}
-    made = simple_gla_backward(*on, initial_state=initial, dstate=dstate, cu_seqlens=xp.asarray(ends), **common)
+    backward = OPERATORS[operator][1]
+    made = backward(*on, initial_state=initial, dstate=dstate, cu_seqlens=xp.asarray(ends), **common)
     *gradients, dinitial = map(asnumpy, made)
     assert np.array_equal(dinitial[0], states[1][0])
     for i, (begin, end) in enumerate(pairwise(ends)):
         part = [x[:, :, begin:end] for x in on]
         if end == begin:
             continue
-        apart = simple_gla_backward(*part, initial_state=initial[i : i + 1], dstate=dstate[i : i + 1], **common)
-        for name, x, wanted in zip("qkvg", gradients, apart, strict=False):
+        apart = backward(*part, initial_state=initial[i : i + 1], dstate=dstate[i : i + 1], **common)
+        for name, x, wanted in zip(case.arrays, gradients, apart, strict=False):
             assert rms_error(x[:, :, begin:end].astype(np.float64), asnumpy(wanted).astype(np.float64)) < 1e-6, name
         assert rms_error(dinitial[i], asnumpy(apart[-1])[0].astype(np.float64)) < 1e-6
 
