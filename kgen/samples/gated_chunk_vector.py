@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from kgen import gated_reference as reference
-from kgen.ops.gated import chunk_vector
+from kgen.ops.gated import chunk_vector, chunk_vector_backward
 from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_SCAN, WIDEST
-from kgen.ops.gated.gla import gla
+from kgen.ops.gated.gla import gla, gla_backward
 from kgen.ops.gated.rwkv6 import rwkv6
+from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
 from kgen.samples.case import Case, between_poison, numbers
 from kgen.spec import Spec
 
@@ -23,7 +24,7 @@ def scan(spec: Spec) -> Case:
     (initial,) = numbers(spec, (1, 1, features, values), dtype=np.float32)
     expected = reference.gated(*arrays, scale=features**-0.5, initial=initial)
     options = {"initial_state": initial, "return_state": True, "mode": "chunk"}
-    cut = chunk_vector.Cut(tiles, 2, 4)
+    cut = chunk_vector.Cut(tiles, 2, 4, spec["K"], spec["V"])
     settings = ((chunk_vector, "cut_of", lambda problem: cut),)
     return Case(rwkv6 if spec["bonus"] else gla, arrays, options, expected, settings=settings)
 
@@ -33,7 +34,25 @@ def states(spec: Spec) -> Case:
     return scan(CHUNK_SCAN.spec(K=spec["K"], V=spec["V"], dtype="bf16"))
 
 
+def gradients(spec: Spec) -> Case:
+    """In two segments on the way there and back, whose ends lie in the midst of a chunk."""
+    room, length = spec["ROOM"], 8 * CHUNK + 7
+    shape = (1, 1, length, room - 4)
+    q, k, g, v, do = numbers(spec, *3 * [shape], *2 * [(1, 1, length, room - 28)])
+    g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
+    initial, dstate = numbers(spec, *2 * [(1, 1, room - 4, room - 28)], dtype=np.float32)
+    made = reference.gated_backward(do, q, k, v, g, scale=(room - 4) ** -0.5, initial=initial, dstate=dstate)
+    expected = tuple(made[name] for name in ("q", "k", "v", "g", "initial"))
+    options = {"initial_state": initial, "dstate": dstate, "mode": "chunk"}
+    cut = chunk_vector.Cut(1, 2, 4, room, room)
+    settings = ((chunk_vector_backward, "cut_of", lambda problem, square: cut),)
+    bar = GRADIENT_SLACK * RMS_BAR[spec.dtype.name]
+    return Case(gla_backward, (do, q, k, v, between_poison(g)), options, expected, bar, settings=settings)
+
+
 CASES = {
+    "gated_chunk_vector_key": gradients,
+    "gated_chunk_vector_query": gradients,
     "gated_chunk_vector": scan,
     "gated_chunk_vector_state": states,
     "gated_prefix": states,

@@ -107,18 +107,32 @@ def make(
 
 
 def check(xp: ModuleType, asnumpy: AsNumpy, case: Case, dtype: str = "f32") -> None:
-    """Both passes, every result and gradient."""
+    """Both passes, step by step, every result and gradient."""
     forward, backward = OPERATORS[case.operator]
     o, state, expected = case.expected()
     on = {name: xp.asarray(x) for name, x in case.arrays.items()}
     initial, dstate, do = (xp.asarray(x) for x in (case.initial, case.dstate, case.do))
     out = xp.full(o.shape, np.nan, dtype=case.do.dtype)
     result, last = forward(
-        *on.values(), initial_state=initial, return_state=True, reverse=case.reverse, scale=case.scale, out=out
+        *on.values(),
+        initial_state=initial,
+        return_state=True,
+        reverse=case.reverse,
+        scale=case.scale,
+        mode="recurrent",
+        out=out,
     )
     assert result is out
     errors = {"o": (asnumpy(out), o, 1.0), "state": (asnumpy(last), state, None)}
-    made = backward(do, *on.values(), initial_state=initial, dstate=dstate, reverse=case.reverse, scale=case.scale)
+    made = backward(
+        do,
+        *on.values(),
+        initial_state=initial,
+        dstate=dstate,
+        reverse=case.reverse,
+        scale=case.scale,
+        mode="recurrent",
+    )
     for name, x in zip([*case.arrays, "initial"], made, strict=True):
         like = case.arrays.get(name, case.initial)
         assert x.dtype == like.dtype

@@ -15,7 +15,7 @@ from kgen.spec import Spec
 
 SHORTEST = 4 * CHUNK
 """Time steps of a segment at least: each costs a pass over its keys and values."""
-FEWEST_STEPS = 48
+FEWEST_STEPS = 32
 """Time steps from which on chunks are faster than a walk step by step."""
 
 
@@ -48,35 +48,40 @@ def columns_for(features: int, values: int) -> int:
 
 
 class Cut(NamedTuple):
-    """Tiles of value columns, segments of a sequence, and slots: the pieces of which their first states are made."""
+    """Tiles of value columns, segments of a sequence, slots (the pieces that make their first states), and rooms."""
 
     tiles: int
     segments: int
     slots: int
+    features: int  # as the axis K
+    values: int  # as the axis V
 
 
-def cut_of(problem: Problem) -> Cut:
+def cut_of(problem: Problem, square: bool = False) -> Cut:
     """As many segments and slots as fill the device; of sequences of any lengths, by their mean."""
-    tiles = -(-problem.values // columns_for(problem.features, problem.values))
+    features, values = room_for(problem.features), columns_for(problem.features, problem.values)
+    if square:
+        features = values = room_for(max(problem.features, problem.values))
+    tiles = -(-problem.values // values)
     blocks = problem.shared * tiles
     if not blocks:
-        return Cut(tiles, 1, 1)
+        return Cut(tiles, 1, 1, features, values)
     mean, sms = problem.batch * problem.length // problem.sequences, multiprocessors(problem.device)
     segments = max(1, min(sms // blocks, mean // SHORTEST))
     # What comes before the last segment is walked twice; in finer pieces where that alone would not fill the device.
     finer = max(1, min(sms // (blocks * (segments - 1)), mean // (SHORTEST * segments))) if segments > 1 else 1
-    return Cut(tiles, segments, segments * finer)
+    return Cut(tiles, segments, segments * finer, features, values)
 
 
 def _room(problem: Problem) -> int:
-    return _spec(problem, adjoint=False, wide=False, unaligned=False).dynamic_smem
+    return _spec(problem, cut_of(problem), adjoint=False, wide=False, unaligned=False).dynamic_smem
 
 
-def _spec(problem: Problem, *, adjoint: bool, wide: bool, unaligned: bool) -> Spec:
+def _spec(problem: Problem, cut: Cut, *, adjoint: bool, wide: bool, unaligned: bool) -> Spec:
     p = problem
     return CHUNK_SCAN.spec(
-        K=room_for(p.features),
-        V=columns_for(p.features, p.values),
+        K=cut.features,
+        V=cut.values,
         OFFSETS=p.offsets,
         bonus=p.bonus,
         adjoint=adjoint and not p.bonus,
@@ -113,16 +118,16 @@ def add_chunks(
     """Queue the scan of o = q S in chunks, from what `add_states` gave."""
     p, gates = problem, problem.gate_rows
     assert gates
-    spec = _spec(p, adjoint=adjoint, wide=wide, unaligned=_unaligned(p, q, k, v, o))
+    spec = _spec(p, cut, adjoint=adjoint, wide=wide, unaligned=_unaligned(p, q, k, v, o))
     size = spec["K"] * spec["V"] * cut.tiles
     packed = program.room("last state", p.shared * size) if last != NOTHING else NOTHING
     pointers = (q.name, k.name, v.name, gates.name, *(["u"] if p.bonus else []))
     pointers += (*(["cu_seqlens"] if p.offsets else []), states, packed, o.name)
     groups = [p.heads // x.heads for x in (q, k, v, gates)]
-    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, _direction(p, adjoint), *groups)
+    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, *way(p, adjoint), *groups)
     longs = (*q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if p.bonus else ()), *o.strides)
     blocks = p.shared * cut.segments * cut.tiles
-    program.add(Step(spec, blocks, len(pointers), ints, longs, (p.scale,)), pointers)
+    program.add(Step(spec, blocks, len(pointers), ints, longs, scales(p, adjoint)), pointers)
     if last != NOTHING:
         unpack = UNPACK.spec(K=spec["K"], V=spec["V"])
         blocks = p.shared * size // PREFIX_THREADS
@@ -145,8 +150,8 @@ def add_states(
     if cut.slots == 1 and initial == NOTHING:
         return NOTHING
     spec = CHUNK_STATE.spec(
-        K=room_for(p.features),
-        V=columns_for(p.features, p.values),
+        K=cut.features,
+        V=cut.values,
         OFFSETS=p.offsets,
         adjoint=adjoint and not p.bonus,
         unaligned=_unaligned(p, k, v),
@@ -161,9 +166,10 @@ def add_states(
         walked = cut.slots - cut.slots // cut.segments
         pointers = (k.name, v.name, gates.name, *(["cu_seqlens"] if p.offsets else []), states, decays)
         groups = [p.heads // x.heads for x in (k, v, gates)]
-        ints = (p.heads, p.length, p.features, p.values, walked, cut.slots, _direction(p, adjoint), *groups)
+        ints = (p.heads, p.length, p.features, p.values, walked, cut.slots, *way(p, adjoint), *groups)
         longs = (*k.strides, *v.strides, *gates.strides)
-        program.add(Step(spec, p.shared * walked * cut.tiles, len(pointers), ints, longs), pointers)
+        blocks = p.shared * walked * cut.tiles
+        program.add(Step(spec, blocks, len(pointers), ints, longs, scales(p, adjoint)[1:]), pointers)
     prefix = PREFIX.spec(K=spec["K"], V=spec["V"])
     strides = p.states.get(initial, (0, 0, 0, 0))
     needed = cut.slots - cut.slots // cut.segments + 1
@@ -172,8 +178,14 @@ def add_states(
     return states
 
 
-def _direction(problem: Problem, adjoint: bool) -> int:
-    return -1 if problem.reverse != adjoint else 1
+def way(problem: Problem, adjoint: bool) -> tuple[int, int]:
+    """The direction of a walk, and whether its last chunk is the full one: on the way back."""
+    return (-1 if problem.reverse != adjoint else 1), int(adjoint)
+
+
+def scales(problem: Problem, adjoint: bool) -> tuple[float, float]:
+    """Of what is read, and of what is added: a gradient's state is scaled, the state is not."""
+    return (1.0, problem.scale) if adjoint else (problem.scale, 1.0)
 
 
 def _unaligned(problem: Problem, *rows: Rows) -> bool:

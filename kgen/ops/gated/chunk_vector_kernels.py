@@ -130,6 +130,77 @@ CHUNK_STATE = register(
 )
 
 
+_FACTORS = 48
+"""Rows of factors: of each time step, of the blocks of 2, 4, 8 and 16 that others follow, and one of ones."""
+
+
+def _turned_bytes(spec: Spec) -> int:
+    room = spec["ROOM"]
+    row = 2 * (room + 8)
+    tiles = 4 * CHUNK * row + LEVELS * CHUNK // 2 * row
+    scores = 4 * CHUNK * 16 + 16 * 48 + 4 * CHUNK
+    stage = tiles + scores + 4 * _FACTORS * (room + 8) + 4 * room + 16 + 24
+    notes = 4 * BLOCKS * room + 12 * (room // 16)
+    arrivals = (4 if spec["gfloat"] else 2) * CHUNK * room + 6 * CHUNK * room
+    return 2 * (-(-stage // 16) * 16 + -(-notes // 16) * 16) + arrivals
+
+
+def _turned_geometry(spec: Spec) -> dict[str, int]:
+    room = spec["ROOM"]
+    consumer, producer, scorer = (0, 0, 0) if room < 128 else _HANDED_OVER
+    return {
+        "THREADS": 32 * (room // 32 + room // 16 + SCORERS),
+        "CHUNK": CHUNK,
+        "PRODUCERS": room // 16,
+        "DYNAMIC_SMEM": _turned_bytes(spec),
+        "CONSUMER_REGISTERS": consumer,
+        "PRODUCER_REGISTERS": producer,
+        "SCORER_REGISTERS": scorer,
+    }
+
+
+def _turned_text(spec: Spec) -> dict[str, bool | str]:
+    slopes = spec.kernel.name.endswith("_key")
+    return {
+        "slopes": slopes,
+        "adjoint": slopes,
+        "wide": False,
+        "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
+    }
+
+
+def _turned(name: str, summary: str, formula: str) -> Kernel:
+    return register(
+        Kernel(
+            name=name,
+            stem="gated_chunk_vector_turned",
+            summary=summary,
+            formula=formula,
+            axes=(Axis("ROOM", "r", (64, 128), "room for features and for values"), _AXES[2]),
+            flags=(_UNALIGNED, _GFLOAT),
+            dtypes=(BF16, F16),
+            derive=_turned_geometry,
+            text=_turned_text,
+            grid="(segments * heads * sequences): one block per segment",
+            origin=_ORIGIN,
+            min_arch=Arch(8, 0),
+            defaults=(f"{name}_r128_bf16",),
+        )
+    )
+
+
+CHUNK_QUERY = _turned(
+    "gated_chunk_vector_query",
+    "The gradient of gated linear attention's queries, in chunks of time steps on the tensor cores.",
+    "S[t] = diag(e^g[t]) S[t - 1] + k[t] v[t]^T\ndq[t] = S[t] do[t]",
+)
+CHUNK_KEY = _turned(
+    "gated_chunk_vector_key",
+    "The gradient of gated linear attention's keys and gates, in chunks of time steps on the tensor cores.",
+    "S[t] = diag(e^g[t]) (S[t + 1] + q[t] do[t]^T)\ndk[t] = S[t] v[t],  dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t]",
+)
+
+
 def _states_kernel(name: str, summary: str, formula: str, unpack: bool, defaults: tuple[str, ...]) -> Kernel:
     return register(
         Kernel(

@@ -9,7 +9,7 @@ from kgen.ops.gated.recurrent import backward_operator, forward_operator
 from kgen.ops.gated.step import step, step_operator
 
 _OPTIONS = ("scale", "reverse", "return_state", "mode", "layout")
-_GRADIENT_OPTIONS = ("scale", "reverse", "layout")
+_GRADIENT_OPTIONS = ("scale", "reverse", "mode", "layout")
 
 
 def gla(
@@ -69,6 +69,7 @@ def gla_backward(
     initial_state: Any = None,
     reverse: bool = False,
     cu_seqlens: Any = None,
+    mode: str = "auto",
     layout: str = "bhtd",
     stream: Any = None,
 ) -> tuple[Any, ...]:
@@ -86,7 +87,7 @@ def gla_backward(
     """
     inputs = (do, q, k, v, g, initial_state, cu_seqlens, dstate)
     outs = (None,) * (5 if initial_state is not None else 4)
-    return tuple(_gla_backward(inputs, outs, (scale, reverse, layout), stream))
+    return tuple(_gla_backward(inputs, outs, (scale, reverse, mode, layout), stream))
 
 
 def gla_step(

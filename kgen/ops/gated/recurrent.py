@@ -9,7 +9,7 @@ from typing import Any
 from kgen.dtypes import F32, FLOATS, I32, I64, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan
-from kgen.ops.gated import article, chunk, chunk_vector, examine
+from kgen.ops.gated import article, chunk, chunk_vector, chunk_vector_backward, examine
 from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import (
     Arrays,
@@ -189,6 +189,11 @@ def _prepare_backward(
     if form.gate < 2 and in_chunks(op, problem, options.mode):
         rows = (upstream, q, k, v)
         return program.plan(chunk.backward(program, problem, rows, gradients, layout, initial, from_state))
+    if form.gate == 2 and chunk_vector_backward.wanted(op, problem, options.mode, q, k, v):
+        rows = (upstream, q, k, v)
+        return program.plan(
+            chunk_vector_backward.backward(program, problem, rows, gradients, layout, initial, from_state)
+        )
     if form.gate:
         program.room("products", problem.numbers(problem.features))
         program.room("slope_start", problem.shared * problem.features)

@@ -77,6 +77,7 @@ def rwkv6_backward(
     initial_state: Any = None,
     reverse: bool = False,
     cu_seqlens: Any = None,
+    mode: str = "auto",
     layout: str = "bhtd",
     stream: Any = None,
 ) -> tuple[Any, ...]:
@@ -89,7 +90,7 @@ def rwkv6_backward(
     """
     inputs = (do, r, k, v, w, u, initial_state, cu_seqlens, dstate)
     outs = (None,) * (6 if initial_state is not None else 5)
-    return tuple(_backward(inputs, outs, (scale, reverse, layout), stream))
+    return tuple(_backward(inputs, outs, (scale, reverse, mode, layout), stream))
 
 
 def rwkv6_step(
@@ -128,5 +129,5 @@ def rwkv6_step(
 
 
 _forward = forward_operator("rwkv6", _FORM, "scale", "reverse", "return_state", "mode", "layout")
-_backward = backward_operator("rwkv6_backward", _FORM, "scale", "reverse", "layout")
+_backward = backward_operator("rwkv6_backward", _FORM, "scale", "reverse", "mode", "layout")
 _step = step_operator(_FORM, rwkv6_step)
