@@ -120,10 +120,11 @@ def threads(spec: Spec) -> int:
     return max(BLOCK, spec["LANES"])
 
 
-def derive(spec: Spec, fetched: int = 1, kept: int = 0) -> dict[str, int]:
+def derive(spec: Spec, fetched: int = 1, kept: int = 0, *, pairs: bool = False) -> dict[str, int]:
     """The constants that a kernel on rows needs.
 
-    `fetched`: how many arrays a looped one reads; `kept`: bytes of weights for a pack that it would keep.
+    `fetched`: how many arrays a looped one reads; `kept`: bytes of weights for a pack that it would keep; `pairs`:
+    whether its reductions are of two numbers at once.
     """
     lanes, numbers = threads(spec), spec["PACKS"] * spec["VEC"] * fetched
     memory = lanes * spec["PACKS"] * (VECTOR * fetched + kept) if spec["looped"] else 0
@@ -132,7 +133,7 @@ def derive(spec: Spec, fetched: int = 1, kept: int = 0) -> dict[str, int]:
         resident = max(1, min((1024 if numbers <= 32 else 512) // lanes, SHARED // (memory + RESERVED)))
     return {
         "THREADS": threads(spec),
-        "STATIC_SMEM": 2 * slots(spec),
+        "STATIC_SMEM": 2 * slots(spec, 8 if pairs else 4),
         "DYNAMIC_SMEM": memory,
         "RESIDENT": resident,
         "CLUSTER": spec["CLUSTER"],
@@ -153,11 +154,12 @@ def edges(spec: Spec, *, weights: bool) -> int:
     return -(-loose // (spec["LANES"] * spec["CLUSTER"]))
 
 
-def slots(spec: Spec) -> int:
-    """Bytes that one reduction over a row takes in shared memory."""
+def slots(spec: Spec, size: int) -> int:
+    """Bytes that one reduction over a row takes in shared memory, where a number has this size."""
     if spec["LANES"] <= 32:
         return 0
-    return 4 * (spec["LANES"] // 32) if spec["CLUSTER"] == 1 else 4 * (spec["LANES"] // 32 + spec["CLUSTER"]) + 8
+    warps, cluster = spec["LANES"] // 32, spec["CLUSTER"]
+    return size * warps if cluster == 1 else size * (warps + cluster) + 8
 
 
 def grid(spec: Spec, rows: int, device: int) -> int:

@@ -23,21 +23,26 @@ ALIGNED = {
 }
 """For kernels without such flags: a block has a row to itself, and all packs begin at multiples of a pack."""
 
-_MERGES = {"Max": "fmaxf(a, b)", "Sum": "a + b"}
+_MERGES = {
+    "float": {"Max": "fmaxf(a, b)", "Sum": "a + b"},
+    "float2": {"Sum": "make_float2(a.x + b.x, a.y + b.y)"},
+}
 
 
-def text_of_rows(spec: Spec, *reductions: str, weights: bool = False) -> dict[str, Any]:
+def text_of_rows(spec: Spec, *reductions: str, weights: bool = False, pairs: bool = False) -> dict[str, Any]:
     """For the kernels on `rows.AXES`, with the reductions over a row that they use: "Max", "Sum".
 
-    `weights`: whether vectors that begin anywhere go with the packs.
+    `weights`: whether vectors that begin anywhere go with the packs; `pairs`: reductions are of two numbers at once.
     """
+    reduced = "float2" if pairs else "float"
     resident = spec.derived["RESIDENT"]
     bounds = f"__launch_bounds__({spec.threads}, {resident})" if resident else f"__launch_bounds__({spec.threads})"
     return {
         "bounds": f"__cluster_dims__(CLUSTER, 1, 1) {bounds}\n   " if spec["CLUSTER"] > 1 else bounds,
         "shared": spec["LANES"] > 32,
         "turns": spec["looped"],
-        "merges": {name: _MERGES[name] for name in reductions},
+        "reduced": reduced,
+        "merges": {name: _MERGES[reduced][name] for name in reductions},
         "edged": bool(spec["ragged"] or spec["shifted"]),
         "any_weights": bool(spec["ragged"]) and weights,
         "margin": rows.margin(spec, weights=weights),

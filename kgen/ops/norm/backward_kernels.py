@@ -34,7 +34,7 @@ def _check(spec: Spec) -> str | None:
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    derived = rows.derive(spec, fetched=2)
+    derived = rows.derive(spec, fetched=2, pairs=not spec["rms"])
     if not spec["sums"]:
         return derived if spec["looped"] else {**derived, "RESIDENT": 0}
     numbers = spec["PACKS"] * spec["VEC"]
@@ -54,7 +54,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         upstream += " * (weight_offset + weight)" if spec["rms"] else " * weight"
     mean = "" if spec["rms"] else " - sum"
     return {
-        **text_of_rows(spec, "Sum", weights=bool(spec["weight"])),
+        **text_of_rows(spec, "Sum", weights=bool(spec["weight"]), pairs=not spec["rms"]),
         **text_of_weights(spec),
         "turns": spec["looped"] or spec["sums"],
         "channels": False,
