@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kgen import gated_reference as reference
@@ -43,6 +45,18 @@ def slope(spec: Spec) -> Case:
     return _backward(spec, chunk.Cut(64, 64, spec["C"], 4, 2), 40, 48, 8 * spec["C"] - 5, gated=True)
 
 
+def turn(spec: Spec) -> Case:
+    """Of more features than values, from one state to another."""
+    call = CHUNK.spec(K=64, V=64, WARPS=4, dtype="f16")
+    usual = chunk.cut_of
+
+    def taken(*about: Any) -> chunk.Cut:
+        return usual(*about)._replace(chunk=64, pieces=4, segments=2)
+
+    case = _backward(call, chunk.Cut(64, 128, 64, 4, 2), 120, 40, 500, gated=False)
+    return case._replace(settings=((chunk, "cut_of", taken),))
+
+
 def _arrays(spec: Spec, features: int, values: int, length: int, gated: bool) -> tuple[Array, ...]:
     q, k, v, g = numbers(spec, *2 * [(1, 2, length, features)], (1, 2, length, values), (1, 2, length))
     gates = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8)
@@ -81,4 +95,5 @@ CASES = {
     "gated_chunk_prefix": states,
     "gated_chunk_state": states,
     "gated_chunk_slope": slope,
+    "gated_chunk_turn": turn,
 }

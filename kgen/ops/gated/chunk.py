@@ -13,7 +13,7 @@ from kgen.device import multiprocessors, shared_memory
 from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Ints, Operand
-from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, SLOPE, STATE, SUM_THREADS
+from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, SLOPE, STATE, SUM_THREADS, TURN
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_sum, rows_of, scratch_rows
 
 WIDEST = 256
@@ -101,12 +101,14 @@ def add_chunk(
     last: str = NOTHING,
     fine: bool = False,
     own: Rows | None = None,
+    other: Scan | None = None,
     keep_last: bool = False,
 ) -> Scan:
     """Queue one scan; the arrays' roles are those of kgen.ops.gated.kernels.
 
     fine       whether the state and the scores, too, are as good as floats, or rounded once as the result is
     own        what o is the gradient of, where the products of both are wanted for the gradient of gates
+    other      a scan whose states are those of this one, turned
     keep_last  keep the last state in scratch memory
     """
     p = problem
@@ -138,9 +140,12 @@ def add_chunk(
     states = NOTHING
     if begun or cut.segments > 1:
         states = program.room(f"{o.name}: states", p.shared * cut.pieces * fours * 4)
-    if begun:
+    turns = other is not None and other.cut[2:] == cut[2:]
+    if turns and other and states != NOTHING:
+        _add_turn(program, p, other, cut, states, rows, columns, begun=begun)
+    elif begun:
         add_state(program, p, cut, rows, columns, initial, states, cut.pieces, turned=turned, unpack=False)
-    if cut.segments > 1:
+    if cut.segments > 1 and not turns:
         walked = cut.pieces - cut.pieces // cut.segments
         spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gate), **common)
         decays = (program.room(f"{o.name}: decays", p.shared * cut.pieces),) if gate else ()
@@ -173,6 +178,18 @@ def add_chunk(
     if last != NOTHING:
         add_state(program, p, cut, rows, columns, last, end, 1, turned=turned, unpack=True)
     return Scan(cut, states, end, products)
+
+
+def _add_turn(
+    program: Program, problem: Problem, other: Scan, cut: Cut, states: str, rows: int, columns: int, *, begun: bool
+) -> None:
+    """Queue the way of the states with which segments begin from another scan, whose columns are the rows of this."""
+    share = cut.pieces // cut.segments
+    count = cut.segments - (not begun)
+    tiles = (other.cut.room // 8, -(-rows // 16), cut.room // 8, -(-columns // 16))
+    blocks = problem.shared * count * -(-_fours(cut, columns) // SUM_THREADS)
+    counts = (cut.pieces, 0 if begun else share, share, count, *tiles)
+    program.add(Step(TURN.spec(), blocks, 2, counts), (other.states, states))
 
 
 def _fours(cut: Cut, columns: int) -> int:
@@ -250,7 +267,7 @@ def backward(
     queries = scan("dq", do, v, k, turned=True, initial=initial, own=own[0], fine=gated, keep_last=ends)
     keys = scan("dk", v, do, q, turned=True, adjoint=True, initial=dstate, own=own[1], fine=gated)
     last = "dinitial" if "dinitial" in gradients else NOTHING
-    scan("dv", k, q, do, adjoint=True, initial=dstate, last=last, fine=fine)
+    scan("dv", k, q, do, adjoint=True, initial=dstate, last=last, fine=fine, other=keys)
     if gated:
         _add_slope(program, problem, queries, keys, k, v, rows_of("dg", gradients["dg"], layout))
     return why(problem, queries.cut)

@@ -145,6 +145,20 @@ STATE = register(
     )
 )
 
+TURN = register(
+    Kernel(
+        name="gated_chunk_turn",
+        summary="States from the order of registers of one scan into that of another, whose rows are its columns.",
+        formula="turned = state^T",
+        axes=(),
+        dtypes=(F32,),
+        derive=lambda spec: {"THREADS": SUM_THREADS},
+        grid="(ceil(numbers / (4 * THREADS)) * slots * heads * sequences): one thread per four numbers of a state",
+        origin="a permutation",
+        defaults=("gated_chunk_turn_f32",),
+    )
+)
+
 SLOPE = register(
     Kernel(
         name="gated_chunk_slope",
