@@ -52,6 +52,7 @@ SURVIVORS: tuple[Survivor, ...] = (
         "*row_of(i) < rows*",
     ),
     Survivor("gla_*", "min(FEATURES, features - first_feature) -> features - first_feature", _WITHIN),
+    Survivor("gla_fused*", "min(COLUMNS, values - first_column) -> values - first_column", _WITHIN),
     Survivor("gla_decay*", "min(CHUNK, length - first_step) -> length - first_step", _WITHIN),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
     Survivor("rwkv6_recurrent*", "min(TILE, features - first_feature) -> features - first_feature", _WITHIN),
