@@ -16,6 +16,7 @@ from kgen.ops import rows_cut
 from kgen.ops.calls import explain
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
+from kgen.ops.rows import Cut
 from tests.ops.test_softmax import ULP, examples, rows_in_turn, view
 
 AsNumpy = Callable[[Any], np.ndarray]
@@ -285,6 +286,38 @@ def test_the_gradients_are_those_of_float64(data: st.DataObject, xp: ModuleType,
         scale = np.abs(addends).sum(axis=rest).reshape(inner)
         off = np.abs(asnumpy(gradient).astype(np.float64) - total)
         assert (off <= ULP[own] * np.abs(total) + 32 * ULP["f32"] * scale + 2.0**-24).all()
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "cut"),
+    [
+        (1032, "bf16", Cut(128, 1, 8, 2, True)),
+        (1029, "f32", Cut(128, 3, 4, 1, True)),
+        (104, "f16", Cut(8, 2, 8, 1)),
+    ],
+)
+def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
+    width: int, dtype: str, cut: Cut, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cut.cluster > 1 and xp is not np and rows_cut.largest(0) == 1:
+        pytest.skip("this device has no clusters")
+    monkeypatch.setattr(rows_cut, "summing", lambda *about: cut)
+    rng = np.random.default_rng(width)
+    x, dy = (rng.standard_normal((77 if xp is np else 5001, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
+    weight = rng.standard_normal(width).astype(DTYPES[dtype].numpy)
+    _, mean, rstd = reference(x, (1,))
+    given = [xp.asarray(v) for v in (dy, x, mean.astype("f"), rstd.astype("f"), weight)]
+    dx, dweight, dbias = map(asnumpy, layer_norm_backward(*given))
+    wide_x, wide_dy, upstream = (v.astype(np.float64) for v in (x, dy, dy.astype(np.float64) * weight))
+    normal = (wide_x - mean[:, None]) * rstd[:, None]
+    product = (upstream * normal).mean(1, keepdims=True)
+    expected = rstd[:, None] * (upstream - upstream.mean(1, keepdims=True) - normal * product)
+    assert_close(dx, expected, dtype, terms=16)
+    for result, addends in ((dweight, wide_dy * normal), (dbias, wide_dy)):
+        off = np.abs(result.astype(np.float64) - addends.sum(0))
+        assert (off <= ULP[dtype] * np.abs(addends.sum(0)) + 32 * ULP["f32"] * np.abs(addends).sum(0)).all()
+    again = layer_norm_backward(*given)
+    assert [asnumpy(v).tobytes() for v in again] == [v.tobytes() for v in (dx, dweight, dbias)]
 
 
 def test_weights_of_any_stride_are_taken(xp: ModuleType, asnumpy: AsNumpy) -> None:
