@@ -35,7 +35,10 @@ def gla(
     g : array [B, H, T, K]
         Gates as natural logarithms, at most 0: the state decays by e^g. -inf forgets it, 0 keeps it; both are exact, as
         is everything between. A gate above 0 makes it grow. Of the dtype of q, or float32. It may have fewer heads.
-    mode : "auto", "recurrent" or "article"
+    mode : "auto", "chunk", "recurrent" or "article"
+        Chunks are of 32 time steps, on tensor cores, with states and decays in float32; they take float16 and bfloat16,
+        at most 128 features, and gates of at most 0, or of little more: a growth by 32 within a chunk may overflow.
+        "auto" takes them from 32 time steps on. An infinity or NaN in v may reach time steps up to 31 before its own.
         "article" computes it by five kernels, as flash-linear-attention did in 2024, to be read and timed beside ours
         (kgen.ops.gated.article): gates must be finite then, and those of -1000 cost digits.
 
@@ -78,12 +81,14 @@ def gla_backward(
     Returns
     -------
     dq, dk, dv, dg of the shapes and dtypes of q, k, v, g, and, where there is an `initial_state`, its gradient in
-    float32. Parameters as in `gla` and `linear_attention_backward`.
+    float32. Parameters as in `gla` and `linear_attention_backward`; here chunks also take at most 128 value columns,
+    and no inputs with fewer heads than others.
 
     Notes
     -----
     dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t], of dq and dk in float32 and without the token's own part, which both
-    have; the sum carries its rounding errors along, and starts afresh behind a gate whose e^g is 0.
+    have; the sum carries its rounding errors along, and starts afresh behind a gate whose e^g is 0, or in chunks every 64
+    time steps, from the states on the way forward and back.
     """
     inputs = (do, q, k, v, g, initial_state, cu_seqlens, dstate)
     outs = (None,) * (5 if initial_state is not None else 4)

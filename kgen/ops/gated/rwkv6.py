@@ -41,8 +41,8 @@ def rwkv6(
         The bonus by which a token reads itself. Of the dtype of r, or float32.
     scale : float, optional
         By default 1 / sqrt(K); RWKV6 itself has 1.
-    mode : "auto", "recurrent" or "article"
-        "article" is flash-linear-attention's recurrent kernel of 2024, to be read and timed beside ours.
+    mode : "auto", "chunk", "recurrent" or "article"
+        For chunks see `gla`. "article" is flash-linear-attention's recurrent kernel of 2024, to be read and timed beside ours.
 
     The others, what is returned and what is raised, are as in `linear_attention`.
 
