@@ -52,7 +52,8 @@ class Cut(NamedTuple):
         return cls(spec["LANES"], spec["PACKS"], spec["VEC"], spec["CLUSTER"], bool(spec["looped"]))
 
     def __str__(self) -> str:
-        return (f"{self.cluster} blocks of " if self.cluster > 1 else "") + f"{self.lanes} threads"
+        blocks = f"{self.cluster} blocks of " if self.cluster > 1 else ""
+        return f"{blocks}{self.lanes} threads{', which take rows in turn' if self.looped else ''}"
 
     @property
     def rows(self) -> int:

@@ -61,7 +61,7 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
             one_pass([*(pointers[i] for i in taking), *sums], stream)
             finish([*sums, *pointers[inputs + 1 :]], stream)
 
-        why = f"{count} rows of {width} for {cut} each; their weights' gradients are sums of {parts} parts"
+        why = f"{count} rows of {width} for {cut}; their weights' gradients are sums of {parts} parts"
         return Plan(launch, tuple(map(str, steps)), why)
 
     cut = rows_cut.cut(count, width, taken, HELD, device, looped=0 if weight else 2)
@@ -71,7 +71,7 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         cut = rows_cut.streaming(taken, HELD)
     spec = BACKWARD.spec(**cut.values(), **flags, **taken.flags(), dtype=x.dtype)
     first = Step(spec, rows.grid(spec, count, device), len(taking), (count, width), pitches, floats)
-    why = f"{count} rows of {width} for {cut} each"
+    why = f"{count} rows of {width} for {cut}"
     if weight is None:
         run = bind([first], device)[0]
         return Plan(lambda pointers, stream: run([pointers[i] for i in taking], stream), (str(first),), why)

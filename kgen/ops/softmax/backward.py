@@ -139,7 +139,7 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
         floats = (float(scale),) if scale != 1 else ()
         pitches = tuple(found.pitch for _, found in seen)
         step = Step(spec, rows.grid(spec, read.rows, dx.device), 3, (read.rows, read.columns), pitches, floats)
-        why = f"{read.rows} rows of {read.columns} for {cut} each"
+        why = f"{read.rows} rows of {read.columns} for {cut}"
         return Plan(bind([step], dx.device)[0], (str(step),), why)
 
     return staged(operands, 2, axes, [as_rows(operand, axes) is not None for operand in operands], build)
