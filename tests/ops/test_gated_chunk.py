@@ -14,7 +14,7 @@ from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
 from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
 from kgen.ops.calls import explain
-from kgen.ops.gated import chunk
+from kgen.ops.gated import chunk, chunk_scan
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
@@ -97,8 +97,8 @@ def test_pieces_and_segments_change_nothing_but_roundings(
 ) -> None:
     case = make("simple_gla", SMALL, "f16", gate_dtype="f32")
     for segments, pieces in ((1, 1), (2, 4), (3, 3), (4, 8)):
-        cut = chunk.Cut(64, 64, 64, pieces, segments)
-        monkeypatch.setattr(chunk, "cut_of", lambda *about, cut=cut: cut)
+        cut = chunk_scan.Cut(64, 64, 64, pieces, segments)
+        monkeypatch.setattr(chunk_scan, "cut_of", lambda *about, cut=cut: cut)
         forget()
         check(xp, asnumpy, case, "f16")
     forget()

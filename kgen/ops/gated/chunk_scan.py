@@ -1,0 +1,203 @@
+"""A scan in chunks: how a problem is cut for it, and its launches.
+
+Few heads are cut along time into segments: first each adds up its own state (`outer`), then `gated_chunk_prefix` makes
+of these the states before the segments, and all segments are scanned side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kgen.device import multiprocessors
+from kgen.dtypes import F32
+from kgen.launch import Step
+from kgen.operand import Ints
+from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, STATE, SUM_THREADS, TURN
+from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
+
+WARPS = 8
+"""That hold the state of a block, at most."""
+_SHORT_SEGMENT = 4  # chunks, the fewest of a segment: its state costs a second pass over its keys and values
+
+
+class Cut(NamedTuple):
+    """How a scan is cut: room for rows, columns of a block, time steps of a chunk, pieces and segments of a sequence.
+
+    A block walks through a segment, which is pieces / segments pieces; of the segments but the last, the states are
+    needed beforehand, and a block of the first pass walks through one piece only.
+    """
+
+    room: int
+    columns: int
+    chunk: int
+    pieces: int
+    segments: int
+
+
+def cut_of(problem: Problem, rows: int, columns: int) -> Cut:
+    """As many segments as fill the device, and not more."""
+    sms = multiprocessors(problem.device)
+    room = next(value for value in CHUNK.axes[0].values if value >= rows)
+    width = next((value for value in CHUNK.axes[1].values if value >= columns), 128)
+    if room == 256:
+        width = min(width, 64)
+    chunk = 32 if room == 256 else 64
+    blocks = problem.shared * -(-columns // width)
+    length = problem.length // (max(problem.sequences, 1) if problem.offsets else 1)
+    segments = max(1, min(sms // max(blocks, 1), length // (_SHORT_SEGMENT * chunk)))
+    pieces = segments
+    if segments > 1:
+        while blocks * (segments - 1) * (pieces // segments) * 2 <= sms and pieces * 2 * chunk <= length:
+            pieces *= 2
+    return Cut(room, width, chunk, pieces, segments)
+
+
+class Scan(NamedTuple):
+    """A queued scan: how it is cut, the warps of a block that hold its state, and what it leaves in scratch memory:
+    states, in the order of registers, the last ones, and products."""
+
+    cut: Cut
+    warps: int
+    states: str
+    last: str
+    products: str
+
+
+def add_chunk(
+    program: Program,
+    problem: Problem,
+    z: Rows,
+    x: Rows,
+    y: Rows,
+    o: Rows,
+    *,
+    turned: bool = False,
+    adjoint: bool = False,
+    wide: bool = False,
+    initial: str = NOTHING,
+    last: str = NOTHING,
+    fine: bool = False,
+    own: Rows | None = None,
+    other: Scan | None = None,
+    keep_last: bool = False,
+) -> Scan:
+    """Queue one scan; the arrays' roles are those of kgen.ops.gated.kernels.
+
+    fine       whether the state and the scores, too, are as good as floats, or rounded once as the result is
+    own        what o is the gradient of, where the products of both are wanted for the gradient of gates
+    other      a scan whose states are those of this one, turned
+    keep_last  keep the last state in scratch memory
+    """
+    p = problem
+    rows, columns = (p.values, p.features) if turned else (p.features, p.values)
+    cut = cut_of(p, rows, columns)
+    tiles = -(-columns // cut.columns)
+    warps = min(WARPS, cut.columns // 16)
+    fours = fours_of(cut, columns)
+    mirrored = p.reverse != adjoint
+    gate = p.gate_rows if p.gate == 1 else None
+    gates = (gate,) if gate else ()
+    common: dict[str, Any] = {
+        "K": cut.room,
+        "V": cut.columns,
+        "C": cut.chunk,
+        "WARPS": warps,
+        "GATE": p.gate,
+        "OFFSETS": p.offsets,
+        "adjoint": adjoint and bool(gate),
+        "gfloat": bool(gate) and p.gate_type is F32,
+        "dtype": p.dtype,
+    }
+    gate_strides = gate.strides[:3] if gate else ()
+    offsets = ("cu_seqlens",) if p.offsets else ()
+    begun = initial != NOTHING
+    # A gradient's state is that of x y^T times the scale, as is the gradient of the last state that it begins with.
+    add_scale, read_scale = (p.scale, 1.0) if adjoint else (1.0, p.scale)
+
+    states = NOTHING
+    if begun or cut.segments > 1:
+        states = program.room(f"{o.name}: states", p.shared * cut.pieces * fours * 4)
+    turns = other is not None and other.cut[2:] == cut[2:]
+    if turns and other and states != NOTHING:
+        _add_turn(program, p, other, cut, states, rows, columns, begun=begun)
+    elif begun:
+        add_state(program, p, cut, rows, columns, initial, states, cut.pieces, turned=turned, unpack=False)
+    if cut.segments > 1 and not turns:
+        walked = cut.pieces - cut.pieces // cut.segments
+        spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gate), **common)
+        decays = (program.room(f"{o.name}: decays", p.shared * cut.pieces),) if gate else ()
+        pointers = (x.name, y.name, *(each.name for each in gates), *offsets, states, *decays)
+        groups = tuple(p.heads // each.heads for each in (x, y, *gates))
+        ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, walked, int(mirrored))
+        strides = (*x.strides, *y.strides, *gate_strides)
+        program.add(Step(spec, p.shared * tiles * walked, len(pointers), ints, strides, (add_scale,)), pointers)
+        blocks = p.shared * -(-fours // SUM_THREADS)
+        counts = (cut.pieces, walked, fours, int(begun))
+        program.add(Step(PREFIX.spec(gated=bool(gate)), blocks, 1 + len(decays), counts), (states, *decays))
+
+    pairs = o.word >= (8 if wide else 4) and (own is None or own.word >= 4)
+    words = _words(z, x, y) if pairs else 2
+    spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own), fine=fine, **common)
+    end = products = NOTHING
+    if keep_last or last != NOTHING:
+        end = program.room(f"{o.name}: last state", p.shared * fours * 4)
+    extra: tuple[str, ...] = ()
+    own_strides: Ints = ()
+    if own:
+        products = program.room(f"{o.name}: products", tiles * warps * p.numbers(1))
+        extra = (own.name, products)
+        own_strides = (*own.strides, p.numbers(1))
+    pointers = (z.name, x.name, y.name, *(each.name for each in gates), *extra, *offsets, states, end, o.name)
+    groups = tuple(p.heads // each.heads for each in (z, x, y, *gates, *((own,) if own else ())))
+    ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, cut.segments, int(mirrored), int(begun))
+    strides = (*z.strides, *x.strides, *y.strides, *gate_strides, *own_strides, *o.strides)
+    scales = (p.scale, read_scale, add_scale)
+    program.add(Step(spec, p.shared * tiles * cut.segments, len(pointers), ints, strides, scales), pointers)
+    if last != NOTHING:
+        add_state(program, p, cut, rows, columns, last, end, 1, turned=turned, unpack=True)
+    return Scan(cut, warps, states, end, products)
+
+
+def _add_turn(
+    program: Program, problem: Problem, other: Scan, cut: Cut, states: str, rows: int, columns: int, *, begun: bool
+) -> None:
+    """Queue the way of the states with which segments begin from another scan, whose columns are the rows of this."""
+    share = cut.pieces // cut.segments
+    count = cut.segments - (not begun)
+    tiles = (other.cut.room // 8, -(-rows // 16), cut.room // 8, -(-columns // 16))
+    blocks = problem.shared * count * -(-fours_of(cut, columns) // SUM_THREADS)
+    counts = (cut.pieces, 0 if begun else share, share, count, *tiles)
+    program.add(Step(TURN.spec(), blocks, 2, counts), (other.states, states))
+
+
+def fours_of(cut: Cut, columns: int) -> int:
+    """Of numbers in a state, in the order of registers."""
+    return -(-columns // 16) * cut.room * 4
+
+
+def add_state(
+    program: Program,
+    problem: Problem,
+    cut: Cut,
+    rows: int,
+    columns: int,
+    state: str,
+    packed: str,
+    slots: int,
+    *,
+    turned: bool,
+    unpack: bool,
+) -> None:
+    """Queue the way of a state from the caller into slot 0 of packed ones, or back."""
+    sequence, head, feature, value = problem.states[state]
+    strides: Ints = (sequence, head, value, feature) if turned else (sequence, head, feature, value)
+    row_tiles, column_tiles = cut.room // 8, -(-columns // 16)
+    blocks = problem.shared * -(-row_tiles * column_tiles * 32 // SUM_THREADS)
+    counts = (problem.heads, slots, row_tiles, column_tiles, rows, columns)
+    pointers = (packed, state) if unpack else (state, packed)
+    program.add(Step(STATE.spec(unpack=unpack), blocks, 2, counts, strides), pointers)
+
+
+def _words(*arrays: Rows) -> int:
+    """Bytes that may be loaded at once from all of them."""
+    return min(16, *(array.word for array in arrays))
