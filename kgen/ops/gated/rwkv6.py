@@ -42,7 +42,8 @@ def rwkv6(
     scale : float, optional
         By default 1 / sqrt(K); RWKV6 itself has 1.
     mode : "auto", "chunk", "recurrent" or "article"
-        For chunks see `gla`. "article" is flash-linear-attention's recurrent kernel of 2024, to be read and timed beside ours.
+        For chunks see `gla`. "article" is the recurrent kernel of flash-linear-attention in 2024, to be read and timed
+        beside ours.
 
     The others, what is returned and what is raised, are as in `linear_attention`.
 
