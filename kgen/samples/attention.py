@@ -26,19 +26,20 @@ def _scan(
     heads: int = 2,
     algorithm: str = "",
     scale: Scale = (0, 0),
+    at_the_end: bool = False,
     **more: Any,
 ) -> Case:
     """Some columns are infinite, throughout, or from an early or a late value on, as queries and keys are above zero.
 
     The early one is among the first columns of the first head, the late one among the last. The last head has the
-    columns that are infinite throughout, at the end, or, if the columns make one tile, the second head. With a `scale`
-    nothing is infinite, and all keys and values are that large.
+    columns that are infinite throughout, or, of more than two that are not to have them `at_the_end`, the second one.
+    With a `scale` nothing is infinite, and all keys and values are that large.
     """
     q, k, v = numbers(spec, *2 * [(batch, heads, length, e)], (batch, heads, length, m))
     q, k = between_poison(abs(q)), between_poison(abs(k))
     reverse = "reverse" in spec.flags
     infinite = [(0, 2, 3, m // 4), (0, length - 2, length - 1, m - 2)]
-    infinite.append((heads - 1 if heads < 3 else 1, 0, length, m - 1))
+    infinite.append((heads - 1 if heads < 3 or at_the_end else 1, 0, length, m - 1))
     if scale != (0, 0):
         k *= np.asarray(scale[0], k.dtype)
         v *= np.asarray(scale[1], v.dtype)
@@ -85,8 +86,9 @@ def lmha_chunk(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...
         return _of_shape(spec, shape, "lmha_chunk" if helps else "")
     if spec["outer"] and not spec["packed"]:
         k, v = numbers(spec, (1, 2, length, e - at_once), (1, 2, length, m - at_once))
-        large = np.float32(2.0**100)
-        made = [(k, v), (k, v * large)]
+        endless = v.copy()
+        endless[..., m // 2] = np.inf
+        made = [(k, v), (k, v * np.float32(2.0**100)), (abs(k), endless)]
         if e <= 64:  # and in two parts
             made.append(numbers(spec, (1, 1, 8 * size + 7, e - at_once), (1, 1, 8 * size + 7, m - at_once)))
         return tuple(Case(kgen.linear_state, pair, {}, reference.linear_state(*wide(*pair))) for pair in made)
@@ -101,7 +103,8 @@ def lmha_chunk(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...
         return tuple(_scan(spec, 8 * size + 7, *odd, scale=scale, **about) for scale in (finite, *scales))
     if spec["adds"] or spec["partial"]:  # features in two slices
         about = {"heads": 4, "algorithm": "lmha_chunk"}
-        return tuple(_scan(spec, length, 256 - at_once, m - at_once, scale=scale, **about) for scale in scales)
+        made = [_scan(spec, length, 256 - at_once, m - at_once, scale=scale, **about) for scale in scales]
+        return (*made, _scan(spec, size + 7, 256 - at_once, m - at_once, at_the_end=True, **about))
     odd = (e - 1, m + 3) if spec["unaligned"] else (e - at_once, m + at_once)
     if spec["segmented"]:  # two of them
         return tuple(_scan(spec, 8 * size + 7, *odd, heads=1, scale=scale) for scale in (finite, *scales))
