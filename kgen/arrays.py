@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from kgen.backend import HOST, device_for_numpy
-from kgen.dtypes import FLOATS, DType, dtype_of, listed
+from kgen.dtypes import FLOATS, FP8, DType, dtype_of, listed
 from kgen.notice import notice
 from kgen.operand import Ints, Kind, Operand, contiguous_strides, elements, extent
 from kgen.streams import current_stream, gpu, on, stream_pointer
@@ -119,8 +119,11 @@ def _host(x: np.ndarray[Any, Any], op: str, argument: str, takes: Dtypes) -> Ope
 def _numpy(x: np.ndarray[Any, Any], op: str, argument: str, takes: Dtypes) -> Operand:
     if device_for_numpy() == HOST:
         return _host(x, op, argument, takes)
-    element_type(x.dtype, op, argument, takes)  # before the copy
-    operand = _cupy(gpu().asarray(x, order="C"), op, argument, takes)
+    dtype = element_type(x.dtype, op, argument, takes)  # before the copy
+    cupy = gpu()
+    # CuPy copies no 8-bit floats, but sees bytes as such.
+    copy = cupy.asarray(x.view(np.uint8), order="C").view(x.dtype) if dtype in FP8 else cupy.asarray(x, order="C")
+    operand = _cupy(copy, op, argument, takes)
     operand.kind, operand.array, operand.readonly = "numpy", x, not x.flags.writeable
     operand.ready = current_stream("numpy", operand.device)
     return operand

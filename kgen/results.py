@@ -16,7 +16,7 @@ import numpy as np
 
 from kgen.arrays import adopt, device_view, element_strides, element_type
 from kgen.backend import HOST
-from kgen.dtypes import DTYPES, DType
+from kgen.dtypes import DTYPES, FP8, DType
 from kgen.notice import notice
 from kgen.operand import Ints, Kind, Operand, contiguous_strides, one_to_one, overlaps, same_elements
 from kgen.streams import current_stream, gpu, on, stream_for
@@ -29,11 +29,12 @@ def allocate(kind: Kind, shape: Ints, dtype: DType, device: int, stream: int) ->
     if device == HOST:
         return adopt(notice(np.empty(shape, dtype.numpy), fresh=True), "", "the result", (dtype,))
     cupy = gpu()
+    held: Any = np.uint8 if dtype in FP8 else dtype.numpy  # CuPy makes no 8-bit floats, but sees bytes as such
     if stream == current_stream("cupy", device) and device == cupy.cuda.runtime.getDevice():
-        array = cupy.empty(shape, dtype.numpy)
+        array = cupy.empty(shape, held)
     else:
         with on(device, stream):  # so that the pool gives memory that earlier work on another stream does not still use
-            array = cupy.empty(shape, dtype.numpy)
+            array = cupy.empty(shape, held)
     held = None if kind in ("numpy", "jax") else array
     return Operand(array.data.ptr, shape, contiguous_strides(shape), dtype, device, kind, "the result", held, array)
 
@@ -71,6 +72,8 @@ def give_back(result: Operand, stream: int) -> Any:
     if result.kind == "numpy" and result.device != HOST:
         with on(result.device, stream) as cupy:
             host = cupy.asnumpy(result.owner)
+        if result.dtype in FP8:
+            host = host.view(result.dtype.numpy)
         if result.array is None:
             return host
         result.array[...] = host

@@ -65,8 +65,19 @@ def quantize_with_one_scale(spec: Spec, shape: Shape | None = None) -> Case:
     return Case(kgen_quantize, (x,), {}, (codes, np.asarray(scale, np.float64)), 1e-6)
 
 
+def quantize_columns(spec: Spec, shape: Shape | None = None) -> Case:
+    """A second tile of columns, and several pieces of rows."""
+    matrices, rows, columns = shape or (2, 9 * 4 * spec.threads // spec["LANES"] + 5, (spec["LANES"] + 1) * spec["VEC"])
+    (x,) = numbers(spec, (matrices, rows, columns))
+    wide_x = x.astype(np.float32)
+    scales = abs(wide_x).max(axis=1, keepdims=True) / np.float32(448)
+    codes = (wide_x / scales).astype(dtype_of("e4m3").numpy).astype(np.float64)
+    return Case(kgen_quantize, (x,), {"axis": 1}, (codes, scales), 1e-6)
+
+
 CASES = {
     "elementwise": elementwise,
+    "quantize_columns_e4m3": quantize_columns,
     "quantize_e4m3": quantize,
     "quantize_largest": quantize_with_one_scale,
 }

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from kgen.backend import HOST
 from kgen.dtypes import FP8, U8, DType, dtype_of, listed
 from kgen.errors import SpecError
 from kgen.operand import Operand
@@ -14,7 +13,7 @@ from kgen.operand import Operand
 
 def held_as(dtype: DType, like: Operand) -> DType:
     """What a library's arrays hold for results of a type: bytes, where it knows no 8-bit floats, as CuPy does not."""
-    knows = like.kind == "torch" or like.device == HOST
+    knows = like.kind in ("torch", "numpy")
     return U8 if dtype in FP8 and not knows else dtype
 
 

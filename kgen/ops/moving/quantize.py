@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +18,8 @@ from kgen.ops.elementwise.broadcast import collapse
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.operator import Elementwise
 from kgen.ops.elementwise.storage import element_dtype, held_as
-from kgen.ops.moving.quantize_kernels import LARGEST, SCALE, down, groups_kernel
-from kgen.scratch import scratch
+from kgen.ops.moving.quantize_kernels import LARGEST, SCALE, THREADS, columns_kernel, down, groups_kernel
+from kgen.scratch import fill, scratch
 
 CODES = (E4M3, E5M2, I8)
 
@@ -64,9 +65,10 @@ def quantize(
     scale : number or array that broadcasts with x, float32, optional
         By default the largest magnitude of those that share a scale, over the largest code (448, 57344, 127); 1 where
         all of them are 0. An infinity makes its scale infinite; a NaN does not count, and stays one but in int8.
-    axis : None for one scale, of shape (); -1 for one a row, of shape [..., 1].
+    axis : None for one scale, of shape (); or the axis along which numbers share one, of x's shape with 1 in its place:
+        -1 for one a row.
     block : int, optional
-        With axis=-1: so many neighbours of a row share a scale, of shape [..., ceil(N / block)].
+        With the last axis: so many neighbours of a row share a scale, of shape [..., ceil(N / block)].
 
     Returns
     -------
@@ -75,22 +77,20 @@ def quantize(
     Raises
     ------
     TypeError, ValueError
-        For another dtype, axis or block.
+        For another dtype or block, and an axis that x does not have (numpy.exceptions.AxisError).
     """
     target = element_dtype("quantize", dtype, CODES)
-    if axis not in (None, -1):
-        raise ValueError(f"quantize: axis is {axis!r}; it takes None for one scale, or -1 for one a row")
     if block is not None and (axis is None or operator.index(block) < 1):
         raise ValueError(f"quantize: block is {block}; it takes a positive number of neighbours, with axis=-1")
     if scale is None and axis is not None:
-        q, scale = _groups((x,), (None, None), (target, block), stream)
-        return _typed(q, target), scale
+        q, scale = _groups((x,), (None, None), (target, operator.index(axis), block), stream)
+        return q, scale
     if scale is None:
         (scale,) = _scale((x,), (None,), (target,), stream)
     elif block is not None:
         raise ValueError("quantize: with a given scale there is no block; reshape x to [..., blocks, block]")
     q = (_round if target is I8 else _divide)(x, scale, dtype=target, stream=stream)
-    return _typed(q, target), scale
+    return q, scale
 
 
 def dequantize(
@@ -112,21 +112,28 @@ def _with_code(op: str, dtype: Any, code: Any) -> Any:
     return dtype if code is None else (dtype, element_dtype(op, code, FP8))
 
 
-def _typed(q: Any, target: DType) -> Any:
-    """NumPy's bytes that come from a GPU, as what they are."""
-    return q.view(target.numpy) if isinstance(q, np.ndarray) and q.dtype != target.numpy else q
-
-
-def _group_results(op: str, given: Sequence[Operand], target: DType, block: int | None) -> Results:
+def _group_results(op: str, given: Sequence[Operand], target: DType, axis: int, block: int | None) -> Results:
     (x,) = given
-    if not x.shape:
-        raise ValueError(f"{op}: x has no axes; with axis=-1 it takes at least one")
-    parts = -(-x.shape[-1] // block) if block else 1
-    return [(x.shape, held_as(target, x)), ((*x.shape[:-1], parts), F32)]
+    ndim = len(x.shape)
+    if not -ndim <= axis < ndim:
+        raise np.exceptions.AxisError(axis, ndim, f"{op}: axis")
+    if block and axis % ndim != ndim - 1:
+        raise ValueError(f"{op}: block is {block} and axis {axis}; blocks are of the last axis")
+    parts = -(-x.shape[axis] // block) if block else 1
+    return [
+        (x.shape, held_as(target, x)),
+        (tuple(parts if i == axis % ndim else n for i, n in enumerate(x.shape)), F32),
+    ]
 
 
-def _prepare_groups(op: str, given: Sequence[Operand], results: Sequence[Operand], target: DType, block: Any) -> Plan:
+def _prepare_groups(
+    op: str, given: Sequence[Operand], results: Sequence[Operand], target: DType, axis: int, block: int | None
+) -> Plan:
     (x,), (q, scales) = given, results
+    if math.prod(x.shape[axis % len(x.shape) + 1 :]) > 1:
+        return _across_rows(x, q, target, axis % len(x.shape))
+    if axis % len(x.shape) < len(x.shape) - 1:  # the axes after it have one element
+        x, q, scales = (_without_last(each, len(x.shape) - 1 - axis % len(x.shape)) for each in (x, q, scales))
     columns = x.shape[-1]
     group = min(block or columns, columns)
     parts = scales.shape[-1]
@@ -162,6 +169,50 @@ def _prepare_groups(op: str, given: Sequence[Operand], results: Sequence[Operand
         run((memory.ptr, *pointers[1:]), stream)
 
     return Plan(launch, (*copy.steps, str(step)), why)
+
+
+def _across_rows(x: Operand, q: Operand, target: DType, axis: int) -> Plan:
+    """The largest magnitude of each column, and then codes: two launches that both read x."""
+    matrices, rows, columns = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    packed, device = x.strides == contiguous_strides(x.shape), q.device
+    vec = math.gcd(16 // x.dtype.itemsize, columns, q.ptr, x.ptr // x.dtype.itemsize if packed else 0)
+    lanes = min(32, power_of_two(-(-columns // vec)))
+    tiles = -(-columns // (lanes * vec))
+    teams = THREADS // lanes
+    splits = max(1, min(-(-8 * multiprocessors(device) // (tiles * matrices)), rows // (4 * teams)))
+    split_rows = -(-rows // splits)
+    splits = -(-rows // split_rows)
+    spec = columns_kernel(target).spec
+    ints = (rows, columns, tiles, splits, split_rows)
+    steps = [
+        Step(spec(VEC=vec, LANES=lanes, codes=codes, dtype=x.dtype), tiles * splits * matrices, 4 if codes else 2, ints)
+        for codes in (False, True)
+    ]
+    find, encode = bind(steps, device)
+    copy = None if packed else _packed(x)
+    room = 0 if packed else -(-math.prod(x.shape) * x.dtype.itemsize // 256) * 256
+    nbytes = 4 * matrices * columns
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        source, codes, scales = pointers
+        memory = scratch(room + nbytes, device, stream)
+        if copy is not None:
+            copy.launch((source, memory.ptr), stream)
+            source = memory.ptr
+        largest = memory.ptr + room
+        fill(largest, 0, nbytes, device, stream)
+        find((source, largest), stream)
+        encode((source, largest, codes, scales), stream)
+
+    return Plan(launch, (*(copy.steps if copy else ()), *map(str, steps)), f"{matrices * columns} columns of {rows}")
+
+
+def _without_last(operand: Operand, count: int) -> Operand:
+    """The same array without so many last axes, of one element each."""
+    shape, strides = operand.shape[:-count], operand.strides[:-count]
+    return Operand(
+        operand.ptr, shape, strides, operand.dtype, operand.device, operand.kind, operand.argument, None, None
+    )
 
 
 def _starts(x: Operand, pitched: bool, vec: int) -> bool:
@@ -206,5 +257,5 @@ def _prepare_scale(op: str, given: Sequence[Operand], results: Sequence[Operand]
     return Plan(launch, (*(copy.steps if copy else ()), *map(str, steps)), f"{blocks} parts of {n.size} elements")
 
 
-_groups = Operator("quantize_groups", ("x",), ("target", "block"), _group_results, _prepare_groups, rows=False)
+_groups = Operator("quantize_groups", ("x",), ("target", "axis", "block"), _group_results, _prepare_groups, rows=False)
 _scale = Operator("quantize_scale", ("x",), ("target",), _scale_results, _prepare_scale, rows=False)

@@ -1,6 +1,8 @@
-"""The kernels of `quantize`: groups with a scale each, and the scale of a whole array."""
+"""The kernels of `quantize`: groups with a scale each, along rows or across them, and the scale of a whole array."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from kgen.dtypes import E4M3, E5M2, I8, DType
 from kgen.registry import register
@@ -22,6 +24,10 @@ def down(spec: Spec) -> int:
     return max(1, 4 // spec["ITEMS"]) if spec["ITEMS"] and spec["LANES"] <= 32 else 1
 
 
+def _text(target: DType) -> Callable[[Spec], dict[str, object]]:
+    return lambda spec: {"target": target.c, "target_header": target.header, "target_name": target.name.upper()}
+
+
 def _kernel(target: DType) -> Kernel:
     return Kernel(
         name=f"quantize_{target}",
@@ -29,25 +35,49 @@ def _kernel(target: DType) -> Kernel:
         formula="scale[g] = max over i in g of |x[i]| / LARGEST, or 1\nq[i] = round(x[i] / scale[g])",
         axes=(
             _VEC,
-            Axis("LANES", "l", (4, 8, 16, 32, 256), "threads of a group"),
+            Axis("LANES", "l", (4, 8, 16, 32, 256, 1024), "threads of a group"),
             Axis("ITEMS", "i", (0, 1, 2, 4, 8, 16), "packs of a group that a thread holds; 0: it reads them twice"),
         ),
         derive=lambda spec: {
-            "THREADS": THREADS,
+            "THREADS": max(THREADS, spec["LANES"]),
             "LARGEST": int(LARGEST[target]),
             "DOWN": down(spec),
-            "STATIC_SMEM": THREADS // 8 if spec["LANES"] > 32 else 0,
+            "STATIC_SMEM": spec["LANES"] // 8 if spec["LANES"] > 32 else 0,
         },
         check=_too_wide,
         grid="(ceil(groups * LANES / (THREADS * DOWN))): LANES threads for each group",
         origin="the scaled formats of 8-bit training and inference",
         stem="quantize",
-        text=lambda spec: {"target": target.c, "target_header": target.header, "target_name": target.name.upper()},
+        text=_text(target),
         defaults=("quantize_e4m3_v8_l16_i1_bf16",) if target is E4M3 else (),
     )
 
 
+def _columns_kernel(target: DType) -> Kernel:
+    return Kernel(
+        name=f"quantize_columns_{target}",
+        summary=f"Columns as codes of {target.numpy_name}, with a scale for each; or the largest magnitude of each.",
+        formula="scale[c] = max over r of |x[r, c]| / LARGEST, or 1\nq[r, c] = round(x[r, c] / scale[c])",
+        axes=(_VEC, Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "threads along a row")),
+        flags=(Flag("codes", "magnitudes are known, and codes are written"),),
+        derive=lambda spec: {
+            "THREADS": THREADS,
+            "LARGEST": int(LARGEST[target]),
+            "STATIC_SMEM": 0 if spec["codes"] else 4 * THREADS * spec["VEC"],
+        },
+        check=_too_wide,
+        grid="(ceil(columns / (LANES * VEC)) * splits * matrices): column tiles vary fastest",
+        origin="the scaled formats of 8-bit training and inference",
+        stem="quantize_columns",
+        text=_text(target),
+        defaults=("quantize_columns_e4m3_v8_l32_bf16", "quantize_columns_e4m3_v8_l32_codes_bf16")
+        if target is E4M3
+        else (),
+    )
+
+
 _BY_TARGET = {target: register(_kernel(target)) for target in LARGEST}
+_COLUMNS = {target: register(_columns_kernel(target)) for target in LARGEST}
 
 SCALE = register(
     Kernel(
@@ -67,3 +97,8 @@ SCALE = register(
 def groups_kernel(target: DType) -> Kernel:
     """The kernel that makes codes of a type."""
     return _BY_TARGET[target]
+
+
+def columns_kernel(target: DType) -> Kernel:
+    """The same for groups across rows."""
+    return _COLUMNS[target]
