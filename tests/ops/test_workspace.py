@@ -30,6 +30,7 @@ CALLS: dict[str, Callable[[ModuleType], tuple[Any, ...]]] = {
     ),
     "softmax of a wide row": lambda xp: (kgen.softmax, arrays(xp, 1, 300_000, count=1), {}),
     "transpose": lambda xp: (kgen.transpose, arrays(xp, 30, 50, count=1), {}),
+    "relu": lambda xp: (kgen.relu, arrays(xp, 30, 50, count=1), {}),
 }
 
 
@@ -41,7 +42,7 @@ def test_it_is_what_a_call_takes(xp: ModuleType, name: str) -> None:
     with listing() as pieces:
         operator(*given, **options)
     assert stated == sum(pieces)
-    assert (stated > 0) == (name != "transpose")
+    assert (stated > 0) == (name not in ("transpose", "relu"))
 
 
 def test_it_leaves_nothing_behind_that_does_not_compute(xp: ModuleType) -> None:
