@@ -65,6 +65,16 @@ def test_it_computes_and_compiles_nothing(xp: ModuleType, monkeypatch: pytest.Mo
     assert kgen.workspace(kgen.gla_backward, *arrays(xp, 1, 1, 40, 24, count=5)) > 0
 
 
+@pytest.mark.parametrize("operator", [kgen.linear_attention, kgen.simple_gla, kgen.gla, kgen.rwkv6])
+def test_a_long_sequence_takes_a_tenth_of_its_inputs_and_result_at_most(
+    xp: ModuleType, operator: Callable[..., Any]
+) -> None:
+    x = xp.zeros((1, 2, 65536, 64), "e")
+    gates = {kgen.simple_gla: (x[..., 0],), kgen.gla: (x,), kgen.rwkv6: (x, x[0, :, 0])}.get(operator, ())
+    taken = 4 * x.nbytes + sum(gate.nbytes for gate in gates)
+    assert kgen.workspace(operator, x, x, x, *gates) < taken / 10
+
+
 def test_what_is_no_operator_is_refused() -> None:
     with pytest.raises(TypeError, match="print is no operator"):
         kgen.workspace(print, 3)
