@@ -57,8 +57,8 @@ class RWKV6TimeMixing:
 
     Notes
     -----
-    Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024, section 4.2, equations
-    11 to 20. Matrix products are the array library's, cuBLAS for CuPy's and torch's; kgen does all else.
+    Peng et al., "Eagle and Finch: RWKV with Matrix-Valued States and Dynamic Recurrence", 2024, section 4.2:
+    Finch. Matrix products are the array library's, cuBLAS for CuPy's and torch's; kgen does all else.
 
     Examples
     --------

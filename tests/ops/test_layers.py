@@ -56,7 +56,7 @@ def gla_in_float64(p: Wide, x: np.ndarray, heads: int, tau: float = 16, eps: flo
 
 
 def rwkv6_in_float64(p: Wide, x: np.ndarray, eps: float = 64e-5) -> np.ndarray:
-    """Equations 11 to 20 of Eagle and Finch, one time step after another."""
+    """Section 4.2 of Eagle and Finch, one time step after another."""
     batch, length, width = x.shape
     heads, features = p["bonus"].shape
     rank = p["mix_up"].shape[1]
