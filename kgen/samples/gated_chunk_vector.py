@@ -8,7 +8,7 @@ from kgen import gated_reference as reference
 from kgen.ops.gated import chunk_vector, chunk_vector_backward
 from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_SCAN, WIDEST
 from kgen.ops.gated.gla import gla, gla_backward
-from kgen.ops.gated.rwkv6 import rwkv6
+from kgen.ops.gated.rwkv6 import rwkv6, rwkv6_backward
 from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
 from kgen.samples.case import Case, between_poison, numbers
 from kgen.spec import Spec
@@ -36,22 +36,33 @@ def states(spec: Spec) -> Case:
 
 def gradients(spec: Spec) -> Case:
     """In two segments on the way there and back, whose ends lie in the midst of a chunk."""
-    room, length = spec["ROOM"], 8 * CHUNK + 7
+    return _gradients(spec, spec["ROOM"], bool(spec["bonus"]))
+
+
+def dots(spec: Spec) -> Case:
+    """As the gradients with a bonus take them."""
+    return _gradients(spec, 64, bonus=True)
+
+
+def _gradients(spec: Spec, room: int, bonus: bool) -> Case:
+    length = 8 * CHUNK + 7
     shape = (1, 1, length, room - 4)
     q, k, g, v, do = numbers(spec, *3 * [shape], *2 * [(1, 1, length, room - 28)])
     g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
     initial, dstate = numbers(spec, *2 * [(1, 1, room - 4, room - 28)], dtype=np.float32)
-    made = reference.gated_backward(do, q, k, v, g, scale=(room - 4) ** -0.5, initial=initial, dstate=dstate)
-    expected = tuple(made[name] for name in ("q", "k", "v", "g", "initial"))
+    arrays = (q, k, v, between_poison(g), *(numbers(spec, (1, room - 4)) if bonus else ()))
+    made = reference.gated_backward(do, *arrays, scale=(room - 4) ** -0.5, initial=initial, dstate=dstate)
+    expected = tuple(made[name] for name in ("q", "k", "v", "g", *(("u",) if bonus else ()), "initial"))
     options = {"initial_state": initial, "dstate": dstate, "mode": "chunk"}
     cut = chunk_vector.Cut(1, 2, 4, room, room)
     settings = ((chunk_vector_backward, "cut_of", lambda problem, square: cut),)
     bar = GRADIENT_SLACK * RMS_BAR[spec.dtype.name]
-    return Case(gla_backward, (do, q, k, v, between_poison(g)), options, expected, bar, settings=settings)
+    return Case(rwkv6_backward if bonus else gla_backward, (do, *arrays), options, expected, bar, settings=settings)
 
 
 CASES = {
     "gated_chunk_vector_key": gradients,
+    "gated_dot": dots,
     "gated_chunk_vector_query": gradients,
     "gated_chunk_vector": scan,
     "gated_chunk_vector_state": states,

@@ -20,6 +20,7 @@ from tests.ops.test_gated import GATES, Case, make
 AsNumpy = Callable[[Any], np.ndarray]
 
 OPERATORS: dict[str, Callable[..., Any]] = {"gla": gla, "rwkv6": rwkv6}
+BACKWARD: dict[str, Callable[..., Any]] = {"gla": gla_backward, "rwkv6": rwkv6_backward}
 STATE_BAR = 3e-4
 """Of states: keys are rounded to binary16 with their decay."""
 SMALL = (1, 2, 77, 52, 20)
@@ -61,7 +62,7 @@ def check_gradients(xp: ModuleType, asnumpy: AsNumpy, case: Case, dtype: str, *,
             reverse=case.reverse,
         )
     states = {} if alone else {"initial_state": xp.asarray(case.initial), "dstate": xp.asarray(case.dstate)}
-    made = gla_backward(
+    made = BACKWARD[case.operator](
         xp.asarray(case.do),
         *map(xp.asarray, case.arrays.values()),
         **states,
@@ -212,13 +213,22 @@ def test_what_chunks_do_not_take_is_refused_by_name_and_walked_step_by_step_othe
 
 
 @pytest.mark.parametrize("gates", GATES)
-def test_gradients_are_within_the_bars_whatever_the_gates(xp: ModuleType, asnumpy: AsNumpy, gates: str) -> None:
-    check_gradients(xp, asnumpy, make("gla", SMALL, "bf16", gates=gates, seed=3), "bf16")
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_gradients_are_within_the_bars_whatever_the_gates(
+    xp: ModuleType, asnumpy: AsNumpy, operator: str, gates: str
+) -> None:
+    check_gradients(xp, asnumpy, make(operator, SMALL, "bf16", gates=gates, seed=3), "bf16")
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_gradients_of_segments(xp: ModuleType, asnumpy: AsNumpy, alone: bool) -> None:
-    check_gradients(xp, asnumpy, make("gla", LONG, "bf16"), "bf16", alone=alone)
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_gradients_of_segments(xp: ModuleType, asnumpy: AsNumpy, operator: str, alone: bool) -> None:
+    check_gradients(xp, asnumpy, make(operator, LONG, "bf16"), "bf16", alone=alone)
+
+
+@pytest.mark.parametrize("length", [32, 63, 65, 95])
+def test_gradients_of_sequences_of_any_length(xp: ModuleType, asnumpy: AsNumpy, length: int) -> None:
+    check_gradients(xp, asnumpy, make("rwkv6", (1, 1, length, 52, 20), "bf16", gates="strong"), "bf16")
 
 
 def test_gradients_in_float16_with_gates_in_float32_and_any_strides(xp: ModuleType, asnumpy: AsNumpy) -> None:
@@ -250,8 +260,9 @@ def test_gradients_of_sequences_one_after_the_other_are_as_good_as_apart(xp: Mod
 
 def test_gradients_that_chunks_do_not_take_are_refused_by_name(xp: ModuleType) -> None:
     x = [xp.zeros((1, 2, 64, 20), dtype=DTYPES["f16"].numpy) for _ in range(5)]
-    with pytest.raises(ValueError, match=r"rwkv6_backward: mode='chunk' does not take this: .*bonus"):
-        rwkv6_backward(*x, xp.zeros((2, 20), dtype=DTYPES["f16"].numpy), mode="chunk")
+    wide = xp.zeros((1, 2, 64, 129), dtype=DTYPES["f16"].numpy)
+    with pytest.raises(ValueError, match=r"gla_backward: mode='chunk' does not take this: .*128 value columns"):
+        gla_backward(wide, x[0], x[1], wide, x[2], mode="chunk")
     with pytest.raises(ValueError, match=r"gla_backward: mode='chunk' does not take this: .*as many heads"):
         gla_backward(*x[:4], x[4][:, :1], mode="chunk")
 
@@ -274,5 +285,5 @@ def test_large_and_small_heads(operator: str, sizes: tuple[int, int, int, int, i
 
     case = make(operator, sizes, dtype, gates=gates)
     check(cupy, cupy.asnumpy, case, dtype)
-    if operator == "gla":
+    if sizes[-1] <= 128:
         check_gradients(cupy, cupy.asnumpy, case, dtype)

@@ -142,6 +142,7 @@ def add_states(
     v: Rows,
     *,
     adjoint: bool = False,
+    shifted: bool = False,
     initial: str = NOTHING,
 ) -> str:
     """Queue what finds the states before each slot; the name of [sequences, heads, slots, tiles, K, V]."""
@@ -153,13 +154,15 @@ def add_states(
         K=cut.features,
         V=cut.values,
         OFFSETS=p.offsets,
-        adjoint=adjoint and not p.bonus,
+        adjoint=adjoint and (shifted or not p.bonus),
+        shifted=shifted,
         unaligned=_unaligned(p, k, v),
         gfloat=p.gate_type is F32,
         dtype=p.dtype,
     )
     size = spec["K"] * spec["V"] * cut.tiles
-    states = program.room("states of adjoint" if adjoint else "states", p.shared * cut.slots * size)
+    name = f"states{' of adjoint' if adjoint else ''}{' shifted' if shifted else ''}"
+    states = program.room(name, p.shared * cut.slots * size)
     decays = program.room(f"decays of {states}", p.shared * cut.slots * spec["K"])
     if cut.slots > 1:
         # Nothing comes after the last segment.

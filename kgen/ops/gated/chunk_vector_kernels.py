@@ -18,6 +18,7 @@ WIDEST = 128
 LEVELS = 5
 STAGES = 3
 PREFIX_THREADS = 128
+DOT_THREADS = 256
 SCORERS = 4
 BLOCKS = 8  # of time steps, by which producers share a chunk
 _HANDED_OVER = (232, 112, 56)  # registers of consumers, producers and scorers, where 16 warps leave 128 for each
@@ -56,7 +57,7 @@ def _text(spec: Spec) -> dict[str, bool | str]:
         "outer": outer,
         "rows": "kvg" if outer else "qkvg",
         "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
-        **(dict.fromkeys(("bonus", "ufloat", "wide"), False) if outer else {}),
+        **(dict.fromkeys(("bonus", "ufloat", "wide"), False) if outer else {"shifted": False}),
     }
 
 
@@ -117,7 +118,7 @@ CHUNK_STATE = register(
         summary="What each segment of a sequence adds to the state of gated linear attention, and how it decays it.",
         formula="S[t] = diag(e^g[t]) S[t - 1] + k[t] v[t]^T from S = 0, and the product of all e^g[t]",
         axes=_AXES,
-        flags=(_ADJOINT, _UNALIGNED, _GFLOAT),
+        flags=(_ADJOINT, Flag("shifted", "for gradients with a bonus: a step late"), _UNALIGNED, _GFLOAT),
         dtypes=(BF16, F16),
         derive=_geometry,
         check=_problem,
@@ -142,7 +143,8 @@ def _turned_bytes(spec: Spec) -> int:
     stage = tiles + scores + 4 * _FACTORS * (room + 8) + 4 * room + 16 + 24
     notes = 4 * BLOCKS * room + 12 * (room // 16)
     arrivals = (4 if spec["gfloat"] else 2) * CHUNK * room + 6 * CHUNK * room
-    return 2 * (-(-stage // 16) * 16 + -(-notes // 16) * 16) + arrivals
+    bonus = 4 * room if spec["bonus"] else 0
+    return 2 * (-(-stage // 16) * 16 + -(-notes // 16) * 16) + arrivals + bonus
 
 
 def _turned_geometry(spec: Spec) -> dict[str, int]:
@@ -177,9 +179,15 @@ def _turned(name: str, summary: str, formula: str) -> Kernel:
             summary=summary,
             formula=formula,
             axes=(Axis("ROOM", "r", (64, 128), "room for features and for values"), _AXES[2]),
-            flags=(_UNALIGNED, _GFLOAT),
+            flags=(
+                Flag("bonus", "a token reads the state before its gate, and itself times a bonus (RWKV6)"),
+                _UNALIGNED,
+                _GFLOAT,
+                Flag("ufloat", "the bonus is floats"),
+            ),
             dtypes=(BF16, F16),
             derive=_turned_geometry,
+            check=lambda spec: "what is not there has no type" if spec["ufloat"] and not spec["bonus"] else None,
             text=_turned_text,
             grid="(segments * heads * sequences): one block per segment",
             origin=_ORIGIN,
@@ -198,6 +206,22 @@ CHUNK_KEY = _turned(
     "gated_chunk_vector_key",
     "The gradient of gated linear attention's keys and gates, in chunks of time steps on the tensor cores.",
     "S[t] = diag(e^g[t]) (S[t + 1] + q[t] do[t]^T)\ndk[t] = S[t] v[t],  dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t]",
+)
+
+
+DOT = register(
+    Kernel(
+        name="gated_dot",
+        summary="How much of each token's value its own result's gradient takes.",
+        formula="dots[b, h, t] = scale v[b, h, t] . do[b, h, t]",
+        axes=(),
+        dtypes=(BF16, F16),
+        derive=lambda spec: {"THREADS": DOT_THREADS},
+        grid="(ceil(batch * heads * length / WARPS)): one warp per time step",
+        origin="Peng et al., Eagle and Finch: RWKV, 2024",
+        min_arch=Arch(8, 0),
+        defaults=("gated_dot_bf16",),
+    )
 )
 
 
