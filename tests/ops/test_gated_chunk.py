@@ -144,6 +144,26 @@ def test_heads_may_share_queries_keys_and_values(xp: ModuleType, asnumpy: AsNump
         assert rms_error(asnumpy(x).astype(np.float64), both) < (SLOPE_BAR if name == "g" else 9e-4), name
 
 
+@pytest.mark.parametrize(("feature_map", "dtype"), [("relu", "bf16"), ("elu", "f16")])
+def test_feature_maps_are_those_of_numpy(xp: ModuleType, asnumpy: AsNumpy, feature_map: str, dtype: str) -> None:
+    case = make("linear_attention", SMALL, dtype)
+    q, k, v = case.arrays.values()
+    mapped = {"elu": lambda x: np.where(x > 0, x + 1, np.exp(x)), "relu": lambda x: np.maximum(x, 0)}[feature_map]
+    slope = {"elu": lambda x: np.where(x > 0, 1, np.exp(x)), "relu": lambda x: (x > 0) * 1.0}[feature_map]
+    wide = [x.astype(np.float64) for x in (q, k)]
+    case.arrays = {"q": mapped(wide[0]), "k": mapped(wide[1]), "v": v}
+    o, state, grads = case.expected()
+    options: Any = {"feature_map": feature_map, "mode": "chunk", "initial_state": xp.asarray(case.initial)}
+    on = [xp.asarray(x) for x in (q, k, v)]
+    result, last = linear_attention(*on, return_state=True, **options)
+    assert rms_error(asnumpy(result).astype(np.float64), o) < rms_bar(dtype, o.size)
+    assert rms_error(asnumpy(last), state) < STATE_BAR
+    made = linear_attention_backward(xp.asarray(case.do), *on, dstate=xp.asarray(case.dstate), **options)
+    expected = (grads["q"] * slope(wide[0]), grads["k"] * slope(wide[1]), grads["v"])
+    for x, wanted in zip(made, expected, strict=False):
+        assert rms_error(asnumpy(x).astype(np.float64), wanted) < GRADIENT_SLACK * rms_bar(dtype, wanted.size)
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_sequences_may_follow_one_another(xp: ModuleType, asnumpy: AsNumpy, reverse: bool) -> None:
     case = make("linear_attention", (1, 2, 300, 60, 40), "bf16", reverse=reverse)
@@ -210,7 +230,7 @@ def test_a_call_gives_the_same_bits_again(xp: ModuleType, asnumpy: AsNumpy) -> N
         ("f32", (1, 1, 70, 8, 8), {}, "it takes float16 and bfloat16"),
         ("bf16", (1, 1, 70, 257, 8), {}, "at most 256 features"),
         ("bf16", (1, 1, 70, 8, 8), {"normalize": True}, "no normalizer"),
-        ("bf16", (1, 1, 70, 8, 8), {"feature_map": "elu"}, "no feature map"),
+        ("bf16", (1, 1, 70, 8, 8), {"feature_map": "elu"}, "relu, and with float16 elu"),
     ],
 )
 def test_what_chunks_cannot_do_is_said(

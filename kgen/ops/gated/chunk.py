@@ -13,6 +13,7 @@ from kgen.launch import Step
 from kgen.operand import Operand
 from kgen.ops.gated.chunk_kernels import SLOPE
 from kgen.ops.gated.chunk_scan import Cut, Scan, add_chunk
+from kgen.ops.gated.features import NUMBERS
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_sum, rows_of, scratch_rows
 
 WIDEST = 256
@@ -29,8 +30,8 @@ def refusal(problem: Problem) -> str | None:
         return "it takes float16 and bfloat16, which tensor cores multiply exactly"
     if problem.normal:
         return "it takes no normalizer"
-    if problem.feature:
-        return "it takes no feature map"
+    if problem.mapped or (problem.feature == NUMBERS["elu"] and problem.dtype is BF16):
+        return "it takes relu, and with float16 elu, as feature maps: others have more bits than the inputs"
     if problem.device != HOST and device_arch(problem.device) < Arch(8, 0):
         return "it needs a GPU of compute capability 8.0 or above"
     if shared_memory(problem.device) < ROOMY:
@@ -83,7 +84,7 @@ def backward(
     # Gates' gradients are differences, and with gates there is one more rounding, of what is added to a state.
     fine = gated and problem.dtype is BF16
     ends = gated and dstate != NOTHING
-    own = (q, k) if gated else (None, None)
+    own = (q, k) if gated or problem.feature else (None, None)
     queries = scan("dq", do, v, k, turned=True, initial=initial, own=own[0], fine=gated, keep_last=ends)
     keys = scan("dk", v, do, q, turned=True, adjoint=True, initial=dstate, own=own[1], fine=gated)
     last = "dinitial" if "dinitial" in gradients else NOTHING

@@ -9,6 +9,8 @@ each decayed by the gates between.
 
 from __future__ import annotations
 
+from typing import Any
+
 from kgen.arch import Arch
 from kgen.dtypes import BF16, F16, F32
 from kgen.registry import register
@@ -50,6 +52,22 @@ def _geometry(spec: Spec) -> dict[str, int]:
     }
 
 
+def _text(spec: Spec) -> dict[str, Any]:
+    """What the template asks beside the axes; `mapped` are arrays with the room and the count of their columns."""
+    mapped = [("z", "K", "rows"), ("x", "K", "rows")][spec["outer"] :]
+    if spec["turned"]:
+        mapped = [("y", "V", "columns_here")]
+    with_slope = bool(spec["turned"] and not spec["outer"])
+    return {
+        "mma_type": spec.dtype.name,
+        "scaled": spec.dtype is F16,
+        "offset_type": _OFFSET_TYPES[spec["OFFSETS"]],
+        "mapped": mapped if spec["FEATURE"] else [],
+        "with_slope": with_slope,
+        "with_own": bool(spec["products"]) or with_slope,
+    }
+
+
 def _problem(spec: Spec) -> str | None:
     if spec["outer"] and (spec["wide"] or spec["products"]):
         return "states have no results"
@@ -61,6 +79,12 @@ def _problem(spec: Spec) -> str | None:
         return "such a state needs more registers than a block has"
     if spec["K"] == 256 and spec["C"] == 64:
         return "such chunks need more shared memory than a block has"
+    if spec["FEATURE"] and spec["GATE"]:
+        return "features other than the inputs themselves go with no gate"
+    if spec["FEATURE"] == 1 and spec.dtype is BF16:
+        return "elu + 1 needs more bits than a bfloat16 has"
+    if spec["turned"] and not spec["FEATURE"]:
+        return "without a map it does not matter where features lie"
     if not spec["GATE"] and (spec["gfloat"] or spec["adjoint"] or spec["products"]):
         return "what is not there has no type, no order and no gradient"
     return None
@@ -78,6 +102,7 @@ CHUNK = register(
             Axis("V", "v", (64, 128), "columns of y of a block"),
             Axis("C", "c", (32, 64), "time steps of a chunk", default=64),
             Axis("WARPS", "w", (4, 8), "that hold the state"),
+            Axis("FEATURE", "f", (0, 1, 2), "features of queries and keys: as they are, elu + 1, relu", default=0),
             Axis("GATE", "g", (0, 1), "gates: none, one per time step", default=0),
             Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
             Axis("BYTES", "b", (16, 8, 4, 2), "that are loaded at once; 2: rows of any stride", default=16),
@@ -85,6 +110,7 @@ CHUNK = register(
         flags=(
             Flag("outer", "only the states: what each piece of a sequence adds"),
             Flag("adjoint", "a gradient's scan: a time step decays the state after it was added"),
+            Flag("turned", "queries and keys lie along y and the result, not along z and x, and are mapped there"),
             Flag("products", "also each result times what it is the gradient of, for the gradient of gates"),
             Flag("wide", "results are floats"),
             Flag(
@@ -96,11 +122,7 @@ CHUNK = register(
         dtypes=(F16, BF16),
         derive=_geometry,
         check=_problem,
-        text=lambda spec: {
-            "mma_type": spec.dtype.name,
-            "scaled": spec.dtype is F16,
-            "offset_type": _OFFSET_TYPES[spec["OFFSETS"]],
-        },
+        text=_text,
         grid="(ceil(columns / V) * segments * heads * sequences): one block per tile of columns and segment of time",
         origin="Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer "
         "Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024",

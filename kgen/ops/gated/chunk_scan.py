@@ -84,7 +84,7 @@ def add_chunk(
     """Queue one scan; the arrays' roles are those of kgen.ops.gated.kernels.
 
     fine       whether the state and the scores, too, are as good as floats, or rounded once as the result is
-    own        what o is the gradient of, where the products of both are wanted for the gradient of gates
+    own        what o is the gradient of, where it decides: with a feature map, and for the gradient of gates
     other      a scan whose states are those of this one, turned
     keep_last  keep the last state in scratch memory
     """
@@ -103,6 +103,8 @@ def add_chunk(
         "C": cut.chunk,
         "WARPS": warps,
         "GATE": p.gate,
+        "FEATURE": p.feature,
+        "turned": turned and p.feature > 0,
         "OFFSETS": p.offsets,
         "adjoint": adjoint and bool(gate),
         "gfloat": bool(gate) and p.gate_type is F32,
@@ -137,16 +139,17 @@ def add_chunk(
 
     pairs = o.word >= (8 if wide else 4) and (own is None or own.word >= 4)
     words = _words(z, x, y) if pairs else 2
-    spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own), fine=fine, **common)
+    spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own and gate), fine=fine, **common)
     end = products = NOTHING
     if keep_last or last != NOTHING:
         end = program.room(f"{o.name}: last state", p.shared * fours * 4)
     extra: tuple[str, ...] = ()
     own_strides: Ints = ()
     if own:
+        extra, own_strides = (own.name,), own.strides
+    if own and gate:
         products = program.room(f"{o.name}: products", tiles * warps * p.numbers(1))
-        extra = (own.name, products)
-        own_strides = (*own.strides, p.numbers(1))
+        extra, own_strides = (own.name, products), (*own.strides, p.numbers(1))
     pointers = (z.name, x.name, y.name, *(each.name for each in gates), *extra, *offsets, states, end, o.name)
     groups = tuple(p.heads // each.heads for each in (z, x, y, *gates, *((own,) if own else ())))
     ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, cut.segments, int(mirrored), int(begun))
