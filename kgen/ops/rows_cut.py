@@ -19,8 +19,8 @@ COPIES = Arch.parse("sm_80")  # the first that copies to shared memory without r
 ALONE = 2048  # packs, up to which a block does best with one row
 LOOPED = ((512, 8, 1), (512, 8, 2), (256, 8, 8), (512, 4, 16), (512, 8, 16))
 """Lanes, packs of all arrays, and blocks of a cluster that take rows in turn."""
-NARROW = ((8, 3, 1), (16, 3, 1), (32, 3, 1), (128, 4, 1), (256, 4, 1), (256, 8, 1))
-"""What goes before these where turns save much arithmetic."""
+NARROW = ((8, 3, 1), (16, 3, 1))
+"""What goes before these where elements of 16 bits would have to be moved for each row."""
 LOOPED_ROWS = 8  # of blocks, for each multiprocessor, from which on they take rows in turn
 
 
@@ -97,7 +97,7 @@ def cut(
     """
     total = columns // taken.vec
     if looped and taken.full and not taken.shifted and device_arch(device) >= COPIES:
-        sizes = (*NARROW, *LOOPED) if kept and taken.ragged else LOOPED
+        sizes = (*NARROW, *LOOPED) if kept and taken.ragged and taken.vec == 8 else LOOPED
         found = _looped(total, taken.vec, looped, [size for size in sizes if size[2] <= largest(device)])
         if found and -(-rows // found.rows) * found.cluster >= LOOPED_ROWS * multiprocessors(device):
             return found
@@ -106,9 +106,11 @@ def cut(
 
 def _looped(total: int, vec: int, arrays: int, sizes: Sequence[tuple[int, int, int]]) -> Cut | None:
     """The smallest of these that holds the rows; None where there is none, or a row is better off by itself."""
-    lanes, _, cluster = next((size for size in sizes if math.prod(size) >= arrays * total), (0, 0, 0))
-    alone = ALONE if sizes[0] in LOOPED else 0
-    if arrays * total <= alone or not lanes or (arrays > 1 and cluster > 2):
+    found = next((size for size in sizes if math.prod(size) >= arrays * total), None)
+    if found is None or (found in LOOPED and arrays * total <= ALONE):
+        return None
+    lanes, _, cluster = found
+    if arrays > 1 and cluster > 2:  # then a cluster does as well with one row
         return None
     return Cut(lanes, _enough(total, lanes * cluster), vec, cluster, True)
 

@@ -13,8 +13,8 @@ from kgen.ops.reduce.axes import Kept, Layout, Reduced
 from kgen.ops.reduce.kernels import LOAD_BYTES, accumulator, in_one_pass
 from kgen.ops.reduce.launches import LANES, Pass
 
-FROM = 1 << 22
-"""Bytes of the matrix: what a further launch or two cost is then little."""
+FROM = 1 << 26
+"""Bytes of the matrix: what a further launch or two cost, on the host, too, is then little."""
 WIDEST = 1 << 18
 """Columns of the longer rows."""
 DEEP = 64
