@@ -18,7 +18,7 @@ from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_sum, rows_o
 
 WIDEST = 256
 """Features and value columns of a head that a scan in chunks takes."""
-SHORTEST = 128
+SHORTEST = 64
 """Time steps from which on it is faster than one step after another."""
 ROOMY = 200 * 1024
 """Bytes of shared memory that the largest blocks need; the smaller chips have 99 KiB."""

@@ -62,7 +62,7 @@ def linear_attention(
     mode : "auto", "chunk" or "recurrent"
         How it is computed: in chunks of time steps on tensor cores, or one step after another; the state is in
         registers either way. Chunks take float16 and bfloat16, at most 256 features and value columns, no normalizer,
-        and as feature maps "relu" and, with float16, "elu"; "auto" takes them from 128 time steps on. In chunks, an
+        and as feature maps "relu" and, with float16, "elu"; "auto" takes them from 64 time steps on. In chunks, an
         infinity or NaN in v may reach time steps up to 63 before its own.
     layout : "bhtd" or "bthd"
         The order of the axes of q, k, v and of the result: "bthd" is [B, T, H, D]. States have heads first in both.
