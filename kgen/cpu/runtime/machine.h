@@ -133,6 +133,13 @@ static uint64_t random_number(uint64_t& state)  // splitmix64
     return x ^ x >> 31;
 }
 
+static double seconds()
+{
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static void report(const Launch* launch, const char* format, ...)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

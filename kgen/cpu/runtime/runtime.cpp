@@ -129,13 +129,6 @@ static void ended(Runner* r)
     if (block->living == 0) --block->cluster->living;
 }
 
-static double seconds()
-{
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static void deadlock(Worker* worker, const char* kind)
 {
     char text[2048];
