@@ -48,11 +48,16 @@ def _tiles(rows: int, columns: int, paired: bool) -> Iterator[Tile]:
         own = -(-rows // (4 * lanes)) * 4
         if own <= 16:
             for width in (4, 8):
-                # Twice as many warps share the registers, which hold the state.
-                for warps in (1, 2, 4, 8) if paired and own * width <= 64 else (1, 2, 4):
+                for warps in (1, 2, 4, *([8] if paired else [])):
                     tile = Tile(own, lanes, width, warps)
-                    if warps == 1 or tile.width // 2 < columns:
+                    fits = not paired or (own + together(lanes, width)) * width <= _held(warps)
+                    if fits and (warps == 1 or tile.width // 2 < columns):
                         yield tile
+
+
+def _held(warps: int) -> int:
+    """Numbers of the state, and sums of steps that are taken together, for which a thread has registers."""
+    return 80 if warps == 8 else 144
 
 
 def _paired_cycles(tile: Tile, columns: int, heads: int, gated: bool, sms: int) -> float:
