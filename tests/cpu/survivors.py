@@ -31,7 +31,8 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("lmha_chunk*", "column <= row", f"tiles of scores above the diagonal: {_IDLE}"),
     Survivor("lmha_chunk*_partial_*", "e < e_size", "slices of the features with others behind them are full"),
     Survivor("lmha_chunk*_outer_*", "state_bound <= LARGEST_STATE", "a state that is only added to may be of any size"),
-    Survivor("argm*_rows_g8_*", "i * GROUP < left", _STALE),
+    Survivor("argm*_rows_g8_*", "i * GROUP < left", _STALE, "*total = *"),
+    Survivor("argm*_rows_g8_*", "at < loads", "what was not loaded is no extreme of the row", "*is_top*"),
     Survivor(
         "*_columns_*_split_*",
         "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH",
