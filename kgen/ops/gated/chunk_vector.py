@@ -124,7 +124,7 @@ def add_chunks(
     pointers = (q.name, k.name, v.name, gates.name, *(["u"] if p.bonus else []))
     pointers += (*(["cu_seqlens"] if p.offsets else []), states, packed, o.name)
     groups = [p.heads // x.heads for x in (q, k, v, gates)]
-    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, *way(p, adjoint), *groups)
+    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, direction(p, adjoint), *groups)
     longs = (*q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if p.bonus else ()), *o.strides)
     blocks = p.shared * cut.segments * cut.tiles
     program.add(Step(spec, blocks, len(pointers), ints, longs, scales(p, adjoint)), pointers)
@@ -169,7 +169,7 @@ def add_states(
         walked = cut.slots - cut.slots // cut.segments
         pointers = (k.name, v.name, gates.name, *(["cu_seqlens"] if p.offsets else []), states, decays)
         groups = [p.heads // x.heads for x in (k, v, gates)]
-        ints = (p.heads, p.length, p.features, p.values, walked, cut.slots, *way(p, adjoint), *groups)
+        ints = (p.heads, p.length, p.features, p.values, walked, cut.slots, direction(p, adjoint), *groups)
         longs = (*k.strides, *v.strides, *gates.strides)
         blocks = p.shared * walked * cut.tiles
         program.add(Step(spec, blocks, len(pointers), ints, longs, scales(p, adjoint)[1:]), pointers)
@@ -181,9 +181,9 @@ def add_states(
     return states
 
 
-def way(problem: Problem, adjoint: bool) -> tuple[int, int]:
-    """The direction of a walk, and whether its last chunk is the full one: on the way back."""
-    return (-1 if problem.reverse != adjoint else 1), int(adjoint)
+def direction(problem: Problem, adjoint: bool) -> int:
+    """Of a walk."""
+    return -1 if problem.reverse != adjoint else 1
 
 
 def scales(problem: Problem, adjoint: bool) -> tuple[float, float]:

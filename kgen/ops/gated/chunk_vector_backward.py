@@ -119,7 +119,7 @@ def add_turned(
     if dg:
         pointers += [dg.name, *((bonus,) if bonus else ())]
     pointers.append(o.name)
-    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, *chunk_vector.way(p, adjoint))
+    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, chunk_vector.direction(p, adjoint))
     read, add = chunk_vector.scales(p, adjoint)
     mantissa, exponent = math.frexp(add)
     longs = [*z.strides, *x.strides, *y.strides, *gates.strides, *own.strides]

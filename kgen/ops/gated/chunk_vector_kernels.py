@@ -32,11 +32,9 @@ def _bytes(spec: Spec) -> int:
     row, v_row = 2 * (features + 8), 2 * (values + 8)
     halves = CHUNK * (row * (1 if outer else 2) + v_row + (0 if outer else 2 * (CHUNK + 8)))
     stage = halves + 4 * features + 32
-    levels = 0 if outer else CHUNK * row * LEVELS + 16
+    levels = 0 if outer else CHUNK * row * (2 + LEVELS) + 16
     notes = 4 * BLOCKS * features + 12 * (features // 16)
-    gates = (4 if spec["gfloat"] else 2) * CHUNK * features
-    arrivals = gates + 2 * CHUNK * (values + features * (1 if outer else 2))
-    return STAGES * stage + 2 * (levels + -(-notes // 16) * 16) + arrivals
+    return STAGES * stage + 2 * (levels + -(-notes // 16) * 16)
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
@@ -55,6 +53,7 @@ def _text(spec: Spec) -> dict[str, bool | str]:
     outer = spec.kernel.name.endswith("_state")
     return {
         "outer": outer,
+        "turned": False,
         "rows": "kvg" if outer else "qkvg",
         "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
         **(dict.fromkeys(("bonus", "ufloat", "wide"), False) if outer else {"shifted": False}),
@@ -165,6 +164,7 @@ def _turned_text(spec: Spec) -> dict[str, bool | str]:
     slopes = spec.kernel.name.endswith("_key")
     return {
         "slopes": slopes,
+        "turned": True,
         "adjoint": slopes,
         "wide": False,
         "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
