@@ -61,6 +61,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         "mma_type": spec.dtype.name,
         "scaled": spec.dtype is F16,
+        "hands_over": False,
         "offset_type": _OFFSET_TYPES[spec["OFFSETS"]],
         "mapped": mapped if spec["FEATURE"] else [],
         "with_slope": with_slope,
