@@ -9,7 +9,7 @@ import numpy as np
 from kgen.dtypes import dtype_of
 from kgen.ops.elementwise.activations import NAMED
 from kgen.ops.moving.quantize import quantize as kgen_quantize
-from kgen.samples.case import Array, Case, Shape, numbers, wide
+from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 
 
@@ -41,18 +41,34 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-def quantize(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows of several groups, the last one of each with fewer elements; groups that do not fill a block."""
+def quantize(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows of several groups, the last one of each with fewer elements; groups that do not fill a block.
+
+    And the same with rows of tiny and of huge numbers.
+    """
     group = spec["LANES"] * spec["VEC"] - spec["VEC"]
     rows, columns = shape or (7, 4 * group - 3 * spec["VEC"])
-    (x,) = numbers(spec, (rows, columns))
-    wide_x = x.astype(np.float32)
-    starts = np.arange(0, x.shape[1], group)
-    scales = np.maximum.reduceat(abs(wide_x), starts, axis=1) / np.float32(448)
     code = dtype_of(spec.kernel.name.removeprefix("quantize_"))
-    codes = (wide_x / np.repeat(scales, group, axis=1)[:, : x.shape[1]]).astype(code.numpy)
-    options = {"dtype": code.name, "axis": -1, "block": group}
-    return Case(kgen_quantize, (x,), options, (codes.astype(np.float64), scales), 1e-6)
+
+    def case(x: Array) -> Case:
+        wide_x = x.astype(np.float32)
+        starts = np.arange(0, x.shape[1], group)
+        scales = np.maximum.reduceat(abs(wide_x), starts, axis=1) / np.float32(448)
+        codes = (wide_x / np.repeat(scales, group, axis=1)[:, : x.shape[1]]).astype(code.numpy)
+        options = {"dtype": code.name, "axis": -1, "block": group}
+        return Case(kgen_quantize, (x,), options, (codes.astype(np.float64), scales), 1e-6)
+
+    (x,) = numbers(spec, (rows, columns))
+    return case(x), case(_of_all_sizes(x, 0))
+
+
+def _of_all_sizes(x: Array, axis: int) -> Array:
+    """The same, every third as it is, tiny or huge, where the type has such numbers."""
+    if x.dtype == np.float16:
+        return x
+    factors = np.array([1, 2.0**-118, 2.0**100])[np.arange(x.shape[axis]) % 3]
+    shape = [-1 if at == axis % x.ndim else 1 for at in range(x.ndim)]
+    return between_poison((x.astype(np.float64) * factors.reshape(shape)).astype(x.dtype))
 
 
 def quantize_with_one_scale(spec: Spec, shape: Shape | None = None) -> Case:
@@ -65,14 +81,18 @@ def quantize_with_one_scale(spec: Spec, shape: Shape | None = None) -> Case:
     return Case(kgen_quantize, (x,), {}, (codes, np.asarray(scale, np.float64)), 1e-6)
 
 
-def quantize_columns(spec: Spec, shape: Shape | None = None) -> Case:
-    """A second tile of columns, and several pieces of rows."""
+def quantize_columns(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """A second tile of columns, and several pieces of rows; and the same with columns of tiny and of huge numbers."""
     matrices, rows, columns = shape or (2, 9 * 4 * spec.threads // spec["LANES"] + 5, (spec["LANES"] + 1) * spec["VEC"])
+
+    def case(x: Array) -> Case:
+        wide_x = x.astype(np.float32)
+        scales = abs(wide_x).max(axis=1, keepdims=True) / np.float32(448)
+        codes = (wide_x / scales).astype(dtype_of("e4m3").numpy).astype(np.float64)
+        return Case(kgen_quantize, (x,), {"axis": 1}, (codes, scales), 1e-6)
+
     (x,) = numbers(spec, (matrices, rows, columns))
-    wide_x = x.astype(np.float32)
-    scales = abs(wide_x).max(axis=1, keepdims=True) / np.float32(448)
-    codes = (wide_x / scales).astype(dtype_of("e4m3").numpy).astype(np.float64)
-    return Case(kgen_quantize, (x,), {"axis": 1}, (codes, scales), 1e-6)
+    return case(x), case(_of_all_sizes(x, 2))
 
 
 CASES = {

@@ -95,17 +95,19 @@ def _about_edges(x: Array) -> Array:
     return x
 
 
-def weighted_histogram(spec: Spec, shape: Shape | None = None) -> Case:
-    """Several blocks; more bins than a block has threads."""
+def weighted_histogram(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Several blocks; more bins than a block has threads; weights of all sizes, whole numbers, and an infinite one."""
     (count,) = shape or (3 * 2048 + 11,)
     (x,), (weights,) = numbers(spec, (count,), dtype=np.float32), numbers(spec, (count,), dtype=np.float64)
     x = between_poison(_about_edges(x))
     options: dict[str, Any] = {"bins": 701, "range": (-2.5, 2.5)}
     if spec.kernel.name == "histogram_density":
         options |= {"bins": 2501, "density": True}
-    else:
-        options["weights"] = weights
-    return Case(kgen_histogram, (x,), options, np.histogram(x, **options), 1e-12)
+        return (Case(kgen_histogram, (x,), options, np.histogram(x, **options), 1e-12),)
+    uneven = np.rint(weights * 8)
+    uneven[[count // 3, count // 4, count // 5]] = 2.0**40, np.inf, 1e-290
+    every = ({**options, "weights": between_poison(one)} for one in (weights, uneven))
+    return tuple(Case(kgen_histogram, (x,), each, np.histogram(x, **each), 1e-12) for each in every)
 
 
 def gemv(spec: Spec, shape: Shape | None = None) -> Case:

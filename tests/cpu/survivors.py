@@ -23,6 +23,7 @@ _IDLE = "it only saves work: what the others compute then is zero, or nobody rea
 _STALE = "a first round is full in such rows, and later ones meet again what they had: an extreme stays as it is"
 _EXTRA = "a block has one of these, and there is no block too many"
 _TO_TILE = "if (row < rows_left && column < columns_left) { / [#*]*"
+_MORE = "the largest of more numbers than the thread's own share, all of them the matrix's, is no other in the end"
 _SAME = "further lanes write the same number to the same place"
 
 SURVIVORS: tuple[Survivor, ...] = (
@@ -68,10 +69,14 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("histogram_*_packed_*", "before < HALF", "the same"),
     Survivor("histogram_*", "threadIdx.x < 32", _IDLE),
-    Survivor("histogram_weights*", "i < 2", "the last of 90 bits, which a double does not hold"),
     Survivor(
-        "histogram_total*", "high < 0", "a sum of the other sign is its negative's negative, but for the last bits"
+        "histogram_weights_*_c8_*",
+        "min(static_cast<unsigned>(bins) - lowest, static_cast<unsigned>(per_pass)) -> *",
+        "there are several passes only where each sum has one copy",
     ),
+    Survivor("histogram_weights*", "shift < -63", "the hardware shifts by more than 63 bits as by 64: nothing is left"),
+    Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
+    Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
     Survivor("nms_overlap*", "first > later", _IDLE),
     Survivor(
         "nms_rank*",
@@ -84,6 +89,8 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("take_n16_l256*", "min(first_row + r * GROUPS, rows - 1) -> first_row + r * GROUPS", _EXTRA),
     Survivor("transpose_r*", "column < columns_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
     Survivor("transpose_r*", "row < rows_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
+    Survivor("transpose_ragged*", "own < LOADED * PACKS", f"not stored: {_IDLE}", "*0 <= row*"),
+    Survivor("transpose_ragged*", "start < COLUMNS", f"packs behind the tile: {_IDLE}"),
     Survivor("transpose_r*_i8*", "column + k < columns_left", "columns are a multiple of what is loaded at once"),
 )
 
