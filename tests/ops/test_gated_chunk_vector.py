@@ -92,7 +92,7 @@ def test_segments_begin_with_the_state_of_those_before(xp: ModuleType, asnumpy: 
     check(xp, asnumpy, make("gla", LONG, "bf16", gates=gates), "bf16")
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", [pytest.param("gla", marks=pytest.mark.gpu), "rwkv6"])
 def test_float16_with_gates_in_float32_from_the_last_step_to_the_first(
     xp: ModuleType, asnumpy: AsNumpy, operator: str
 ) -> None:

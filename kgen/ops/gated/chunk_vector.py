@@ -195,4 +195,6 @@ def _unaligned(problem: Problem, *rows: Rows) -> bool:
     """Whether rows are to be loaded element by element, since some do not consist of fours of neighbours."""
     gates = problem.gate_rows
     assert gates
-    return any(x.word < 8 for x in rows) or gates.word < (16 if problem.gate_type is F32 else 8)
+    return problem.length > 0 and (
+        any(x.word < 8 for x in rows) or gates.word < (16 if problem.gate_type is F32 else 8)
+    )
