@@ -57,10 +57,15 @@ def _text(spec: Spec) -> dict[str, Any]:
     mapped = [("z", "K", "rows"), ("x", "K", "rows")][spec["outer"] :]
     if spec["turned"]:
         mapped = [("y", "V", "columns_here")]
+    scaled = spec.dtype is F16
+    factors = ["state_read_scale" if scaled else "read_scale"]
+    factors += ["made.read[row]"] if spec["GATE"] else []
+    factors += ["made.scale[row]"] if scaled else []
     with_slope = bool(spec["turned"] and not spec["outer"])
     return {
         "mma_type": spec.dtype.name,
-        "scaled": spec.dtype is F16,
+        "scaled": scaled,
+        "read_factor": " * ".join(factors),
         "hands_over": False,
         "offset_type": _OFFSET_TYPES[spec["OFFSETS"]],
         "mapped": mapped if spec["FEATURE"] else [],
