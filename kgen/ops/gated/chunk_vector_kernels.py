@@ -105,7 +105,7 @@ CHUNK_SCAN = register(
         text=_text,
         grid="(ceil(values / V) * segments * heads * sequences): one block per tile of value columns of a segment",
         origin=_ORIGIN,
-        min_arch=Arch(8, 0),
+        min_arch=Arch(9, 0),
         defaults=("gated_chunk_vector_k128_v128_bf16", "gated_chunk_vector_k64_v64_bonus_f16"),
     )
 )
@@ -124,7 +124,7 @@ CHUNK_STATE = register(
         text=_text,
         grid="(ceil(values / V) * segments * heads * sequences): one block per tile of value columns of a segment",
         origin=_ORIGIN,
-        min_arch=Arch(8, 0),
+        min_arch=Arch(9, 0),
         defaults=("gated_chunk_vector_state_k128_v128_bf16",),
     )
 )
@@ -191,7 +191,7 @@ def _turned(name: str, summary: str, formula: str) -> Kernel:
             text=_turned_text,
             grid="(segments * heads * sequences): one block per segment",
             origin=_ORIGIN,
-            min_arch=Arch(8, 0),
+            min_arch=Arch(9, 0),
             defaults=(f"{name}_r128_bf16",),
         )
     )
