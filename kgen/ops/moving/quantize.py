@@ -149,11 +149,13 @@ def _prepare_groups(
     else:
         groups = rows.size * parts
     packs = -(-group // vec)
-    lanes = min(32, max(4, power_of_two(packs)))
+    # A thread has two packs of a small group, up to 16 of a large one; what no block can hold is read twice.
+    lanes = min(32, max(4, power_of_two(-(-packs // 2))))
     if packs > 8 * lanes:
-        lanes = 256
+        lanes = 256 if packs <= 16 * 256 else 1024
     items = power_of_two(-(-packs // lanes))
-    spec = groups_kernel(target).spec(VEC=vec, LANES=lanes, ITEMS=items if items <= 16 else 0, dtype=x.dtype)
+    held = items if items <= 16 and items * lanes <= 8192 else 0
+    spec = groups_kernel(target).spec(VEC=vec, LANES=lanes, ITEMS=held, dtype=x.dtype)
     blocks = -(-groups // (spec.threads // lanes * down(spec)))
     step = Step(spec, blocks, 3, (columns, group, parts), (groups, pitch))
     why = f"{groups} groups of {group} neighbours"

@@ -39,7 +39,7 @@ def _kernel(target: DType) -> Kernel:
             Axis("ITEMS", "i", (0, 1, 2, 4, 8, 16), "packs of a group that a thread holds; 0: it reads them twice"),
         ),
         derive=lambda spec: {
-            "THREADS": max(THREADS, spec["LANES"]),
+            "THREADS": spec["LANES"] if spec["LANES"] > 32 else THREADS,  # a block, or a part of a warp
             "LARGEST": int(LARGEST[target]),
             "DOWN": down(spec),
             "STATIC_SMEM": spec["LANES"] // 8 if spec["LANES"] > 32 else 0,
@@ -49,7 +49,7 @@ def _kernel(target: DType) -> Kernel:
         origin="the scaled formats of 8-bit training and inference",
         stem="quantize",
         text=_text(target),
-        defaults=("quantize_e4m3_v8_l16_i1_bf16",) if target is E4M3 else (),
+        defaults=("quantize_e4m3_v8_l8_i2_bf16",) if target is E4M3 else (),
     )
 
 

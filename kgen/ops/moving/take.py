@@ -101,7 +101,9 @@ def embedding(indices: Any, table: Any, *, mode: str = "fill", out: Any = None, 
     >>> kgen.embedding(cupy.array([[1, 0]]), cupy.eye(3, dtype="f")).shape         # doctest: +SKIP
     (1, 2, 3)
     """
-    return take(table, indices, 0, mode=mode, out=out, stream=stream)
+    if mode == "raise":
+        return take(table, indices, 0, out=out, stream=stream)
+    return _embedding((indices, table), (out,), (mode,), stream)[0]
 
 
 def _results(op: str, given: Sequence[Operand], axis: int, mode: str) -> Results:
@@ -207,4 +209,30 @@ def _flat(shape: Ints, strides: Ints) -> tuple[int, int] | None:
 _TAKES = {"table": tuple(DTYPES.values()), "indices": (I64, I32)}
 _take = Operator(
     "take", ("table", "indices"), ("axis", "mode"), _results, _prepare, takes=_TAKES, mixed=True, rows=False
+)
+
+
+def _embedding_results(op: str, given: Sequence[Operand], mode: str) -> Results:
+    return _results(op, given[::-1], 0, mode)
+
+
+def _prepare_embedding(op: str, given: Sequence[Operand], results: Sequence[Operand], mode: str) -> Plan:
+    taking = _prepare(op, given[::-1], results, 0, mode)
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        indices, table, *written = pointers
+        taking.launch((table, indices, *written), stream)
+
+    return taking._replace(launch=launch)
+
+
+_embedding = Operator(
+    "embedding",
+    ("indices", "table"),
+    ("mode",),
+    _embedding_results,
+    _prepare_embedding,
+    takes=_TAKES,
+    mixed=True,
+    rows=False,
 )

@@ -22,7 +22,7 @@ _TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
 _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
-_RAGGED_TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
+_RAGGED_TILE = {1: (128, 128), 2: (128, 64), 4: (128, 64), 8: (64, 32)}
 """The same where rows start anywhere."""
 
 

@@ -103,7 +103,7 @@ RAGGED = register(
         check=_ragged_problem,
         grid="(ceil((rows + UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_r64_c64_u32",),
+        defaults=("transpose_ragged_r128_c64_u32",),
     )
 )
 
