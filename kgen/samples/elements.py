@@ -41,18 +41,12 @@ _FUNCTIONS: dict[str, Callable[..., Array]] = {
 }
 
 
-<<<<<<< .scratch/move2/tree/kgen/samples/elements.py
-def quantize(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows of several groups, the last one of each with fewer elements; groups that do not fill a block."""
-    group = (spec["LANES"] * (spec["ITEMS"] or 32) - 1) * spec["VEC"]
-=======
 def quantize(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Rows of several groups, the last one of each with fewer elements; groups that do not fill a block.
 
     And the same with rows of tiny and of huge numbers.
     """
-    group = spec["LANES"] * spec["VEC"] - spec["VEC"]
->>>>>>> /tmp/mh
+    group = (spec["LANES"] * (spec["ITEMS"] or 32) - 1) * spec["VEC"]
     rows, columns = shape or (7, 4 * group - 3 * spec["VEC"])
     code = dtype_of(spec.kernel.name.removeprefix("quantize_"))
 
