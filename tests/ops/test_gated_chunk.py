@@ -241,6 +241,12 @@ def test_what_chunks_cannot_do_is_said(
         linear_attention(*map(xp.asarray, case.arrays.values()), mode="chunk", **options)
 
 
+def test_gradients_are_not_computed_as_the_article_does(xp: ModuleType) -> None:
+    x = xp.zeros((1, 1, 4, 8), "f")
+    with pytest.raises(ValueError, match="linear_attention_backward: mode is 'article'"):
+        linear_attention_backward(x, x, x, x, mode="article")
+
+
 def test_long_sequences_are_walked_in_chunks_and_short_ones_step_by_step(xp: ModuleType) -> None:
     for length, found in ((chunk.SHORTEST, True), (chunk.SHORTEST - 1, False)):
         x = xp.zeros((1, 1, length, 16), DTYPES["f16"].numpy)

@@ -139,6 +139,11 @@ def linear_attention_backward(
     dq, dk, dv of the shapes and dtypes of q, k, v, and, where there are an `initial_state` and an `initial_normalizer`,
     their gradients in float32. The other parameters, and what is raised, are as in `linear_attention`. Bit for bit the
     same from call to call.
+
+    Notes
+    -----
+    In chunks, states and scores are rounded to bfloat16 once on the way to its gradients, whose relative RMS error is
+    2.4e-3 then; that of a correctly rounded bfloat16 is 1.7e-3, which the forward pass meets.
     """
     inputs = (do, q, k, v, initial_state, cu_seqlens, initial_normalizer, dstate, dnormalizer)
     outs = (None,) * (3 + (initial_state is not None) + (initial_normalizer is not None))
