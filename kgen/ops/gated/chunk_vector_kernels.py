@@ -54,7 +54,7 @@ def _text(spec: Spec) -> dict[str, bool | str]:
     return {
         "outer": outer,
         "turned": False,
-        "rows": "kvg" if outer else "qkvg",
+        "tensors": "kvg" if outer else "qkvg",
         "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
         **(dict.fromkeys(("bonus", "ufloat", "wide"), False) if outer else {"shifted": False}),
     }
