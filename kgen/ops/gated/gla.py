@@ -87,8 +87,8 @@ def gla_backward(
     Notes
     -----
     dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t], of dq and dk in float32 and without the token's own part, which both
-    have; the sum carries its rounding errors along, and starts afresh behind a gate whose e^g is 0, or in chunks every 64
-    time steps, from the states on the way forward and back.
+    have; the sum carries its rounding errors along, and starts afresh behind a gate whose e^g is 0, or in chunks every
+    64 time steps, from the states on the way forward and back.
     """
     inputs = (do, q, k, v, g, initial_state, cu_seqlens, dstate)
     outs = (None,) * (5 if initial_state is not None else 4)
