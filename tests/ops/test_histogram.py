@@ -194,3 +194,18 @@ def test_a_graph_of_counts_replays() -> None:
     graph.launch(stream)
     stream.synchronize()
     assert (counts == cupy.bincount(x)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bins", [5, 3000, 20_000, 40_000])
+def test_weights_add_up_in_copies_in_passes_and_in_global_memory(xp, asnumpy, shared_cache, bins, dtype):
+    rng = np.random.default_rng(bins)
+    x = rng.integers(-3, bins + 3, 9000)
+    x[:3000] = bins // 2
+    weights = (rng.standard_normal(9000) * 10.0 ** rng.integers(-9, 9, 9000)).astype(dtype)
+    inside = (x >= 0) & (x < bins)
+    expected = np.bincount(x[inside], weights[inside], minlength=bins)
+    size = np.bincount(x[inside], abs(weights[inside]), minlength=bins)
+    found = asnumpy(bincount(xp.asarray(x), xp.asarray(weights), length=bins))
+    assert (abs(found - expected) <= 1e-13 * size + 2.0**-90 * abs(weights).max()).all()
+    assert np.array_equal(found, asnumpy(bincount(xp.asarray(x), xp.asarray(weights), length=bins)))
