@@ -20,8 +20,8 @@ from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_KEY, CHUNK_QUERY, D
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_sum, rows_of
 from kgen.spec import Spec
 
-FEWEST_STEPS = 128
-"""Time steps from which on "auto" takes chunks: there are four launches more, and no figures of shorter sequences."""
+FEWEST_STEPS = 2048
+"""Time steps from which on "auto" takes chunks, without a bonus: shorter ones and the bonus were not timed yet."""
 
 
 def refusal(problem: Problem, *rows: Rows) -> str | None:
@@ -47,7 +47,8 @@ def wanted(op: str, problem: Problem, mode: str, *rows: Rows) -> bool:
     refused = refusal(problem, *rows)
     if mode == "chunk" and refused:
         raise ValueError(f"{op}: mode='chunk' does not take this: {refused}; mode='recurrent' does")
-    return not refused and (mode == "chunk" or problem.length >= FEWEST_STEPS)
+    timed = problem.length >= FEWEST_STEPS and not problem.bonus
+    return not refused and (mode == "chunk" or timed)
 
 
 def backward(

@@ -82,7 +82,7 @@ def gla_backward(
     -------
     dq, dk, dv, dg of the shapes and dtypes of q, k, v, g, and, where there is an `initial_state`, its gradient in
     float32. Parameters as in `gla` and `linear_attention_backward`; here chunks also take at most 128 value columns,
-    no inputs with fewer heads than others, and with "auto" at least 128 time steps.
+    no inputs with fewer heads than others, and with "auto" at least 2048 time steps.
 
     Notes
     -----
