@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 9b11645c, common/block_reduce.cuh.j2 fe8bbf08, common/reduction.cuh.j2 5a9793a1
+//   parts   reduce_rows.cu.j2 56dd8ead, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 bc256050
 //   again   kgen build argmax_rows_g8_v4_i4_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -56,7 +56,7 @@ __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value x)
     return x;
 }
 
-// Over a block of THREADS threads, any multiple of 32. Calls may follow one another at once.
+// Over a block of THREADS threads, any multiple of 32. Between two calls for one operation there is a barrier.
 template <typename Op, int THREADS>
 __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 {
@@ -67,7 +67,6 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 
     const int lane = threadIdx.x % 32;
     x = warp_reduce<Op>(x);
-    __syncthreads();  // nobody reads what an earlier call left here any more
     if (lane == 0) {
         of_warp[threadIdx.x / 32] = x;
     }
@@ -78,12 +77,11 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
     return warp_reduce<Op, LANES>(share < WARPS ? of_warp[share] : Op::identity());
 }
 
-// Whether this block is the last of `blocks` to come here: then all threads see what the others wrote before. `counter`
-// is 0 at first, and afterwards, ready for the next launch.
+// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
+// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
 __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
 {
     __shared__ unsigned last;
-    __syncthreads();  // what the block has to say is written
     if (threadIdx.x == 0) {
         // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
         unsigned before;
@@ -185,9 +183,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
     const Element* line = x + rest * x0 + i1 * x1 + i2 * x2 + i3 * x3;
     out += rest * out0 + i1 * out1 + i2 * out2 + i3 * out3;
 
-    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one.
-    const int ahead = static_cast<int>((0 - reinterpret_cast<unsigned long long>(line) / sizeof(Element)) % VEC);
-    const int head = static_cast<int>(min(static_cast<long long>(ahead), exists ? length : 0));
+    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one, and so
+    // are all of a row that ends before the first load.
+    const int head = static_cast<int>((0 - reinterpret_cast<unsigned long long>(line) / sizeof(Element)) % VEC);
     const long long loads = exists ? (length - head) / VEC : 0;
     const Pack* body = reinterpret_cast<const Pack*>(line + head);
 
@@ -215,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
 
     const long long first = lane;
     const long long stride = TILE;
-    // A thread keeps in mind in which of its tiles the extreme stood first, and looks there again at the end.
+    // A thread keeps in mind in which of its tiles the extreme stood first.
     Accumulator extreme = Extreme::identity();
     long long found_at = first;
     for (long long at = first; at < loads; at += stride) {
@@ -225,32 +223,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
             found_at = at;
         }
     }
-    const auto is_extreme = [&](Accumulator x) { return !displaces(x, extreme) && !displaces(extreme, x); };
-    Value value = {extreme, NOWHERE};
-    long long which = NOWHERE;  // of the tile's loads: the first one that has it
-#pragma unroll
-    for (int i = ITEMS - 1; i >= 0; --i) {
-        const long long at = found_at + i * GROUP;
-        if (at < loads && is_extreme(combined(load(at)))) {
-            which = at;
-        }
-    }
-    if (which != NOWHERE) {
-        const Pack pack = load(which);
-#pragma unroll
-        for (int j = VEC - 1; j >= 0; --j) {
-            if (is_extreme(widen(pack.at[j]))) {
-                value.index = head + which * VEC + j;
-            }
-        }
-    }
 
     // The elements before and after.
+    Value at_ends = Combine::identity();
     const int loose = exists ? static_cast<int>(length - loads * VEC) : 0;
 #pragma unroll 1
     for (int i = lane; i < loose; i += GROUP) {
         const long long index = i < head ? i : length - loose + i;
-        value = Combine::combine(value, {widen(line[index]), index});
+        at_ends = Combine::combine(at_ends, {widen(line[index]), index});
+    }
+
+    // The extreme of the row comes first: only those who have it look again, for where it stands.
+    const Accumulator own = Extreme::combine(extreme, at_ends.value);
+    const Accumulator top = warp_reduce<Extreme, GROUP>(own);
+    const auto is_top = [&](Accumulator x) { return !displaces(x, top) && !displaces(top, x); };
+    Value value = {top, NOWHERE};
+    if (is_top(extreme)) {
+        Pack packs[ITEMS];
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            const long long at = found_at + i * GROUP;
+            if (at < loads) {
+                packs[i] = load(at);
+            }
+        }
+        Pack pack = {};
+        long long which = NOWHERE;  // of the tile's loads: the first one that has it
+#pragma unroll
+        for (int i = ITEMS - 1; i >= 0; --i) {
+            const long long at = found_at + i * GROUP;
+            if (at < loads && is_top(combined(packs[i]))) {
+                which = at;
+                pack = packs[i];
+            }
+        }
+        if (which != NOWHERE) {
+#pragma unroll
+            for (int j = VEC - 1; j >= 0; --j) {
+                if (is_top(widen(pack.at[j]))) {
+                    value.index = head + which * VEC + j;
+                }
+            }
+        }
+    }
+    if (is_top(at_ends.value)) {
+        value.index = min(value.index, at_ends.index);
     }
 
     value = warp_reduce<Combine, GROUP>(value);

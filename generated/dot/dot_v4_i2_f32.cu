@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   dot.cu.j2 13906c70, common/block_reduce.cuh.j2 fe8bbf08, common/reduction.cuh.j2 5a9793a1
+//   parts   dot.cu.j2 de07a997, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 bc256050
 //   again   kgen build dot_v4_i2_f32
 
 // Blocks walk along both vectors side by side, and a thread has ITEMS loads of each in flight before it multiplies. The
@@ -54,7 +54,7 @@ __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value x)
     return x;
 }
 
-// Over a block of THREADS threads, any multiple of 32. Calls may follow one another at once.
+// Over a block of THREADS threads, any multiple of 32. Between two calls for one operation there is a barrier.
 template <typename Op, int THREADS>
 __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 {
@@ -65,7 +65,6 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 
     const int lane = threadIdx.x % 32;
     x = warp_reduce<Op>(x);
-    __syncthreads();  // nobody reads what an earlier call left here any more
     if (lane == 0) {
         of_warp[threadIdx.x / 32] = x;
     }
@@ -76,12 +75,11 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
     return warp_reduce<Op, LANES>(share < WARPS ? of_warp[share] : Op::identity());
 }
 
-// Whether this block is the last of `blocks` to come here: then all threads see what the others wrote before. `counter`
-// is 0 at first, and afterwards, ready for the next launch.
+// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
+// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
 __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
 {
     __shared__ unsigned last;
-    __syncthreads();  // what the block has to say is written
     if (threadIdx.x == 0) {
         // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
         unsigned before;
@@ -185,9 +183,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_dot_v4_i2_f32(
     Value* partials, unsigned* counter, int parts, long long length, long long a_step, long long b_step)
 {
     // Loads of VEC elements start where a's address allows; up to VEC - 1 elements before and after are taken by
-    // themselves, a thread for each.
-    const int ahead = static_cast<int>((0 - reinterpret_cast<unsigned long long>(a) / sizeof(Element)) % VEC);
-    const int head = static_cast<int>(min(static_cast<long long>(ahead), length));
+    // themselves, a thread for each, and so are all where there are fewer than that before the first load.
+    const int head = static_cast<int>((0 - reinterpret_cast<unsigned long long>(a) / sizeof(Element)) % VEC);
     const long long loads = (length - head) / VEC;
     const bool together = reinterpret_cast<unsigned long long>(b + head) % sizeof(Pack) == 0;
     Value value = together ? share<true>(a + head, b + head, loads, 1, 1, parts)

@@ -20,8 +20,9 @@
 //   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 53daacc1, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 d7bcf8f7,
-//           common/gated_pairs_load.cuh.j2 cc8867f2, common/gated_pairs_walk.cuh.j2 a0317ebb
+//   parts   gated_scan.cu.j2 4ffb0356, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//           common/gated_features.cuh.j2 273445cc, common/gated_pairs_load.cuh.j2 14881230,
+//           common/gated_pairs_walk.cuh.j2 b3f45375, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_scan_r4_l32_c4_w4_g2_bonus_f32
 
 // The state lies in registers: a thread holds ROWS x COLUMNS numbers of it, and LANES neighbouring lanes share its
@@ -45,25 +46,27 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 //
 // A lane hands over the half of its values that its partner will keep, so that N sums cost N - 1 + log2(LANES / N)
 // shuffles instead of N * log2(LANES). The order of the additions is fixed: same input, same bits.
-template <int LANES, int N>
+template <int LANES, int N, int HALF = N / 2>
 __device__ __forceinline__ float sum_over_lanes(float (&x)[N])
 {
     constexpr unsigned ALL_LANES = 0xffffffff;
+    if constexpr (HALF > 0) {
+        const bool keeps_upper = threadIdx.x & HALF;
 #pragma unroll
-    for (int half = N / 2; half > 0; half /= 2) {
-        const bool keeps_upper = threadIdx.x & half;
-#pragma unroll
-        for (int i = 0; i < half; ++i) {
-            const float kept = keeps_upper ? x[i + half] : x[i];
-            const float given = keeps_upper ? x[i] : x[i + half];
-            x[i] = kept + __shfl_xor_sync(ALL_LANES, given, half);
+        for (int i = 0; i < HALF; ++i) {
+            const float lower = x[i];
+            const float upper = x[i + HALF];
+            const float given = __shfl_xor_sync(ALL_LANES, keeps_upper ? lower : upper, HALF);
+            x[i] = (keeps_upper ? upper : lower) + given;
         }
-    }
+        return sum_over_lanes<LANES, N, HALF / 2>(x);
+    } else {
 #pragma unroll
-    for (int distance = N; distance < LANES; distance *= 2) {
-        x[0] += __shfl_xor_sync(ALL_LANES, x[0], distance);
+        for (int distance = N; distance < LANES; distance *= 2) {
+            x[0] += __shfl_xor_sync(ALL_LANES, x[0], distance);
+        }
+        return x[0];
     }
-    return x[0];
 }
 
 constexpr int ROWS = 4;  // of a thread's part of the state, in groups of four neighbours
@@ -77,8 +80,10 @@ constexpr int VEC = 4;  // consecutive elements that are loaded at once
 constexpr int ROOM = ROWS * LANES;  // rows, those past the end among them
 constexpr int WARP_COLUMNS = 32 / LANES * COLUMNS;
 constexpr int BLOCK_COLUMNS = WARPS * WARP_COLUMNS;
-constexpr int SPREAD = COLUMNS < LANES ? COLUMNS : LANES;  // lanes among which the sums of a thread's columns end up
-constexpr int OWN = COLUMNS / SPREAD;  // columns whose sums a lane gets
+constexpr int TOGETHER = 8;  // time steps whose results are added up over the lanes together
+constexpr int RESULTS = TOGETHER * COLUMNS;  // of a thread then
+constexpr int SPREAD = RESULTS < LANES ? RESULTS : LANES;  // lanes among which their sums end up
+constexpr int OWN = RESULTS / SPREAD;  // sums that a lane gets
 constexpr int ROW_PACKS = (ROOM + 32 * VEC - 1) / (32 * VEC);  // that a lane loads of ROOM numbers
 constexpr int COLUMN_PACKS = (BLOCK_COLUMNS + 32 * VEC - 1) / (32 * VEC);
 constexpr int SHARE = STEPS / LOADERS;  // time steps that a loading warp prepares of each STEPS
@@ -119,6 +124,18 @@ struct Raw {
     Pack<Gate> a[ROW_PACKS];
 };
 
+// What a pack is moved as: 32-bit words, or the compiler would take 16-bit numbers apart before they are wanted.
+template <int BYTES>
+struct Words;
+template <>
+struct Words<8> {
+    using Type = uint2;
+};
+template <>
+struct Words<16> {
+    using Type = uint4;
+};
+
 // The numbers of [from, from + end) that lie in a lane's packs; the others are zero.
 template <typename Number, int PACKS>
 __device__ __forceinline__ void load(Pack<Number> (&packs)[PACKS], const Number* from, int end, long long stride)
@@ -126,10 +143,12 @@ __device__ __forceinline__ void load(Pack<Number> (&packs)[PACKS], const Number*
 #pragma unroll
     for (int i = 0; i < PACKS; ++i) {
         const int first = (i * 32 + threadIdx.x % 32) * VEC;
-        packs[i] = {};
+        using Bits = typename Words<sizeof(Pack<Number>)>::Type;
+        Bits bits = {};
         if (first < end) {
-            packs[i] = *reinterpret_cast<const Pack<Number>*>(from + first);
+            bits = *reinterpret_cast<const Bits*>(from + first);
         }
+        *reinterpret_cast<Bits*>(&packs[i]) = bits;
     }
 }
 
@@ -157,7 +176,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r4_l32_c4_w4_g
     Token(*const stages)[STEPS] = reinterpret_cast<Token(*)[STEPS]>(memory);
 
     const int lane = threadIdx.x % 32;
-    const int warp = threadIdx.x / 32;
+    const int warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0);  // as all lanes know, and the compiler by this
     const int tiles = (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
     const int tile = blockIdx.x % tiles;
     const int head = blockIdx.x / tiles % heads;
@@ -204,67 +223,69 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r4_l32_c4_w4_g
             }
         };
         const auto publish = [&](int first, Token* tokens) {
+            float dots[2 * SHARE];  // of a pair: the even one's, the odd one's, that of both; and nothing
 #pragma unroll
             for (int i = 0; i < SHARE; i += 2) {
                 const int step = (i / 2 * LOADERS + warp - WARPS) * 2;
-                if (first + step < steps) {
-                    Token& even = tokens[step];
-                    Token& odd = tokens[step + 1];
-                    float even_dot = 0, odd_dot = 0, cross = 0;
+                Token& even = tokens[step];
+                Token& odd = tokens[step + 1];
+                float& even_dot = dots[2 * i] = 0;
+                float& odd_dot = dots[2 * i + 1] = 0;
+                float& cross = dots[2 * i + 2] = 0;
+                dots[2 * i + 3] = 0;
 #pragma unroll
-                    for (int j = 0; j < ROW_PACKS; ++j) {
-                        const int row = (j * 32 + lane) * VEC;
-                        Pack<float> even_z, even_x, odd_z, odd_x, both_a;
+                for (int j = 0; j < ROW_PACKS; ++j) {
+                    const int row = (j * 32 + lane) * VEC;
+                    Pack<float> even_z, even_x, odd_z, odd_x, both_a;
 #pragma unroll
-                        for (int n = 0; n < VEC; ++n) {
-                            const float z0 = scale * to_float(raw[i].z[j].at[n]);
-                            const float z1 = scale * to_float(raw[i + 1].z[j].at[n]);
-                            const float x0 = to_float(raw[i].x[j].at[n]);
-                            const float x1 = to_float(raw[i + 1].x[j].at[n]);
-                            const float a0 = decay(to_float(raw[i].a[j].at[n]));
-                            const float a1 = decay(to_float(raw[i + 1].a[j].at[n]));
-                            even_dot += u[j][n] * z0 * x0;
-                            odd_dot += u[j][n] * z1 * x1;
-                            both_a.at[n] = a0 * a1;
-                            cross += z1 * x0;
-                            even_z.at[n] = z0;
-                            odd_z.at[n] = z1 * a0;
-                            even_x.at[n] = x0 * a1;
-                            odd_x.at[n] = x1;
-                        }
-                        if (row < ROOM) {
-                            *reinterpret_cast<Pack<float>*>(even.z + row) = even_z;
-                            *reinterpret_cast<Pack<float>*>(even.x + row) = even_x;
-                            *reinterpret_cast<Pack<float>*>(even.a + row) = both_a;
-                            *reinterpret_cast<Pack<float>*>(odd.z + row) = odd_z;
-                            *reinterpret_cast<Pack<float>*>(odd.x + row) = odd_x;
-                        }
+                    for (int n = 0; n < VEC; ++n) {
+                        const float z0 = scale * to_float(raw[i].z[j].at[n]);
+                        const float z1 = scale * to_float(raw[i + 1].z[j].at[n]);
+                        const float x0 = to_float(raw[i].x[j].at[n]);
+                        const float x1 = to_float(raw[i + 1].x[j].at[n]);
+                        const float a0 = decay(to_float(raw[i].a[j].at[n]));
+                        const float a1 = decay(to_float(raw[i + 1].a[j].at[n]));
+                        both_a.at[n] = a0 * a1;
+                        even_dot += u[j][n] * z0 * x0;
+                        odd_dot += u[j][n] * z1 * x1;
+                        cross += z1 * x0;
+                        even_z.at[n] = z0;
+                        odd_z.at[n] = z1 * a0;
+                        even_x.at[n] = x0 * a1;
+                        odd_x.at[n] = x1;
                     }
-#pragma unroll
-                    for (int j = 0; j < COLUMN_PACKS; ++j) {
-                        const int column = (j * 32 + lane) * VEC;
-                        Pack<float> even_y, odd_y;
-#pragma unroll
-                        for (int n = 0; n < VEC; ++n) {
-                            even_y.at[n] = to_float(raw[i].y[j].at[n]);
-                            odd_y.at[n] = to_float(raw[i + 1].y[j].at[n]);
-                        }
-                        if (column < BLOCK_COLUMNS) {
-                            *reinterpret_cast<Pack<float>*>(even.y + column) = even_y;
-                            *reinterpret_cast<Pack<float>*>(odd.y + column) = odd_y;
-                        }
+                    if (row < ROOM) {
+                        *reinterpret_cast<Pack<float>*>(even.z + row) = even_z;
+                        *reinterpret_cast<Pack<float>*>(even.x + row) = even_x;
+                        *reinterpret_cast<Pack<float>*>(even.a + row) = both_a;
+                        *reinterpret_cast<Pack<float>*>(odd.z + row) = odd_z;
+                        *reinterpret_cast<Pack<float>*>(odd.x + row) = odd_x;
                     }
+                }
 #pragma unroll
-                    for (int distance = 16; distance > 0; distance /= 2) {
-                        even_dot += __shfl_xor_sync(ALL_LANES, even_dot, distance);
-                        odd_dot += __shfl_xor_sync(ALL_LANES, odd_dot, distance);
-                        cross += __shfl_xor_sync(ALL_LANES, cross, distance);
+                for (int j = 0; j < COLUMN_PACKS; ++j) {
+                    const int column = (j * 32 + lane) * VEC;
+                    Pack<float> even_y, odd_y;
+#pragma unroll
+                    for (int n = 0; n < VEC; ++n) {
+                        even_y.at[n] = to_float(raw[i].y[j].at[n]);
+                        odd_y.at[n] = to_float(raw[i + 1].y[j].at[n]);
                     }
-                    if (lane == 0) {
-                        even.dot = even_dot;
-                        odd.dot = odd_dot;
-                        odd.cross = cross;
+                    if (column < BLOCK_COLUMNS) {
+                        *reinterpret_cast<Pack<float>*>(even.y + column) = even_y;
+                        *reinterpret_cast<Pack<float>*>(odd.y + column) = odd_y;
                     }
+                }
+            }
+            // A lane gets one of the sums.
+            const float dot = sum_over_lanes<32>(dots);
+            const int pair = (lane / 4 * LOADERS + warp - WARPS) * 2;
+            if (lane < 2 * SHARE) {
+                Token& token = tokens[pair + (lane % 4 > 0)];
+                if (lane % 4 < 2) {
+                    token.dot = dot;
+                } else if (lane % 4 == 2) {
+                    token.cross = dot;
                 }
             }
         };
@@ -297,70 +318,69 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r4_l32_c4_w4_g
         }
     }
 
-    // Where the sums of the columns end up: a lane's i-th is that of the column `result_column` + SPREAD i.
-    const int result_column = thread_column + row_lane % SPREAD;
     const bool writes = row_lane < SPREAD;
-    const auto add_up = [&](float (&partial)[COLUMNS], float (&sums)[OWN]) {
-#pragma unroll
-        for (int i = 0; i < OWN; ++i) {
-            float some[SPREAD];
-#pragma unroll
-            for (int j = 0; j < SPREAD; ++j) {
-                some[j] = partial[i * SPREAD + j];
-            }
-            sums[i] = sum_over_lanes<LANES>(some);
-        }
-    };
-    o += batch * o_batch + head * o_head + (first_column + result_column) * o_column;
+    o += batch * o_batch + head * o_head + first_column * o_column;
 
     for (int first = 0; first < steps; first += STEPS) {
         meet();  // the loaders are done with this stage
         const Token* tokens = stages[first / STEPS % 2];
         const int steps_here = min(steps - first, STEPS);
-        for (int step = 0; step < steps_here; step += 2) {
-            const Token& even = tokens[step];
-            const Token& odd = tokens[step + 1];
+#pragma unroll 1
+        for (int step = 0; step < steps_here; step += TOGETHER) {
+            float partial[TOGETHER * COLUMNS] = {};
+#pragma unroll
+            for (int pair = 0; pair < TOGETHER; pair += 2) {
+                const Token& even = tokens[step + pair];
+                const Token& odd = tokens[step + pair + 1];
+                float* const even_partial = partial + pair * COLUMNS;
+                float* const odd_partial = even_partial + COLUMNS;
 
-            float even_y[COLUMNS], odd_y[COLUMNS];
+                float even_y[COLUMNS], odd_y[COLUMNS];
 #pragma unroll
-            for (int j = 0; j < COLUMNS; j += 4) {
-                *reinterpret_cast<float4*>(&even_y[j]) = *reinterpret_cast<const float4*>(even.y + thread_column + j);
-                *reinterpret_cast<float4*>(&odd_y[j]) = *reinterpret_cast<const float4*>(odd.y + thread_column + j);
-            }
-            float even_partial[COLUMNS] = {};
-            float odd_partial[COLUMNS] = {};
+                for (int j = 0; j < COLUMNS; j += 4) {
+                    const int column = thread_column + j;
+                    *reinterpret_cast<float4*>(&even_y[j]) = *reinterpret_cast<const float4*>(even.y + column);
+                    *reinterpret_cast<float4*>(&odd_y[j]) = *reinterpret_cast<const float4*>(odd.y + column);
+                }
 #pragma unroll
-            for (int i = 0; i < ROWS; i += 4) {
-                float even_z[4], odd_z[4], even_x[4], odd_x[4], a[4];
-                *reinterpret_cast<float4*>(even_z) = *reinterpret_cast<const float4*>(even.z + row_of(i));
-                *reinterpret_cast<float4*>(odd_z) = *reinterpret_cast<const float4*>(odd.z + row_of(i));
-                *reinterpret_cast<float4*>(even_x) = *reinterpret_cast<const float4*>(even.x + row_of(i));
-                *reinterpret_cast<float4*>(odd_x) = *reinterpret_cast<const float4*>(odd.x + row_of(i));
-                *reinterpret_cast<float4*>(a) = *reinterpret_cast<const float4*>(even.a + row_of(i));
+                for (int i = 0; i < ROWS; i += 4) {
+                    float even_z[4], odd_z[4], even_x[4], odd_x[4], a[4];
+                    *reinterpret_cast<float4*>(even_z) = *reinterpret_cast<const float4*>(even.z + row_of(i));
+                    *reinterpret_cast<float4*>(odd_z) = *reinterpret_cast<const float4*>(odd.z + row_of(i));
+                    *reinterpret_cast<float4*>(even_x) = *reinterpret_cast<const float4*>(even.x + row_of(i));
+                    *reinterpret_cast<float4*>(odd_x) = *reinterpret_cast<const float4*>(odd.x + row_of(i));
+                    *reinterpret_cast<float4*>(a) = *reinterpret_cast<const float4*>(even.a + row_of(i));
 #pragma unroll
-                for (int n = 0; n < 4; ++n) {
+                    for (int n = 0; n < 4; ++n) {
 #pragma unroll
-                    for (int j = 0; j < COLUMNS; ++j) {
-                        float& number = state[i + n][j];
-                        even_partial[j] = fmaf(even_z[n], number, even_partial[j]);
-                        odd_partial[j] = fmaf(odd_z[n], number, odd_partial[j]);
-                        number = fmaf(a[n], number, fmaf(odd_x[n], odd_y[j], even_x[n] * even_y[j]));
+                        for (int j = 0; j < COLUMNS; ++j) {
+                            float& number = state[i + n][j];
+                            even_partial[j] = fmaf(even_z[n], number, even_partial[j]);
+                            odd_partial[j] = fmaf(odd_z[n], number, odd_partial[j]);
+                            number = fmaf(a[n], number, fmaf(odd_x[n], odd_y[j], even_x[n] * even_y[j]));
+                        }
                     }
                 }
             }
-            float even_sums[OWN], odd_sums[OWN];
-            add_up(even_partial, even_sums);
-            add_up(odd_partial, odd_sums);
+            // A lane gets the sums of OWN of these TOGETHER x COLUMNS results.
 #pragma unroll
             for (int i = 0; i < OWN; ++i) {
-                const int column = result_column + i * SPREAD;
-                if (writes && column < columns_here) {
-                    Result* to = o + i * SPREAD * o_column;
-                    put(to + time(first + step) * o_step, even_sums[i] + even.dot * even.y[column]);
-                    if (step + 1 < steps_here) {
-                        const float own = odd.dot * odd.y[column] + odd.cross * even.y[column];
-                        put(to + time(first + step + 1) * o_step, odd_sums[i] + own);
+                float some[SPREAD];
+#pragma unroll
+                for (int j = 0; j < SPREAD; ++j) {
+                    some[j] = partial[i * SPREAD + j];
+                }
+                const float sum = sum_over_lanes<LANES>(some);
+                const int result = i * SPREAD + row_lane % SPREAD;
+                const int own = step + result / COLUMNS;
+                const int column = thread_column + result % COLUMNS;
+                if (writes && own < steps_here && column < columns_here) {
+                    const Token& token = tokens[own];
+                    float read = sum + token.dot * token.y[column];
+                    if (own % 2) {
+                        read += token.cross * tokens[own - 1].y[column];
                     }
+                    put(o + time(first + own) * o_step + column * o_column, read);
                 }
             }
         }

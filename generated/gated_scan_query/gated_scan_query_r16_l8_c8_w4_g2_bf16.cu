@@ -19,8 +19,9 @@
 //   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 53daacc1, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 d7bcf8f7,
-//           common/gated_pairs_load.cuh.j2 cc8867f2, common/gated_pairs_walk.cuh.j2 a0317ebb
+//   parts   gated_scan.cu.j2 4ffb0356, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//           common/gated_features.cuh.j2 273445cc, common/gated_pairs_load.cuh.j2 14881230,
+//           common/gated_pairs_walk.cuh.j2 b3f45375, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_scan_query_r16_l8_c8_w4_g2_bf16
 
 // The state lies in registers: a thread holds ROWS x COLUMNS numbers of it, and LANES neighbouring lanes share its
@@ -44,25 +45,27 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 //
 // A lane hands over the half of its values that its partner will keep, so that N sums cost N - 1 + log2(LANES / N)
 // shuffles instead of N * log2(LANES). The order of the additions is fixed: same input, same bits.
-template <int LANES, int N>
+template <int LANES, int N, int HALF = N / 2>
 __device__ __forceinline__ float sum_over_lanes(float (&x)[N])
 {
     constexpr unsigned ALL_LANES = 0xffffffff;
+    if constexpr (HALF > 0) {
+        const bool keeps_upper = threadIdx.x & HALF;
 #pragma unroll
-    for (int half = N / 2; half > 0; half /= 2) {
-        const bool keeps_upper = threadIdx.x & half;
-#pragma unroll
-        for (int i = 0; i < half; ++i) {
-            const float kept = keeps_upper ? x[i + half] : x[i];
-            const float given = keeps_upper ? x[i] : x[i + half];
-            x[i] = kept + __shfl_xor_sync(ALL_LANES, given, half);
+        for (int i = 0; i < HALF; ++i) {
+            const float lower = x[i];
+            const float upper = x[i + HALF];
+            const float given = __shfl_xor_sync(ALL_LANES, keeps_upper ? lower : upper, HALF);
+            x[i] = (keeps_upper ? upper : lower) + given;
         }
-    }
+        return sum_over_lanes<LANES, N, HALF / 2>(x);
+    } else {
 #pragma unroll
-    for (int distance = N; distance < LANES; distance *= 2) {
-        x[0] += __shfl_xor_sync(ALL_LANES, x[0], distance);
+        for (int distance = N; distance < LANES; distance *= 2) {
+            x[0] += __shfl_xor_sync(ALL_LANES, x[0], distance);
+        }
+        return x[0];
     }
-    return x[0];
 }
 
 constexpr int ROWS = 16;  // of a thread's part of the state, in groups of four neighbours
@@ -124,6 +127,18 @@ struct Raw {
     Pack<Element> own[COLUMN_PACKS];
 };
 
+// What a pack is moved as: 32-bit words, or the compiler would take 16-bit numbers apart before they are wanted.
+template <int BYTES>
+struct Words;
+template <>
+struct Words<8> {
+    using Type = uint2;
+};
+template <>
+struct Words<16> {
+    using Type = uint4;
+};
+
 // The numbers of [from, from + end) that lie in a lane's packs; the others are zero.
 template <typename Number, int PACKS>
 __device__ __forceinline__ void load(Pack<Number> (&packs)[PACKS], const Number* from, int end, long long stride)
@@ -131,10 +146,12 @@ __device__ __forceinline__ void load(Pack<Number> (&packs)[PACKS], const Number*
 #pragma unroll
     for (int i = 0; i < PACKS; ++i) {
         const int first = (i * 32 + threadIdx.x % 32) * VEC;
-        packs[i] = {};
+        using Bits = typename Words<sizeof(Pack<Number>)>::Type;
+        Bits bits = {};
         if (first < end) {
-            packs[i] = *reinterpret_cast<const Pack<Number>*>(from + first);
+            bits = *reinterpret_cast<const Bits*>(from + first);
         }
+        *reinterpret_cast<Bits*>(&packs[i]) = bits;
     }
 }
 
@@ -166,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_query_r16_l8_c
     Token(*const stages)[STEPS] = reinterpret_cast<Token(*)[STEPS]>(memory);
 
     const int lane = threadIdx.x % 32;
-    const int warp = threadIdx.x / 32;
+    const int warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0);  // as all lanes know, and the compiler by this
     const int tiles = (columns + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS;
     const int tile = blockIdx.x % tiles;
     const int head = blockIdx.x / tiles % heads;
@@ -281,9 +298,9 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_query_r16_l8_c
         }
     }
 
+    const bool writes = row_lane < SPREAD;
     // Where the sums of the columns end up: a lane's i-th is that of the column `result_column` + SPREAD i.
     const int result_column = thread_column + row_lane % SPREAD;
-    const bool writes = row_lane < SPREAD;
     const auto add_up = [&](float (&partial)[COLUMNS], float (&sums)[OWN]) {
 #pragma unroll
         for (int i = 0; i < OWN; ++i) {

@@ -14,12 +14,11 @@
 //   grid          (splits * ceil(M / (ROWS * THREADS / LANES)) * batches): pieces of a row vary fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 cc9e2bad, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 b8c93e8a, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_v4_l32_r1_u1_f32
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
-// widened, serves all of them, and ROWS * UNROLL loads of the matrix are in flight for each thread. Rows that are too
-// few to occupy the device are cut into `splits` pieces.
+// widened, serves all of them, and ROWS * UNROLL loads of the matrix are in flight for each thread.
 
 constexpr int VEC = 4;  // consecutive elements that are loaded at once
 constexpr int LANES = 32;  // threads along a row
@@ -67,15 +66,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v4_l32_r1_u1_
     const Value* __restrict__ x,
     const Value* y,
     Value* out,
-    int rows, int depth, int row_blocks, int splits, int split_packs,
+    int rows, int depth, int row_blocks,
     float alpha, float beta,
     long long a_row, long long a_batch,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
     const int lane = threadIdx.x % LANES;
-    const int split = blockIdx.x % splits;
-    const int row_block = blockIdx.x / splits % row_blocks;
-    const int batch = blockIdx.x / splits / row_blocks;
+    const int row_block = blockIdx.x % row_blocks;
+    const int batch = blockIdx.x / row_blocks;
     a += batch * a_batch;
     x += batch * x_batch;
 
@@ -92,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v4_l32_r1_u1_
 
     const int packs = depth / VEC;
 
-    const int end = min((split + 1) * split_packs, packs);
-    for (int start = split * split_packs + lane; start < end; start += LANES * UNROLL) {
+    const int end = packs;
+    for (int start = lane; start < end; start += LANES * UNROLL) {
         // All loads of the matrix are under way before the first product; what lies past the end is zero in both.
         Pack pack[ROWS][UNROLL] = {};
 #pragma unroll

@@ -17,12 +17,11 @@
 //                        fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 cc9e2bad, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 b8c93e8a, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_v8_l256_r4_u2_ragged_bf16
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
-// widened, serves all of them, and ROWS * UNROLL loads of the matrix are in flight for each thread. Rows that are too
-// few to occupy the device are cut into `splits` pieces.
+// widened, serves all of them, and ROWS * UNROLL loads of the matrix are in flight for each thread.
 //
 // Rows start anywhere: each is read in packs from its first address that is a multiple of a pack, and the few numbers
 // before and after those one by one. The rows of a group lie VEC apart, so that all of them start alike.
@@ -76,16 +75,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_v8_l256_r4_u2
     const Value* __restrict__ x,
     const Value* y,
     Value* out,
-    int rows, int depth, int row_blocks, int splits, int split_packs,
+    int rows, int depth, int row_blocks,
     float alpha, float beta,
     long long a_row, long long a_batch,
     long long x_step,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
     const int lane = threadIdx.x % LANES;
-    const int split = blockIdx.x % splits;
-    const int row_block = blockIdx.x / splits % row_blocks;
-    const int batch = blockIdx.x / splits / row_blocks;
+    const int row_block = blockIdx.x % row_blocks;
+    const int batch = blockIdx.x / row_blocks;
     a += batch * a_batch;
     x += batch * x_batch;
 
@@ -101,21 +99,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_v8_l256_r4_u2
     Real sum[ROWS] = {};
 
     const int misaligned = static_cast<int>(reinterpret_cast<unsigned long long>(row[0]) / sizeof(Weight)) % VEC;
-    const int head = min((VEC - misaligned) % VEC, depth);
-    const int packs = (depth - head) / VEC;
-    if (split == 0) {
-        for (int i = lane; i < depth - packs * VEC; i += LANES) {
-            const int k = i < head ? i : i + packs * VEC;
-            const Real factor = to_real(x[k * x_step]);
+    const int head = (VEC - misaligned) % VEC;
+    const int packs = (depth - head) / VEC;  // none, where there are fewer numbers than that
+    for (int i = lane; i < depth - packs * VEC; i += LANES) {
+        const int k = i < head ? i : i + packs * VEC;
+        const Real factor = to_real(x[k * x_step]);
 #pragma unroll
-            for (int r = 0; r < ROWS; ++r) {
-                sum[r] += to_real(row[r][k]) * factor;
-            }
+        for (int r = 0; r < ROWS; ++r) {
+            sum[r] += to_real(row[r][k]) * factor;
         }
     }
 
-    const int end = min((split + 1) * split_packs, packs);
-    for (int start = split * split_packs + lane; start < end; start += LANES * UNROLL) {
+    const int end = packs;
+    for (int start = lane; start < end; start += LANES * UNROLL) {
         // All loads of the matrix are under way before the first product; what lies past the end is zero in both.
         Pack pack[ROWS][UNROLL] = {};
 #pragma unroll

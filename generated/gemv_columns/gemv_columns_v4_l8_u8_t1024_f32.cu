@@ -14,12 +14,11 @@
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 996acb98, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv_columns.cu.j2 1c680dee, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_columns_v4_l8_u8_t1024_f32
 
-// The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits` pieces
-// of the rows; a group of LANES threads adds up every GROUPS-th of those, UNROLL at a time, and the groups meet in
-// shared memory.
+// The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns; a group of LANES threads
+// adds up every GROUPS-th row, UNROLL at a time, and the groups meet in shared memory.
 
 constexpr int VEC = 4;  // consecutive elements that are loaded at once
 constexpr int LANES = 8;  // threads along a row
@@ -66,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gemv_columns_v4_l8
     const Value* __restrict__ x,
     const Value* y,
     Value* out,
-    int columns, int depth, int column_blocks, int splits, int split_rows,
+    int columns, int depth, int column_blocks,
     float alpha, float beta,
     long long a_row, long long a_batch,
     long long x_step,
@@ -77,22 +76,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gemv_columns_v4_l8
     const int lane = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;
     const int first_column = blockIdx.x % column_blocks * COLUMNS;
-    const int split = blockIdx.x / column_blocks % splits;
-    const int batch = blockIdx.x / column_blocks / splits;
+    const int batch = blockIdx.x / column_blocks;
     x += batch * x_batch;
     const int column = first_column + lane * VEC;
     a += batch * a_batch + column;
 
     Real sum[VEC] = {};
-    const int end = min((split + 1) * split_rows, depth);
-    for (int start = split * split_rows + group; start < end && column < columns; start += GROUPS * UNROLL) {
+    for (int start = group; start < depth && column < columns; start += GROUPS * UNROLL) {
         // All loads are under way before the first product; what lies past the end is zero.
         Pack pack[UNROLL] = {};
         Real factor[UNROLL] = {};
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             const int row = start + u * GROUPS;
-            if (row < end) {
+            if (row < depth) {
                 pack[u] = load(a + row * a_row);
                 factor[u] = to_real(x[row * x_step]);
             }

@@ -16,7 +16,7 @@
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv_columns.cu.j2 996acb98, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv_columns.cu.j2 1c680dee, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_columns_quantized_v16_l32_u8_inner_partial_i8
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits` pieces
@@ -85,13 +85,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     const int first_column = blockIdx.x % column_blocks * COLUMNS;
     const int split = blockIdx.x / column_blocks % splits;
     const int batch = blockIdx.x / column_blocks / splits;
+    const int first = split * split_rows + group;
+    const int end = min((split + 1) * split_rows, depth);
     x += batch * x_batch;
     const int column = first_column + lane * VEC;
     a += batch * a_batch + column;
 
     Real sum[VEC] = {};
-    const int end = min((split + 1) * split_rows, depth);
-    for (int start = split * split_rows + group; start < end && column < columns; start += GROUPS * UNROLL) {
+    for (int start = first; start < end && column < columns; start += GROUPS * UNROLL) {
         // All loads are under way before the first product; what lies past the end is zero.
         Pack pack[UNROLL] = {};
         Real factor[UNROLL] = {};

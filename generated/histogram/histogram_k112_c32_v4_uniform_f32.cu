@@ -15,7 +15,7 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 80635fc1, common/histogram_bins.cuh.j2 7baf56bf
+//   parts   histogram.cu.j2 3bcc9175, common/histogram_bins.cuh.j2 7baf56bf
 //   again   kgen build histogram_k112_c32_v4_uniform_f32
 
 // A block counts in shared memory what it meets on its walk along x, and adds that to the result at the end.
@@ -65,15 +65,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_k112_c32
     const Element* __restrict__ x,
     const double* __restrict__ table,
     unsigned long long* counts,
-    int bins, int per_pass, int passes, long long length, long long step)
+    int bins, long long length, long long step)
 {
     extern __shared__ unsigned counters[];
 
-    // Where there are too many bins for one block, `passes` blocks walk along the same elements side by side, in step
-    // as far as that goes, so that all but one find them in the L2; each counts per_pass of the bins.
-    const unsigned pass = blockIdx.x % passes;
-    const unsigned lowest = pass * per_pass;
-    const unsigned here = min(static_cast<unsigned>(bins) - lowest, static_cast<unsigned>(per_pass));
+    const unsigned here = bins;
     const unsigned words = here * COPIES;
     for (unsigned i = threadIdx.x; i < words; i += THREADS) {
         counters[i] = 0;
@@ -90,18 +86,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_k112_c32
 
     // Counts an element, if it is one; all lanes of a warp come here together.
     const auto count = [&](Element element, bool exists) {
-        const unsigned bin = map.of(element) - lowest;
+        const unsigned bin = map.of(element);
         const bool counts_here = exists && bin < here;
         if (counts_here) {
             add(bin, 1);
         }
     };
 
-    const long long block = blockIdx.x / passes;
-    const long long blocks = gridDim.x / passes;
-    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one.
-    const int ahead = static_cast<int>((0 - reinterpret_cast<unsigned long long>(x) / sizeof(Element)) % VEC);
-    const int head = static_cast<int>(min(static_cast<long long>(ahead), length));
+    const long long block = blockIdx.x;
+    const long long blocks = gridDim.x;
+    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one, and so
+    // are all where there are fewer than that before the first load.
+    const int head = static_cast<int>((0 - reinterpret_cast<unsigned long long>(x) / sizeof(Element)) % VEC);
     const long long loads = (length - head) / VEC;
     const Pack* body = reinterpret_cast<const Pack*>(x + head);
 
@@ -150,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_k112_c32
             total += counters[i * COPIES + (copy + i) % COPIES];
         }
         if (total) {
-            atomicAdd(&counts[lowest + i], static_cast<unsigned long long>(total));
+            atomicAdd(&counts[i], static_cast<unsigned long long>(total));
         }
     }
 }

@@ -15,7 +15,7 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 80635fc1, common/histogram_bins.cuh.j2 7baf56bf
+//   parts   histogram.cu.j2 3bcc9175, common/histogram_bins.cuh.j2 7baf56bf
 //   again   kgen build histogram_k224_c1_v4_packed_i32
 
 // A block counts in shared memory what it meets on its walk along x, and adds that to the result at the end.
@@ -93,9 +93,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_histogram_k224_c1_
 
     const long long block = blockIdx.x / passes;
     const long long blocks = gridDim.x / passes;
-    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one.
-    const int ahead = static_cast<int>((0 - reinterpret_cast<unsigned long long>(x) / sizeof(Element)) % VEC);
-    const int head = static_cast<int>(min(static_cast<long long>(ahead), length));
+    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one, and so
+    // are all where there are fewer than that before the first load.
+    const int head = static_cast<int>((0 - reinterpret_cast<unsigned long long>(x) / sizeof(Element)) % VEC);
     const long long loads = (length - head) / VEC;
     const Pack* body = reinterpret_cast<const Pack*>(x + head);
 

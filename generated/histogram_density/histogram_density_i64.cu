@@ -9,7 +9,7 @@
 //   shared memory   256  bytes, static
 //   grid                 (1)
 //
-//   parts   histogram_density.cu.j2 9595bd0e, common/block_reduce.cuh.j2 fe8bbf08
+//   parts   histogram_density.cu.j2 9595bd0e, common/block_reduce.cuh.j2 600b0721
 //   again   kgen build histogram_density_i64
 
 constexpr int THREADS = 1024;
@@ -45,7 +45,7 @@ __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value x)
     return x;
 }
 
-// Over a block of THREADS threads, any multiple of 32. Calls may follow one another at once.
+// Over a block of THREADS threads, any multiple of 32. Between two calls for one operation there is a barrier.
 template <typename Op, int THREADS>
 __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 {
@@ -56,7 +56,6 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 
     const int lane = threadIdx.x % 32;
     x = warp_reduce<Op>(x);
-    __syncthreads();  // nobody reads what an earlier call left here any more
     if (lane == 0) {
         of_warp[threadIdx.x / 32] = x;
     }
@@ -67,12 +66,11 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
     return warp_reduce<Op, LANES>(share < WARPS ? of_warp[share] : Op::identity());
 }
 
-// Whether this block is the last of `blocks` to come here: then all threads see what the others wrote before. `counter`
-// is 0 at first, and afterwards, ready for the next launch.
+// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
+// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
 __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
 {
     __shared__ unsigned last;
-    __syncthreads();  // what the block has to say is written
     if (threadIdx.x == 0) {
         // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
         unsigned before;

@@ -8,24 +8,34 @@
 //   threads  256  per block
 //   grid          (resident blocks)
 //
-//   parts   histogram_largest.cu.j2 bd7be308
+//   parts   histogram_largest.cu.j2 3fc5a47c
 //   again   kgen build histogram_largest_f64
 
-// The bits of doubles that are not negative are in the order of their values, so that an integer maximum will do.
+// The bits of floats that are not negative are in the order of their values, so that an integer maximum will do.
 
 using Weight = double;
+using Bits = unsigned long long;
 
 constexpr int THREADS = 256;
+constexpr int ITEMS = 4;  // weights of a thread that are in flight together
+constexpr Bits INFINITE = 0x7ff0000000000000;
 
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_histogram_largest_f64(
     const Weight* __restrict__ weights, unsigned long long* largest, long long length, long long step)
 {
-    unsigned long long top = 0;
-    const long long stride = static_cast<long long>(gridDim.x) * THREADS;
-    for (long long at = static_cast<long long>(blockIdx.x) * THREADS + threadIdx.x; at < length; at += stride) {
-        const double weight = fabs(static_cast<double>(weights[at * step]));
-        if (isfinite(weight)) {
-            top = max(top, static_cast<unsigned long long>(__double_as_longlong(weight)));
+    Bits top = 0;
+    const long long stride = static_cast<long long>(gridDim.x) * (THREADS * ITEMS);
+    const long long first = static_cast<long long>(blockIdx.x) * (THREADS * ITEMS) + threadIdx.x;
+    for (long long start = first; start < length; start += stride) {
+        Bits bits[ITEMS];
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            const long long at = min(start + i * THREADS, length - 1);
+            bits[i] = __double_as_longlong(fabs(weights[at * step]));
+        }
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            top = max(top, bits[i] < INFINITE ? bits[i] : 0);
         }
     }
 #pragma unroll

@@ -8,61 +8,49 @@
 //   threads  256  per block
 //   grid          (ceil(bins / THREADS))
 //
-//   parts   histogram_total.cu.j2 08bb36ef
+//   parts   histogram_total.cu.j2 b29fb9cd
 //   again   kgen build histogram_total_f64
 
 constexpr int THREADS = 256;
-constexpr int DIGIT = 30;  // bits
+constexpr int FRACTION = 94;  // bits below the power of two above the largest weight
+
+using Long = unsigned long long;
 
 // As histogram_weights leaves them.
-struct Sums {
-    long long digits[3];
-    unsigned long long met;
+struct Sum {
+    Long low, high;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_histogram_total_f64(
-    const Sums* __restrict__ sums, const unsigned long long* __restrict__ largest, double* __restrict__ out,
-    int bins, int copies)
+    const Sum* __restrict__ sums, const unsigned* __restrict__ met, const Long* __restrict__ largest,
+    double* __restrict__ out, int bins)
 {
     const int bin = blockIdx.x * THREADS + threadIdx.x;
     if (bin >= bins) {
         return;
     }
-    long long high = 0;
-    long long middle = 0;
-    long long low = 0;
-    unsigned long long met = 0;
-    for (int copy = 0; copy < copies; ++copy) {
-        const Sums& part = sums[static_cast<long long>(copy) * bins + bin];
-        high += part.digits[0];
-        middle += part.digits[1];
-        low += part.digits[2];
-        met |= part.met;
-    }
-    // Carries make the lower digits 30 bits again. Of a sum below zero the magnitude is taken, in which nothing
-    // cancels.
-    const auto carry = [&] {
-        middle += low >> DIGIT;
-        low &= (1 << DIGIT) - 1;
-        high += middle >> DIGIT;
-        middle &= (1 << DIGIT) - 1;
-    };
-    carry();
-    const bool negative = high < 0;
+    Long low = sums[bin].low;
+    Long high = sums[bin].high;
+    const bool negative = high >> 63;
     if (negative) {
-        high = -high;
-        middle = -middle;
-        low = -low;
-        carry();
+        low = 0 - low;
+        high = ~high + (low == 0);
     }
-    const double fraction = ldexp(static_cast<double>(middle), -DIGIT) + ldexp(static_cast<double>(low), -2 * DIGIT);
-    const int unit = max(static_cast<int>(*largest >> 52), 1) - 1022;
-    const double magnitude = ldexp(static_cast<double>(high) + fraction, unit - DIGIT);
+    // The 64 bits from the first one that is set, of which the last stands for all that follow: they are rounded once.
+    int exponent = max(static_cast<int>(*largest >> 52), 1) - 1022 - FRACTION;
+    if (high) {
+        const int zeros = __clzll(high);
+        const Long rest = low << zeros;
+        high = high << zeros | (zeros ? low >> (64 - zeros) : 0);
+        low = high | (rest != 0);
+        exponent += 64 - zeros;
+    }
+    const double magnitude = ldexp(__ull2double_rn(low), exponent);
     double total = negative ? -magnitude : magnitude;
-    if (met) {
+    if (met[bin]) {
         const double infinite = __longlong_as_double(0x7ff0000000000000);
-        const bool one_sign = met == 1 || met == 2;  // or inf meets -inf, or there is a NaN
-        total = one_sign ? (met == 1 ? infinite : -infinite) : __longlong_as_double(0x7ff8000000000000);
+        const bool one_sign = met[bin] == 1 || met[bin] == 2;  // or inf meets -inf, or there is a NaN
+        total = one_sign ? (met[bin] == 1 ? infinite : -infinite) : __longlong_as_double(0x7ff8000000000000);
     }
     out[bin] = total;
 }

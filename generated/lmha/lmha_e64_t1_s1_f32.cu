@@ -15,7 +15,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), and the causal_product of their library
 //           fast-transformers
-//   parts   lmha.cu.j2 d4438880, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 d7bcf8f7
+//   parts   lmha.cu.j2 c6a1873e, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3
 //   again   kgen build lmha_e64_t1_s1_f32
 
 // Causal linear attention for many heads, one time step at a time:
@@ -36,25 +36,27 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 //
 // A lane hands over the half of its values that its partner will keep, so that N sums cost N - 1 + log2(LANES / N)
 // shuffles instead of N * log2(LANES). The order of the additions is fixed: same input, same bits.
-template <int LANES, int N>
+template <int LANES, int N, int HALF = N / 2>
 __device__ __forceinline__ float sum_over_lanes(float (&x)[N])
 {
     constexpr unsigned ALL_LANES = 0xffffffff;
+    if constexpr (HALF > 0) {
+        const bool keeps_upper = threadIdx.x & HALF;
 #pragma unroll
-    for (int half = N / 2; half > 0; half /= 2) {
-        const bool keeps_upper = threadIdx.x & half;
-#pragma unroll
-        for (int i = 0; i < half; ++i) {
-            const float kept = keeps_upper ? x[i + half] : x[i];
-            const float given = keeps_upper ? x[i] : x[i + half];
-            x[i] = kept + __shfl_xor_sync(ALL_LANES, given, half);
+        for (int i = 0; i < HALF; ++i) {
+            const float lower = x[i];
+            const float upper = x[i + HALF];
+            const float given = __shfl_xor_sync(ALL_LANES, keeps_upper ? lower : upper, HALF);
+            x[i] = (keeps_upper ? upper : lower) + given;
         }
-    }
+        return sum_over_lanes<LANES, N, HALF / 2>(x);
+    } else {
 #pragma unroll
-    for (int distance = N; distance < LANES; distance *= 2) {
-        x[0] += __shfl_xor_sync(ALL_LANES, x[0], distance);
+        for (int distance = N; distance < LANES; distance *= 2) {
+            x[0] += __shfl_xor_sync(ALL_LANES, x[0], distance);
+        }
+        return x[0];
     }
-    return x[0];
 }
 
 constexpr int E = 64;  // room for features of q and k; the true count comes at run time
@@ -95,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_e64_t1_s1_f32(
     const int first_column = blockIdx.x % tiles * COLUMNS;
     const int head = blockIdx.x / tiles % heads;
     const int batch = blockIdx.x / tiles / heads;
-    const int columns_here = min(columns - first_column, COLUMNS);
+    const int columns_left = columns - first_column;  // in this tile and behind it
 
     q += batch * q_batch + head * q_head;
     k += batch * k_batch + head * k_head;
@@ -118,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_e64_t1_s1_f32(
         for (int i = 0; i < VALUE_LOADS; ++i) {
             const int step = (thread + i * THREADS) / COLUMNS;
             const int value = (thread + i * THREADS) % COLUMNS;
-            if (step < STEPS && start + step < length && value < columns_here) {
+            if (step < STEPS && start + step < length && value < columns_left) {
                 share.v[i] = v[(start + step) * v_step + value];
             }
         }
@@ -189,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_e64_t1_s1_f32(
             }
             float outputs[1] = {(sum.x + sum.y) + (sum.z + sum.w)};
             const float output = sum_over_lanes<T>(outputs);
-            if (part == 0 && column < columns_here) {
+            if (part == 0 && column < columns_left) {
                 *o = from_float(output);
             }
             o += o_step;

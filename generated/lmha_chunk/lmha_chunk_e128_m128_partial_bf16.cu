@@ -17,7 +17,8 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al.,
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
-//   parts   lmha_chunk.cu.j2 3418f31d, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 7e77ddf5
+//   parts   lmha_chunk.cu.j2 f18e6bc0, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//           common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build lmha_chunk_e128_m128_partial_bf16
 
 #include <cuda_bf16.h>
@@ -354,10 +355,7 @@ __device__ __forceinline__ void store_pair_if(bool wanted, Output* o, int column
 extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m128_partial_bf16(
     const Element* __restrict__ q, const Element* __restrict__ k, const Element* __restrict__ v,
     Output* o,
-    // [batch heads, segments, m_blocks * CONSUMERS, E / 8, 32 lanes], or null where there is one segment: slot s holds
-    // what segment s - 1 adds to the state or, if they are `prefixed`, what all segments before s add.
-    const float4* __restrict__ states,
-    int heads, int length, int e_size, int m_size, int segments, int segment_length, int prefixed,
+    int heads, int length, int e_size, int m_size,
     long long q_batch, long long q_head, long long q_time,
     long long k_batch, long long k_head, long long k_time,
     long long v_batch, long long v_head, long long v_time,
@@ -368,16 +366,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
     Stage* stages = reinterpret_cast<Stage*>(shared_memory);
     static_assert(2 * sizeof(Stage) <= 57760, "what the launch provides");
 
-    // Block: one tile of value columns of one segment of one head.
+    // Block: one tile of value columns of one head.
     const int m_blocks = (m_size + MB - 1) / MB;
     const int m_block = blockIdx.x % m_blocks * MB;
-    const int segment = blockIdx.x / m_blocks % segments;
-    const int batch_head = blockIdx.x / m_blocks / segments;
+    const int batch_head = blockIdx.x / m_blocks;
     const auto start_of = [heads](int batch_head, long long batch_stride, long long head_stride) {
         return batch_head / heads * batch_stride + batch_head % heads * head_stride;
     };
-    const int first_token = segment * segment_length;
-    const int end_token = min(first_token + segment_length, length);
+    constexpr int first_token = 0;
+    const int end_token = length;
     const int chunks = (end_token - first_token + C - 1) / C;
 
     const int lane = threadIdx.x % 32;
@@ -489,27 +486,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
     // state[tile][2 a + b] is e = 8 tile + 2 pair + b, m = m_warp + group + 8 a.
     float state[E / 8][4] = {};
     float state_bound = 0.0f;  // no |S[e][m]| of this warp is larger
-    if (states != nullptr) {
-        const long long slot_size = m_blocks * (E * MB / 4);
-        const float4* own = states + batch_head * segments * slot_size + m_warp * (E / 4) + lane;
-#pragma unroll(128 / E)
-        for (int slot = prefixed ? segment : 1; slot <= segment; ++slot) {
-#pragma unroll
-            for (int tile = 0; tile < E / 8; ++tile) {
-                const float4 sum = own[slot * slot_size + 32 * tile];
-                state[tile][0] += sum.x;
-                state[tile][1] += sum.y;
-                state[tile][2] += sum.z;
-                state[tile][3] += sum.w;
-            }
-        }
-        unsigned largest = 0;
-#pragma unroll
-        for (int i = 0; i < E / 2; ++i) {
-            largest = max(largest, __float_as_uint(fabsf(state[i / 4][i % 4])));
-        }
-        state_bound = __uint_as_float(__reduce_max_sync(ALL_LANES, largest));
-    }
     Output* o_lane = o + start_of(batch_head, o_batch, o_head) + (first_token + group) * o_time + m_warp + 2 * pair;
 
     for (int chunk = 0; chunk < chunks; ++chunk) {

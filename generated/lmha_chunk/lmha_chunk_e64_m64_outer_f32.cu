@@ -17,7 +17,8 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al.,
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
-//   parts   lmha_chunk.cu.j2 3418f31d, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 7e77ddf5
+//   parts   lmha_chunk.cu.j2 f18e6bc0, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//           common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build lmha_chunk_e64_m64_outer_f32
 
 using Element = float;

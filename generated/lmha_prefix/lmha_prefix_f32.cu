@@ -10,7 +10,7 @@
 //   grid           (ceil(E * M / THREADS) * H * B): one thread per element of a state
 //
 //   after   the second pass of a segmented scan
-//   parts   lmha_prefix.cu.j2 6bf6f96a
+//   parts   lmha_prefix.cu.j2 0f6b8448
 //   again   kgen build lmha_prefix_f32
 
 constexpr int THREADS = 128;
@@ -23,14 +23,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_prefix_f32(
     // segment s + 1; slot 0 is only written.
     float* states,
     const float* __restrict__ initial_state,  // [batch heads, elements], or null for zeros
-    int segments, int elements)
+    int segments, int elements)  // a multiple of THREADS
 {
-    const int blocks = (elements + THREADS - 1) / THREADS;  // of one head; all heads lie in grid.x
+    const int blocks = elements / THREADS;  // of one head; all heads lie in grid.x
     const long long batch_head = blockIdx.x / blocks;
     const int element = blockIdx.x % blocks * THREADS + threadIdx.x;
-    if (element >= elements) {
-        return;
-    }
     float* state = states + batch_head * segments * elements + element;
 
     float sum = initial_state == nullptr ? 0.0f : initial_state[batch_head * elements + element];

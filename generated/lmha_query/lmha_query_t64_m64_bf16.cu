@@ -13,7 +13,7 @@
 //   grid                 (ceil(M / COLUMNS) * ceil(T / TOKENS) * H * B): one block per tile of the result
 //
 //   after   the register-tiled matrix product of every BLAS
-//   parts   lmha_query.cu.j2 734cea98, common/convert.cuh.j2 2d24696b
+//   parts   lmha_query.cu.j2 2ffff797, common/convert.cuh.j2 2d24696b
 //   again   kgen build lmha_query_t64_m64_bf16
 
 // A block owns TOKENS time steps and COLUMNS value columns of one head, and walks along the features: FEATURES of them
@@ -81,8 +81,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_lmha_query_t64_m64
     const int first_column = blockIdx.x % column_tiles * COLUMNS;
     const int first_token = blockIdx.x / column_tiles % token_tiles * TOKENS;
     const int batch_head = blockIdx.x / column_tiles / token_tiles;
-    const int columns_here = min(columns - first_column, COLUMNS);
-    const int tokens_here = min(length - first_token, TOKENS);
+    const int columns_left = columns - first_column;  // in this tile and behind it
+    const int tokens_left = length - first_token;
     const int batch = batch_head / heads;
     const int head = batch_head % heads;
 
@@ -104,14 +104,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_lmha_query_t64_m64
 #pragma unroll
         for (int i = 0; i < QUERY_LOADS; ++i) {
             const int token = i * (THREADS / QUERY_PACKS);
-            if (own_token + token < tokens_here && start + own_feature < features) {
+            if (own_token + token < tokens_left && start + own_feature < features) {
                 share.q[i] = *reinterpret_cast<const Pack<Element>*>(q + token * q_step + start);
             }
         }
 #pragma unroll
         for (int i = 0; i < STATE_LOADS; ++i) {
             const int row = start + i * (THREADS / STATE_PACKS);
-            if (own_row + row < features && own_column < columns_here) {
+            if (own_row + row < features && own_column < columns_left) {
                 share.state[i] = *reinterpret_cast<const Pack<float>*>(state + row * state_row);
             }
         }
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_lmha_query_t64_m64
             for (int n = 0; n < VEC; ++n) {
                 pack.at[n] = from_float(sums[i][j + n]);
             }
-            if (token < tokens_here && column < columns_here) {
+            if (token < tokens_left && column < columns_left) {
                 *reinterpret_cast<Pack<Element>*>(row + column) = pack;
             }
         }

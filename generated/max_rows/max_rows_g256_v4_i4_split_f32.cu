@@ -16,7 +16,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 9b11645c, common/block_reduce.cuh.j2 fe8bbf08, common/reduction.cuh.j2 5a9793a1
+//   parts   reduce_rows.cu.j2 56dd8ead, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 bc256050
 //   again   kgen build max_rows_g256_v4_i4_split_f32
 
 // A block owns one of several parts of a row. A thread has ITEMS loads in flight before it combines the first.
@@ -59,7 +59,7 @@ __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value x)
     return x;
 }
 
-// Over a block of THREADS threads, any multiple of 32. Calls may follow one another at once.
+// Over a block of THREADS threads, any multiple of 32. Between two calls for one operation there is a barrier.
 template <typename Op, int THREADS>
 __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 {
@@ -70,7 +70,6 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 
     const int lane = threadIdx.x % 32;
     x = warp_reduce<Op>(x);
-    __syncthreads();  // nobody reads what an earlier call left here any more
     if (lane == 0) {
         of_warp[threadIdx.x / 32] = x;
     }
@@ -81,12 +80,11 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
     return warp_reduce<Op, LANES>(share < WARPS ? of_warp[share] : Op::identity());
 }
 
-// Whether this block is the last of `blocks` to come here: then all threads see what the others wrote before. `counter`
-// is 0 at first, and afterwards, ready for the next launch.
+// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
+// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
 __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
 {
     __shared__ unsigned last;
-    __syncthreads();  // what the block has to say is written
     if (threadIdx.x == 0) {
         // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
         unsigned before;
@@ -152,8 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_max_rows_g256_v4_i
     const int part = blockIdx.x % parts;
 
     // Which row that is along the kept axes, of sizes *, size1, size2, size3.
-    const bool exists = row < rows;
-    int rest = exists ? static_cast<int>(row) : 0;
+    int rest = row;
     const int i3 = rest % size3;
     rest /= size3;
     const int i2 = rest % size2;
@@ -163,10 +160,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_max_rows_g256_v4_i
     const Element* line = x + rest * x0 + i1 * x1 + i2 * x2 + i3 * x3;
     out += rest * out0 + i1 * out1 + i2 * out2 + i3 * out3;
 
-    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one.
-    const int ahead = static_cast<int>((0 - reinterpret_cast<unsigned long long>(line) / sizeof(Element)) % VEC);
-    const int head = static_cast<int>(min(static_cast<long long>(ahead), exists ? length : 0));
-    const long long loads = exists ? (length - head) / VEC : 0;
+    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one, and so
+    // are all of a row that ends before the first load.
+    const int head = static_cast<int>((0 - reinterpret_cast<unsigned long long>(line) / sizeof(Element)) % VEC);
+    const long long loads = (length - head) / VEC;
     const Pack* body = reinterpret_cast<const Pack*>(line + head);
 
     const auto load = [&](long long at) { return body[at]; };
@@ -200,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_max_rows_g256_v4_i
     }
 
     // The elements before and after.
-    const int loose = exists && part == 0 ? static_cast<int>(length - loads * VEC) : 0;
+    const int loose = part == 0 ? static_cast<int>(length - loads * VEC) : 0;
 #pragma unroll 1
     for (int i = lane; i < loose; i += GROUP) {
         const long long index = i < head ? i : length - loose + i;
@@ -221,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_max_rows_g256_v4_i
         value = Combine::combine(value, load_shared_by_grid(partials + static_cast<long long>(row) * parts + i));
     }
     value = block_reduce<Combine, THREADS>(value);
-    if (exists && lane == 0) {
+    if (lane == 0) {
         *out = finish(value);
     }
 }

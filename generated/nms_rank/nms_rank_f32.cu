@@ -11,23 +11,32 @@
 //   grid                 (ceil(N / 32))
 //
 //   after   sorting by counting
-//   parts   nms_rank.cu.j2 5470a5aa
+//   parts   nms_rank.cu.j2 f5901312
 //   again   kgen build nms_rank_f32
 
 // The place of a box in the order of scores is the number of boxes before it: those of a higher score, and those of an
 // equal one and a lower index. Counting them takes N^2 comparisons, a fraction of what the overlaps take after, and
 // makes ties stable at no cost. A warp counts for BOXES boxes; its lanes share those to compare with, whose keys a
 // block computes once, CHUNK at a time.
+//
+// The states of tiles that the last kernel works on begin here, with every box undecided.
 
 constexpr int BOXES = 4;  // that a warp places
 constexpr int THREADS = 256;
 constexpr int OWN = THREADS / 32 * BOXES;  // that a block places
 constexpr int CHUNK = 1024;  // keys in shared memory
+constexpr int LOADS = CHUNK / THREADS;  // of a thread, for a chunk
+constexpr int TILE = 64;  // boxes that the last kernel decides together
 
 using Element = float;
 using Real = float;  // of what is written
 using Key = unsigned;
 using Signed = int;
+constexpr int WIDE = 16 / sizeof(Key);
+
+struct alignas(16) Keys {
+    Key at[WIDE];  // neighbours in shared memory
+};
 
 // A number that is the smaller the higher the score; NaN comes last, as NumPy sorts it, and -0 equals 0.
 __device__ __forceinline__ Key key_of(Element score)
@@ -46,14 +55,18 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_rank_f32(
     Real* __restrict__ sorted_boxes,
     Real* __restrict__ sorted_scores,
     int* __restrict__ order,
+    ulonglong2* __restrict__ states,
     int count,
     long long boxes_row, long long boxes_column, long long scores_step)
 {
-    __shared__ Key keys[CHUNK];
+    __shared__ Keys keys[CHUNK / WIDE];
 
     const int lane = threadIdx.x % 32;
     const int block_first = blockIdx.x * OWN;
     const int first = block_first + threadIdx.x / 32 * BOXES;
+    if (threadIdx.x == 0 && blockIdx.x < (count + TILE - 1) / TILE) {
+        states[blockIdx.x] = {0, 0};
+    }
 
     Key own[BOXES];
     int before[BOXES] = {};
@@ -61,38 +74,50 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_rank_f32(
     for (int i = 0; i < BOXES; ++i) {
         own[i] = key_of(scores[min(first + i, count - 1) * scores_step]);
     }
+    Element next[LOADS];
+    const auto fetch = [&](int start) {
+#pragma unroll
+        for (int i = 0; i < LOADS; ++i) {
+            const int other = start + i * THREADS + threadIdx.x;
+            if (other < count) {
+                next[i] = scores[other * scores_step];
+            }
+        }
+    };
+    fetch(0);
     for (int start = 0; start < count; start += CHUNK) {
         // Nobody reads the last chunk any more.
         __syncthreads();
-        for (int i = threadIdx.x; i < CHUNK; i += THREADS) {
-            keys[i] = start + i < count ? key_of(scores[(start + i) * scores_step]) : ~Key(0);
+#pragma unroll
+        for (int i = 0; i < LOADS; ++i) {
+            const int other = i * THREADS + threadIdx.x;
+            keys[other / WIDE].at[other % WIDE] = start + other < count ? key_of(next[i]) : ~Key(0);
         }
         __syncthreads();
+        fetch(start + CHUNK);  // under way meanwhile
         // Among equal keys those of a lower index come before: in a chunk wholly before the block's boxes all of them,
         // in one after those none.
+        const auto compare = [&](auto precedes) {
+#pragma unroll 2
+            for (int at = lane; at < CHUNK / WIDE; at += 32) {
+                const Keys others = keys[at];
+#pragma unroll
+                for (int j = 0; j < WIDE; ++j) {
+#pragma unroll
+                    for (int i = 0; i < BOXES; ++i) {
+                        before[i] += precedes(others.at[j], start + at * WIDE + j, i);
+                    }
+                }
+            }
+        };
         if (start + CHUNK <= block_first) {
-#pragma unroll 4
-            for (int other = lane; other < CHUNK; other += 32) {
-#pragma unroll
-                for (int i = 0; i < BOXES; ++i) {
-                    before[i] += keys[other] <= own[i];
-                }
-            }
+            compare([&](Key key, int, int i) { return key <= own[i]; });
         } else if (start >= block_first + OWN) {
-#pragma unroll 4
-            for (int other = lane; other < CHUNK; other += 32) {
-#pragma unroll
-                for (int i = 0; i < BOXES; ++i) {
-                    before[i] += keys[other] < own[i];
-                }
-            }
+            compare([&](Key key, int, int i) { return key < own[i]; });
         } else {
-            for (int other = lane; other < CHUNK; other += 32) {
-#pragma unroll
-                for (int i = 0; i < BOXES; ++i) {
-                    before[i] += keys[other] < own[i] || (keys[other] == own[i] && start + other < first + i);
-                }
-            }
+            compare([&](Key key, int other, int i) {
+                return key < own[i] || (key == own[i] && other < first + i);
+            });
         }
     }
 #pragma unroll

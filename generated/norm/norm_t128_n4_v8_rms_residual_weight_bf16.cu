@@ -13,13 +13,14 @@
 //   weight          yes  the result is multiplied by a vector
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         128  per block
-//   shared memory    16  bytes, static
+//   shared memory    32  bytes, static
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 6b62d234, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 7cc36892,
-//           common/rows_weight.cuh.j2 6fd77085, common/rows_place.cuh.j2 af7c6dbc, common/rows_affine.cuh.j2
-//           b30e282e, common/rows_pack.cuh.j2 5e452dd3
+//   parts   norm.cu.j2 d0531e02, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 5fbd59ba, common/rows_exchanges.cuh.j2
+//           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
+//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 ccf3dfbc
 //   again   kgen build norm_t128_n4_v8_rms_residual_weight_bf16
 
 // A row stays in registers from its one reading to its one writing.
@@ -74,10 +75,12 @@ __device__ __forceinline__ float over_lanes(float x)
 
 constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
 
-// Of all threads of the block, in each of them. Slots serve once, so that one barrier is enough.
+// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
 template <typename Merge>
-__device__ __forceinline__ float over_row(float x, float (&slots)[SLOTS])
+__device__ __forceinline__ float over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
 {
+    float(&slots)[SLOTS] = exchanges[turn % 2];
+    ++turn;
     const int lane = threadIdx.x % 32;
     x = over_lanes<Merge, 32>(x);
     if (lane == 0) {
@@ -95,6 +98,8 @@ struct alignas(16) Weights {
     Weight at[VEC];
 };
 
+__device__ __forceinline__ Weights load_weights(const Weight* from) { return *reinterpret_cast<const Weights*>(from); }
+
 extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_residual_weight_bf16(
     const Element* x,
     const Element* residual,
@@ -107,13 +112,15 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_resid
     long long x_row, long long residual_row, long long y_row, long long total_row)
 {
     const float count = static_cast<float>(columns);
-    __shared__ float sums[SLOTS];
+    __shared__ float exchanges[2][SLOTS];
+    int turn = 0;
     const long long row = blockIdx.x;
     const int place = threadIdx.x * VEC;
     x += row * x_row;
     y += row * y_row;
     residual += row * residual_row;
     total += row * total_row;
+    const int end = columns;
     const int first = place;
 
     // What is not in the row is zero.
@@ -122,30 +129,30 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_resid
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
-        value[pack] = column < columns ? load(x + column) : filled(0.0f);
+        value[pack] = column < end ? load(x + column) : filled(0.0f);
     }
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
-        added[pack] = column < columns ? load(residual + column) : filled(0.0f);
+        added[pack] = column < end ? load(residual + column) : filled(0.0f);
     }
 
     // The sum of squares.
     float sum = 0.0f;
+    const auto add = [&](float x) { sum += x * x; };
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
             value[pack].at[i] = from_float(to_float(value[pack].at[i]) + to_float(added[pack].at[i]));
-            const float x = to_float(value[pack].at[i]);
-            sum += x * x;
+            add(to_float(value[pack].at[i]));
         }
         const int column = first + pack * STRIDE;
-        if (column < columns) {
+        if (column < end) {
             store(total + column, value[pack]);
         }
     }
-    sum = over_row<Sum>(sum, sums);
+    sum = over_row<Sum>(sum, exchanges, turn);
     const float rstd = 1.0f / sqrtf(sum / count + eps);
     if (rstds != nullptr && place == 0) {
         rstds[row] = rstd;
@@ -155,16 +162,15 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_resid
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
-        if (column >= columns) {
-            continue;
-        }
-        const Weights weights = *reinterpret_cast<const Weights*>(weight + column);
+        const Weights weights = column < end ? load_weights(weight + column) : Weights{};
         Pack given;
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
             const float normal = to_float(value[pack].at[i]) * rstd;
             given.at[i] = from_float(normal * (weight_offset + weight_to_float(weights.at[i])));
         }
-        store(y + column, given);
+        if (column < end) {
+            store(y + column, given);
+        }
     }
 }

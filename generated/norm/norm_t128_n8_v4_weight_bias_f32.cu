@@ -16,9 +16,10 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 6b62d234, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 7cc36892,
-//           common/rows_weight.cuh.j2 6fd77085, common/rows_place.cuh.j2 af7c6dbc, common/rows_affine.cuh.j2
-//           b30e282e, common/rows_pack.cuh.j2 5e452dd3
+//   parts   norm.cu.j2 d0531e02, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 5fbd59ba, common/rows_exchanges.cuh.j2
+//           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
+//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 ccf3dfbc
 //   again   kgen build norm_t128_n8_v4_weight_bias_f32
 
 // A row stays in registers from its one reading to its one writing.
@@ -71,10 +72,12 @@ __device__ __forceinline__ float over_lanes(float x)
 
 constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
 
-// Of all threads of the block, in each of them. Slots serve once, so that one barrier is enough.
+// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
 template <typename Merge>
-__device__ __forceinline__ float over_row(float x, float (&slots)[SLOTS])
+__device__ __forceinline__ float over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
 {
+    float(&slots)[SLOTS] = exchanges[turn % 2];
+    ++turn;
     const int lane = threadIdx.x % 32;
     x = over_lanes<Merge, 32>(x);
     if (lane == 0) {
@@ -92,6 +95,8 @@ struct alignas(16) Weights {
     Weight at[VEC];
 };
 
+__device__ __forceinline__ Weights load_weights(const Weight* from) { return *reinterpret_cast<const Weights*>(from); }
+
 extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bias_f32(
     const Element* x,
     const Weight* __restrict__ weight,
@@ -104,12 +109,13 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
     long long x_row, long long y_row)
 {
     const float count = static_cast<float>(columns);
-    __shared__ float sums[SLOTS];
-    __shared__ float squares[SLOTS];
+    __shared__ float exchanges[2][SLOTS];
+    int turn = 0;
     const long long row = blockIdx.x;
     const int place = threadIdx.x * VEC;
     x += row * x_row;
     y += row * y_row;
+    const int end = columns;
     const int first = place;
 
     // What is not in the row is zero.
@@ -117,20 +123,20 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
-        value[pack] = column < columns ? load(x + column) : filled(0.0f);
+        value[pack] = column < end ? load(x + column) : filled(0.0f);
     }
 
     // The mean.
     float sum = 0.0f;
+    const auto add = [&](float x) { sum += x; };
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const float x = to_float(value[pack].at[i]);
-            sum += x;
+            add(to_float(value[pack].at[i]));
         }
     }
-    sum = over_row<Sum>(sum, sums);
+    sum = over_row<Sum>(sum, exchanges, turn);
     const float mean = sum / count;
 
     // The sum of squares about the mean; what is not in the row has no part in it.
@@ -138,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
-        if (column < columns) {
+        if (column < end) {
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
                 const float apart = to_float(value[pack].at[i]) - mean;
@@ -146,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
             }
         }
     }
-    square = over_row<Sum>(square, squares);
+    square = over_row<Sum>(square, exchanges, turn);
     const float rstd = 1.0f / sqrtf(square / count + eps);
     if (rstds != nullptr && place == 0) {
         means[row] = mean;
@@ -157,17 +163,16 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
-        if (column >= columns) {
-            continue;
-        }
-        const Weights weights = *reinterpret_cast<const Weights*>(weight + column);
-        const Weights biases = *reinterpret_cast<const Weights*>(bias + column);
+        const Weights weights = column < end ? load_weights(weight + column) : Weights{};
+        const Weights biases = column < end ? load_weights(bias + column) : Weights{};
         Pack given;
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
             const float normal = (to_float(value[pack].at[i]) - mean) * rstd;
             given.at[i] = from_float(normal * weight_to_float(weights.at[i]) + weight_to_float(biases.at[i]));
         }
-        store(y + column, given);
+        if (column < end) {
+            store(y + column, given);
+        }
     }
 }

@@ -14,8 +14,8 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 2e5149c9, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 5e452dd3,
-//           common/rows_weight.cuh.j2 6fd77085, common/rows_affine.cuh.j2 b30e282e
+//   parts   norm_split.cu.j2 a082b793, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
+//           common/rows_weight.cuh.j2 5fbd59ba, common/rows_affine.cuh.j2 75db9e3b
 //   again   kgen build norm_split_v8_partial_bf16
 
 // A block finds the mean of its part of a row, and the sum of squares about it: each thread first of the numbers that
@@ -89,8 +89,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_partia
     float2* __restrict__ parts_moments,  // [rows, parts]: mean, sum of squares about it
     int columns, int parts, int width, long long x_row)
 {
-    const long long row = blockIdx.x / parts;
-    const int part = blockIdx.x % parts;
+    const int block = blockIdx.x;
+    const long long row = block / parts;
+    const int part = block % parts;
     const int begin = part * width;
     const int end = min(begin + width, columns);
     x += row * x_row;

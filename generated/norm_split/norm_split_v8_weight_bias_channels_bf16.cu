@@ -16,8 +16,8 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 2e5149c9, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 5e452dd3,
-//           common/rows_weight.cuh.j2 6fd77085, common/rows_affine.cuh.j2 b30e282e
+//   parts   norm_split.cu.j2 a082b793, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
+//           common/rows_weight.cuh.j2 5fbd59ba, common/rows_affine.cuh.j2 75db9e3b
 //   again   kgen build norm_split_v8_weight_bias_channels_bf16
 
 // The parts of a row are put together, in the same order in every block; then the row is read again.
@@ -101,8 +101,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_weight
     float eps,
     long long x_row, long long y_row)
 {
-    const long long row = blockIdx.x / parts;
-    const int part = blockIdx.x % parts;
+    const int block = gridDim.x - 1 - blockIdx.x;  // the last parts first, which the cache still has
+    const long long row = block / parts;
+    const int part = block % parts;
     const int begin = part * width;
     const int end = min(begin + width, columns);
     x += row * x_row;

@@ -4,13 +4,14 @@
 //
 //     dweight[i] = sum over the parts
 //
-//   bias     yes  the gradient of a bias, too
-//   dtype    f32  float in memory, float in registers
-//   threads  128  per block
-//   grid          one thread for each column
+//   bias            yes  the gradient of a bias, too
+//   dtype           f32  float in memory, float in registers
+//   threads         512  per block
+//   shared memory  2048  bytes, static
+//   grid                 a block for LANES columns
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 fbeb35f2, common/convert.cuh.j2 2d24696b
+//   parts   norm_total.cu.j2 5189c9d6, common/convert.cuh.j2 2d24696b
 //   again   kgen build norm_total_bias_f32
 
 using Element = float;
@@ -19,30 +20,45 @@ using Element = float;
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
-constexpr int THREADS = 128;
+constexpr int LANES = 32;  // columns of a block, side by side
+constexpr int DEPTH = 16;  // threads that share a column
 
-// One thread for one column, whose parts it adds up in their order: neighbouring threads read neighbouring numbers.
-extern "C" __global__ void __launch_bounds__(THREADS) kgen_norm_total_bias_f32(
+// The DEPTH threads of a column add up its parts in turn, and then one of them what they have, always in this order.
+__device__ __forceinline__ float total(const float* parts_of, int parts, int columns, int column)
+{
+    __shared__ float sums[DEPTH][LANES];
+    const int lane = threadIdx.x % LANES;
+    const int depth = threadIdx.x / LANES;
+    float sum = 0.0f;
+    if (column < columns) {
+#pragma unroll 8
+        for (int part = depth; part < parts; part += DEPTH) {
+            sum += parts_of[static_cast<long long>(part) * columns + column];
+        }
+    }
+    __syncthreads();  // nobody reads what was here before
+    sums[depth][lane] = sum;
+    __syncthreads();  // every thread's sum is there
+    sum = 0.0f;
+#pragma unroll
+    for (int other = 0; other < DEPTH; ++other) {
+        sum += sums[other][lane];
+    }
+    return sum;
+}
+
+extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_norm_total_bias_f32(
     const float* __restrict__ parts_weight,  // [parts, columns]
     const float* __restrict__ parts_bias,
     Element* __restrict__ dweight,
     Element* __restrict__ dbias,
     int parts, int columns)
 {
-    const int column = blockIdx.x * THREADS + threadIdx.x;
-    if (column >= columns) {
-        return;
+    const int column = blockIdx.x * LANES + threadIdx.x % LANES;
+    const float weight = total(parts_weight, parts, columns, column);
+    const float bias = total(parts_bias, parts, columns, column);
+    if (threadIdx.x < LANES && column < columns) {
+        dweight[column] = from_float(weight);
+        dbias[column] = from_float(bias);
     }
-    float sum = 0.0f;
-#pragma unroll 8
-    for (int part = 0; part < parts; ++part) {
-        sum += parts_weight[static_cast<long long>(part) * columns + column];
-    }
-    dweight[column] = from_float(sum);
-    sum = 0.0f;
-#pragma unroll 8
-    for (int part = 0; part < parts; ++part) {
-        sum += parts_bias[static_cast<long long>(part) * columns + column];
-    }
-    dbias[column] = from_float(sum);
 }

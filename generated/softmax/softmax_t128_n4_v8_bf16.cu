@@ -14,9 +14,10 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 85a6a07f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 7cc36892,
-//           common/rows_exp.cuh.j2 d568b819, common/rows_place.cuh.j2 af7c6dbc, common/rows_pack.cuh.j2
-//           5e452dd3
+//   parts   softmax.cu.j2 fa923cdf, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 64587b07, common/rows_exp.cuh.j2 d568b819, common/rows_exchanges.cuh.j2
+//           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
+//           common/rows_pack.cuh.j2 ccf3dfbc
 //   again   kgen build softmax_t128_n4_v8_bf16
 
 // A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential
@@ -77,10 +78,12 @@ __device__ __forceinline__ float over_lanes(float x)
 
 constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
 
-// Of all threads of the block, in each of them. Slots serve once, so that one barrier is enough.
+// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
 template <typename Merge>
-__device__ __forceinline__ float over_row(float x, float (&slots)[SLOTS])
+__device__ __forceinline__ float over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
 {
+    float(&slots)[SLOTS] = exchanges[turn % 2];
+    ++turn;
     const int lane = threadIdx.x % 32;
     x = over_lanes<Merge, 32>(x);
     if (lane == 0) {
@@ -105,12 +108,13 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_bf16(
     int rows, int columns,
     long long x_row, long long y_row)
 {
-    __shared__ float tops[SLOTS];
-    __shared__ float sums[SLOTS];
+    __shared__ float exchanges[2][SLOTS];
+    int turn = 0;
     const long long row = blockIdx.x;
     const int place = threadIdx.x * VEC;
     x += row * x_row;
     y += row * y_row;
+    const int end = columns;
     const int first = place;
 
     // What is not in the row is -inf: it adds nothing to the sum.
@@ -118,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_bf16(
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
-        taken[pack] = column < columns ? load(x + column) : filled(-INF);
+        taken[pack] = column < end ? load(x + column) : filled(-INF);
     }
 
     // The greatest number of the row.
@@ -132,19 +136,22 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_bf16(
             top = fmaxf(top, value[pack][i]);
         }
     }
-    top = over_row<Max>(top, tops);
+    top = over_row<Max>(top, exchanges, turn);
 
     // The sum of the exponentials below it.
     float sum = 0.0f;
+    const auto add = [&](float& x) {
+        x = exponential(x - top);
+        sum += x;
+    };
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            value[pack][i] = exponential(value[pack][i] - top);
-            sum += value[pack][i];
+            add(value[pack][i]);
         }
     }
-    sum = over_row<Sum>(sum, sums);
+    sum = over_row<Sum>(sum, exchanges, turn);
 
     const float inverse = 1.0f / sum;
 #pragma unroll
@@ -155,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_bf16(
         for (int i = 0; i < VEC; ++i) {
             given.at[i] = from_float(value[pack][i] * inverse);
         }
-        if (column < columns) {
+        if (column < end) {
             store(y + column, given);
         }
     }

@@ -13,9 +13,10 @@
 //   grid          a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 85a6a07f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 7cc36892,
-//           common/rows_exp.cuh.j2 d568b819, common/rows_place.cuh.j2 af7c6dbc, common/rows_pack.cuh.j2
-//           5e452dd3
+//   parts   softmax.cu.j2 fa923cdf, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 64587b07, common/rows_exp.cuh.j2 d568b819, common/rows_exchanges.cuh.j2
+//           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
+//           common/rows_pack.cuh.j2 ccf3dfbc
 //   again   kgen build softmax_t32_n8_v4_f32
 
 // A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential
@@ -94,6 +95,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
     }
     x += row * x_row;
     y += row * y_row;
+    const int end = columns;
     const int first = place;
 
     // What is not in the row is -inf: it adds nothing to the sum.
@@ -101,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
-        taken[pack] = column < columns ? load(x + column) : filled(-INF);
+        taken[pack] = column < end ? load(x + column) : filled(-INF);
     }
 
     // The greatest number of the row.
@@ -119,12 +121,15 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
 
     // The sum of the exponentials below it.
     float sum = 0.0f;
+    const auto add = [&](float& x) {
+        x = exponential(x - top);
+        sum += x;
+    };
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            value[pack][i] = exponential(value[pack][i] - top);
-            sum += value[pack][i];
+            add(value[pack][i]);
         }
     }
     sum = over_lanes<Sum, LANES>(sum);
@@ -138,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
         for (int i = 0; i < VEC; ++i) {
             given.at[i] = from_float(quotient(value[pack][i], sum, inverse));
         }
-        if (column < columns) {
+        if (column < end) {
             store(y + column, given);
         }
     }

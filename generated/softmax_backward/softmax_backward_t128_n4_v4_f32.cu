@@ -10,13 +10,14 @@
 //   CLUSTER          1  blocks that share a row, as a cluster
 //   dtype          f32  float in memory, float in registers
 //   threads        128  per block
-//   shared memory   16  bytes, static
+//   shared memory   32  bytes, static
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the chain rule
-//   parts   softmax_backward.cu.j2 a10d90c4, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 7cc36892,
-//           common/rows_exp.cuh.j2 d568b819, common/rows_place.cuh.j2 af7c6dbc, common/rows_pack.cuh.j2
-//           5e452dd3
+//   parts   softmax_backward.cu.j2 f8be6d08, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2
+//           2d24696b, common/rows.cuh.j2 64587b07, common/rows_exp.cuh.j2 d568b819,
+//           common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2
+//           cd82b773, common/rows_pack.cuh.j2 ccf3dfbc
 //   again   kgen build softmax_backward_t128_n4_v4_f32
 
 // Both rows stay in registers, as they are in memory, from their one reading to the writing of the gradient.
@@ -67,10 +68,12 @@ __device__ __forceinline__ float over_lanes(float x)
 
 constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
 
-// Of all threads of the block, in each of them. Slots serve once, so that one barrier is enough.
+// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
 template <typename Merge>
-__device__ __forceinline__ float over_row(float x, float (&slots)[SLOTS])
+__device__ __forceinline__ float over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
 {
+    float(&slots)[SLOTS] = exchanges[turn % 2];
+    ++turn;
     const int lane = threadIdx.x % 32;
     x = over_lanes<Merge, 32>(x);
     if (lane == 0) {
@@ -87,23 +90,29 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_backward_t128_n4_
     int rows, int columns,
     long long dy_row, long long y_row, long long dx_row)
 {
-    __shared__ float sums[SLOTS];
+    __shared__ float exchanges[2][SLOTS];
+    int turn = 0;
     const long long row = blockIdx.x;
     const int place = threadIdx.x * VEC;
     dy += row * dy_row;
     y += row * y_row;
     dx += row * dx_row;
+    const int end = columns;
     const int first = place;
 
     // What is not in the row is zero, and adds nothing to the sum.
     Pack given[PACKS];
     Pack result[PACKS];
-    const auto take = [&](int start) {
+    const auto take = [&](int first) {
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            const int column = start + pack * STRIDE;
-            given[pack] = column < columns ? load(dy + column) : filled(0.0f);
-            result[pack] = column < columns ? load(y + column) : filled(0.0f);
+            const int column = first + pack * STRIDE;
+            given[pack] = column < end ? load(dy + column) : filled(0.0f);
+        }
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            const int column = first + pack * STRIDE;
+            result[pack] = column < end ? load(y + column) : filled(0.0f);
         }
     };
 
@@ -120,22 +129,20 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_backward_t128_n4_
     };
     take(first);
     add();
-    sum = over_row<Sum>(sum, sums);
+    sum = over_row<Sum>(sum, exchanges, turn);
 
-    // The gradient.
+    const auto gradient = [&](float upstream, float value) { return from_float((upstream - sum) * value); };
     const auto write = [&](int start) {
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             const int column = start + pack * STRIDE;
-            Pack gradient;
+            Pack found;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const float upstream = to_float(given[pack].at[i]);
-                const float value = to_float(result[pack].at[i]);
-                gradient.at[i] = from_float((upstream - sum) * value);
+                found.at[i] = gradient(to_float(given[pack].at[i]), to_float(result[pack].at[i]));
             }
-            if (column < columns) {
-                store(dx + column, gradient);
+            if (column < end) {
+                store(dx + column, found);
             }
         }
     };

@@ -13,7 +13,7 @@
 //   grid                a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 5b655cab, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 5e452dd3,
+//   parts   softmax_online.cu.j2 44b56b4a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
 //           common/rows_exp.cuh.j2 d568b819
 //   again   kgen build softmax_online_v4_f32
 

@@ -14,7 +14,7 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 5b655cab, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 5e452dd3,
+//   parts   softmax_online.cu.j2 44b56b4a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
 //           common/rows_exp.cuh.j2 d568b819
 //   again   kgen build softmax_online_v8_apply_bf16
 
@@ -106,8 +106,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_ap
     int columns, int parts, int width,
     long long x_row, long long y_row)
 {
-    const long long row = blockIdx.x / parts;
-    const int part = blockIdx.x % parts;
+    const int block = gridDim.x - 1 - blockIdx.x;  // the last parts first, which the cache still has
+    const long long row = block / parts;
+    const int part = block % parts;
     const int begin = part * width;
     const int end = min(begin + width, columns);
     x += row * x_row;

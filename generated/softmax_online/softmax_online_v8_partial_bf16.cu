@@ -14,7 +14,7 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 5b655cab, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 5e452dd3,
+//   parts   softmax_online.cu.j2 44b56b4a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
 //           common/rows_exp.cuh.j2 d568b819
 //   again   kgen build softmax_online_v8_partial_bf16
 
@@ -105,8 +105,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_pa
     int columns, int parts, int width,
     long long x_row)
 {
-    const long long row = blockIdx.x / parts;
-    const int part = blockIdx.x % parts;
+    const int block = blockIdx.x;
+    const long long row = block / parts;
+    const int part = block % parts;
     const int begin = part * width;
     const int end = min(begin + width, columns);
     x += row * x_row;

@@ -17,8 +17,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 4785ce48, common/block_reduce.cuh.j2 fe8bbf08, common/reduction.cuh.j2
-//           5a9793a1
+//   parts   reduce_columns.cu.j2 0821ca7e, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
+//           bc256050
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_f32
 
 // A block owns one of several parts of LANES * VEC neighbouring columns.
@@ -65,7 +65,7 @@ __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value x)
     return x;
 }
 
-// Over a block of THREADS threads, any multiple of 32. Calls may follow one another at once.
+// Over a block of THREADS threads, any multiple of 32. Between two calls for one operation there is a barrier.
 template <typename Op, int THREADS>
 __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 {
@@ -76,7 +76,6 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 
     const int lane = threadIdx.x % 32;
     x = warp_reduce<Op>(x);
-    __syncthreads();  // nobody reads what an earlier call left here any more
     if (lane == 0) {
         of_warp[threadIdx.x / 32] = x;
     }
@@ -87,12 +86,11 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
     return warp_reduce<Op, LANES>(share < WARPS ? of_warp[share] : Op::identity());
 }
 
-// Whether this block is the last of `blocks` to come here: then all threads see what the others wrote before. `counter`
-// is 0 at first, and afterwards, ready for the next launch.
+// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
+// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
 __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
 {
     __shared__ unsigned last;
-    __syncthreads();  // what the block has to say is written
     if (threadIdx.x == 0) {
         // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
         unsigned before;
@@ -215,6 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
     }
 
     // The parts meet in memory, and the last block to arrive combines them in their order.
+    __syncthreads();  // what the block has to say is written
     if (!last_to_arrive(counters + block_of_columns, parts)) {
         return;
     }
@@ -229,14 +228,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
         }
         shared[slice * WIDTH + i] = value;
     }
-    __syncthreads();  // every slice is there
 #pragma unroll
     for (int half = SLICES / 2; half > 0; half /= 2) {
+        __syncthreads();  // every slice that is left is there
         if (slice < half) {
             Value& mine = shared[threadIdx.x];
             mine = Combine::combine(mine, shared[threadIdx.x + half * WIDTH]);
         }
-        __syncthreads();  // half as many slices are left
     }
     for (int i = threadIdx.x; i < WIDTH && first_column + i < columns; i += THREADS) {
         const Value value = shared[i];

@@ -14,7 +14,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 9b11645c, common/block_reduce.cuh.j2 fe8bbf08, common/reduction.cuh.j2 5a9793a1
+//   parts   reduce_rows.cu.j2 56dd8ead, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 bc256050
 //   again   kgen build sum_rows_g8_v4_i4_o32_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -57,7 +57,7 @@ __device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value x)
     return x;
 }
 
-// Over a block of THREADS threads, any multiple of 32. Calls may follow one another at once.
+// Over a block of THREADS threads, any multiple of 32. Between two calls for one operation there is a barrier.
 template <typename Op, int THREADS>
 __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 {
@@ -68,7 +68,6 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
 
     const int lane = threadIdx.x % 32;
     x = warp_reduce<Op>(x);
-    __syncthreads();  // nobody reads what an earlier call left here any more
     if (lane == 0) {
         of_warp[threadIdx.x / 32] = x;
     }
@@ -79,12 +78,11 @@ __device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
     return warp_reduce<Op, LANES>(share < WARPS ? of_warp[share] : Op::identity());
 }
 
-// Whether this block is the last of `blocks` to come here: then all threads see what the others wrote before. `counter`
-// is 0 at first, and afterwards, ready for the next launch.
+// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
+// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
 __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
 {
     __shared__ unsigned last;
-    __syncthreads();  // what the block has to say is written
     if (threadIdx.x == 0) {
         // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
         unsigned before;
@@ -160,9 +158,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_sum_rows_g8_v4_i4_
     const Element* line = x + rest * x0 + i1 * x1 + i2 * x2 + i3 * x3;
     out += rest * out0 + i1 * out1 + i2 * out2 + i3 * out3;
 
-    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one.
-    const int ahead = static_cast<int>((0 - reinterpret_cast<unsigned long long>(line) / sizeof(Element)) % VEC);
-    const int head = static_cast<int>(min(static_cast<long long>(ahead), exists ? length : 0));
+    // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one, and so
+    // are all of a row that ends before the first load.
+    const int head = static_cast<int>((0 - reinterpret_cast<unsigned long long>(line) / sizeof(Element)) % VEC);
     const long long loads = exists ? (length - head) / VEC : 0;
     const Pack* body = reinterpret_cast<const Pack*>(line + head);
 

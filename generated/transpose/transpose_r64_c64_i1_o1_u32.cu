@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 a4973411
+//   parts   transpose.cu.j2 def1fd9f
 //   again   kgen build transpose_r64_c64_i1_o1_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -57,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i1_
     const int first_column = blockIdx.x / row_tiles % column_tiles * COLUMNS;
     x += first_row * x_row + first_column * x_column;
     out += first_column * out_column + first_row;
-    const int rows_here = min(rows - first_row, ROWS);
-    const int columns_here = min(columns - first_column, COLUMNS);
+    const int rows_left = rows - first_row;  // in this tile and behind it
+    const int columns_left = columns - first_column;
 
     // All loads of a thread are under way before the first is waited for.
     Pack<LOAD> loaded[LOADS];
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i1_
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
-        if (row < rows_here && column < columns_here) {
+        if (row < rows_left && column < columns_left) {
             loaded[i].at[0] = x[row * x_row + column * x_column];
         }
     }
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i1_
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
-        if (row < rows_here && column < columns_here) {
+        if (row < rows_left && column < columns_left) {
 #pragma unroll
             for (int j = 0; j < LOAD; ++j) {
                 tile[place(row, column + j)] = loaded[i].at[j];
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i1_
         const int own = i * THREADS + threadIdx.x;
         const int row = own % (ROWS / STORE) * STORE;
         const int column = own / (ROWS / STORE);
-        if (row < rows_here && column < columns_here) {
+        if (row < rows_left && column < columns_left) {
             Pack<STORE> gathered;
 #pragma unroll
             for (int j = 0; j < STORE; ++j) {

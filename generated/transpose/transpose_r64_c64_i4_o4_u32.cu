@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 a4973411
+//   parts   transpose.cu.j2 def1fd9f
 //   again   kgen build transpose_r64_c64_i4_o4_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -59,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
     const int first_column = blockIdx.x / row_tiles % column_tiles * COLUMNS;
     x += first_row * x_row + first_column;
     out += first_column * out_column + first_row;
-    const int rows_here = min(rows - first_row, ROWS);
-    const int columns_here = min(columns - first_column, COLUMNS);
+    const int rows_left = rows - first_row;  // in this tile and behind it
+    const int columns_left = columns - first_column;
 
     // All loads of a thread are under way before the first is waited for.
     Pack<LOAD> loaded[LOADS];
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
-        if (row < rows_here && column < columns_here) {
+        if (row < rows_left && column < columns_left) {
             loaded[i] = *reinterpret_cast<const Pack<LOAD>*>(x + row * x_row + column);
         }
     }
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
-        if (row < rows_here && column < columns_here) {
+        if (row < rows_left && column < columns_left) {
             *reinterpret_cast<Pack<LOAD>*>(&tile[place(row, column)]) = loaded[i];
         }
     }
@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
         const int own = i * THREADS + threadIdx.x;
         const int row = (own % 8 + own / 8 / COLUMNS * 8) * STORE;  // eight neighbours fill a line of 128 bytes
         const int column = own / 8 % COLUMNS;
-        if (row < rows_here && column < columns_here) {
+        if (row < rows_left && column < columns_left) {
             Pack<STORE> gathered;
 #pragma unroll
             for (int j = 0; j < STORE; ++j) {
