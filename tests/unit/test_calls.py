@@ -13,6 +13,7 @@ from kgen import streams
 from kgen.dtypes import FLOATS, I32, I64
 from kgen.ops import calls, kinds, libraries
 from kgen.ops.calls import Operator, Plan
+from kgen.scratch import listing
 
 cupy = pytest.importorskip("cupy", reason="operands are read through CuPy")
 
@@ -178,6 +179,15 @@ def test_what_is_remembered_is_bounded(recorded, monkeypatch):
         recorded(*(array(at, (length,)) for at in (X, Y, OUT)))
     assert len(recorded.operator._met) <= 3
     assert len(recorded.operator._plans) <= 3
+
+
+def test_what_is_prepared_to_stand_idle_is_not_remembered(recorded):
+    """An operator that another one calls, while the other's workspace is asked for."""
+    with listing():
+        recorded(array(X), array(Y), array(OUT))
+    for _ in range(2):
+        recorded(array(X), array(Y), array(OUT))
+    assert len(recorded.prepared) == 2
 
 
 # torch, by the names that kgen goes by
