@@ -71,7 +71,7 @@ _HOST = {
 class Record(NamedTuple):
     """What came of a sample call.
 
-    launches  the kernels in their order: name, blocks, and a digest of the text and of the arguments' values
+    launches  the kernels in their order: name, blocks, and a digest of the code and of the arguments' values
     outputs   of each output its shape, dtype and checksum
     samples   of each output at most KEPT elements, evenly from all of it, as words
     """
@@ -121,7 +121,7 @@ def differing(found: Record, expected: Record) -> float:
 
 
 def changed(record: Record) -> bool:
-    """Whether the text of one of its kernels is no longer the one that was recorded."""
+    """Whether the code of one of its kernels is no longer the one that was recorded."""
     return any(text != _digest(spec) for name, _, text, _ in record.launches if (spec := _known(name)))
 
 
@@ -138,7 +138,9 @@ def _told(step: Step) -> list[Any]:
 
 
 def _digest(spec: Spec) -> str:
-    return hashlib.sha256(source_of(spec).encode()).hexdigest()[:16]
+    """Of the code alone: comments, the header with its hashes of templates among them, decide nothing."""
+    lines = (line.partition("//")[0].rstrip() for line in source_of(spec).split("\n"))
+    return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()[:16]
 
 
 @contextmanager
