@@ -17,7 +17,8 @@ from kgen.dtypes import F32
 from kgen.launch import Step
 from kgen.ops.calls import Plan
 from kgen.ops.gated.checks import Arrays, Options
-from kgen.ops.gated.plan import Problem, Program, Rows, add_sum
+from kgen.ops.gated.plan import Problem, Program, Rows
+from kgen.ops.gated.sums import add_sum
 from kgen.registry import register
 from kgen.spec import Flag, Kernel, Spec
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from kgen.arch import Arch
@@ -14,7 +15,8 @@ from kgen.operand import Operand
 from kgen.ops.gated.chunk_kernels import SLOPE
 from kgen.ops.gated.chunk_scan import Cut, Scan, add_chunk
 from kgen.ops.gated.features import NUMBERS
-from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_sum, rows_of, scratch_rows
+from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of, scratch_rows
+from kgen.ops.gated.sums import add_gradient, add_sum
 
 WIDEST = 256
 """Features and value columns of a head that a scan in chunks takes."""
@@ -69,17 +71,8 @@ def backward(
     gated = problem.gate == 1
 
     def scan(name: str, z: Rows, x: Rows, y: Rows, **more: Any) -> Scan:
-        """A scan into a gradient; where heads share an input, by way of floats for every head."""
-        result = gradients[name]
-        final = rows_of(name, result, layout)
-        if final.heads == problem.heads:
-            return add_chunk(program, problem, z, x, y, final, **more)
-        whole = scratch_rows(f"{name} of heads", problem, result.shape[3])
-        program.room(whole.name, problem.numbers(result.shape[3]))
-        queued = add_chunk(program, problem, z, x, y, whole, wide=True, **more)
-        shape = (problem.batch, final.heads, problem.length, result.shape[3])
-        add_sum(program, whole.name, final, shape, result.dtype, problem.heads)
-        return queued
+        queue = partial(add_chunk, program, problem, z, x, y, **more)
+        return add_gradient(program, problem, name, gradients[name], layout, queue)
 
     # Gates' gradients are differences, and with gates there is one more rounding, of what is added to a state.
     fine = gated and problem.dtype is BF16

@@ -17,7 +17,8 @@ from kgen.operand import Operand
 from kgen.ops.gated import chunk_vector
 from kgen.ops.gated.chunk_vector import Cut, add_chunks, add_states, cut_of
 from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_KEY, CHUNK_QUERY, DOT, DOT_THREADS, WIDEST
-from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_sum, rows_of
+from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of
+from kgen.ops.gated.sums import add_sum
 from kgen.spec import Spec
 
 FEWEST_STEPS = 2048
@@ -40,15 +41,9 @@ def refusal(problem: Problem, *rows: Rows) -> str | None:
     return None
 
 
-def wanted(op: str, problem: Problem, mode: str, *rows: Rows) -> bool:
-    """Whether in chunks; raises ValueError where these are asked for and cannot be."""
-    if mode == "recurrent":
-        return False
-    refused = refusal(problem, *rows)
-    if mode == "chunk" and refused:
-        raise ValueError(f"{op}: mode='chunk' does not take this: {refused}; mode='recurrent' does")
-    timed = problem.length >= FEWEST_STEPS and not problem.bonus
-    return not refused and (mode == "chunk" or timed)
+def pays(problem: Problem) -> bool:
+    """Whether chunks are known to be faster than one time step after another."""
+    return problem.length >= FEWEST_STEPS and not problem.bonus
 
 
 def backward(

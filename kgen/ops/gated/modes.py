@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from kgen.ops.gated import chunk, chunk_vector
-from kgen.ops.gated.plan import Problem
 
+def in_chunks(op: str, mode: str, refused: str | None, pays: bool) -> bool:
+    """Whether in chunks, which are `refused` for a reason or taken by "auto" where that `pays`.
 
-def in_chunks(op: str, problem: Problem, mode: str) -> bool:
-    """Whether in chunks; raises ValueError where these are asked for and cannot be."""
+    Raises ValueError where these are asked for and cannot be.
+    """
     if mode not in ("auto", "chunk"):
         return False
-    module = chunk_vector if problem.gate == 2 else chunk
-    refused = module.refusal(problem)
     if mode == "chunk" and refused:
         raise ValueError(f"{op}: mode='chunk' does not take this: {refused}; mode='recurrent' does")
-    return not refused and (mode == "chunk" or module.pays(problem))
+    return not refused and (mode == "chunk" or pays)

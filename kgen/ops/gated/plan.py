@@ -11,7 +11,7 @@ from kgen.dtypes import F32, DType
 from kgen.launch import Step, bind
 from kgen.operand import Ints, Operand, aligned, contiguous_strides
 from kgen.ops.calls import Plan
-from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, SUM, SUM_THREADS, Mapped, scan_with
+from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, Mapped, scan_with
 from kgen.ops.gated.tiles import Tile, tile_for
 from kgen.scratch import scratch
 
@@ -229,18 +229,6 @@ def add_scan(
 def _state(problem: Problem, name: str, turned: bool) -> Ints:
     sequence, head, feature, value = problem.states.get(name, (0, 0, 0, 0))
     return (sequence, head, value, feature) if turned else (sequence, head, feature, value)
-
-
-def add_sum(program: Program, source: str, out: Rows, shape: Ints, dtype: DType, heads: int, splits: int = 1) -> None:
-    """Queue the sum over splits and over the heads of a group: [splits, batch, heads, time, feature] to `shape`,
-    [batch, heads of the result, time, feature]."""
-    batch, kept, length, features = shape
-    head = length * features
-    group = heads // kept
-    count = batch * kept * length * features
-    longs = (count, head, batch * heads * head, heads * head, group * head, features, *out.strides)
-    step = Step(SUM.spec(dtype=dtype), -(-count // SUM_THREADS), 2, (kept, length, features, group, splits), longs)
-    program.add(step, (source, out.name))
 
 
 def scratch_rows(name: str, problem: Problem, features: int) -> Rows:

@@ -23,17 +23,8 @@ from kgen.ops.gated.checks import (
 )
 from kgen.ops.gated.kernels import mapped
 from kgen.ops.gated.modes import in_chunks
-from kgen.ops.gated.plan import (
-    NOTHING,
-    Gradients,
-    Problem,
-    Program,
-    Rows,
-    add_scan,
-    add_sum,
-    rows_of,
-    scratch_rows,
-)
+from kgen.ops.gated.plan import NOTHING, Gradients, Problem, Program, Rows, add_scan, rows_of, scratch_rows
+from kgen.ops.gated.sums import add_gradient, add_sum
 from kgen.ops.gated.tiles import Tile
 from kgen.ops.layout import AXES
 
@@ -131,10 +122,9 @@ def _prepare_forward(
         return article.plan(op, program, problem, arrays, options, q, k, v, rows_of("o", o, options.layout))
     result = rows_of("o", o, options.layout)
     initial, last = "initial_state" if arrays.initial else NOTHING, "state" if state else NOTHING
-    if in_chunks(op, problem, options.mode):
-        if form.gate < 2:
-            return program.plan(chunk.forward(program, problem, q, k, v, result, initial, last))
-        return program.plan(chunk_vector.forward(program, problem, q, k, v, result, initial, last))
+    chunks = chunk if form.gate < 2 else chunk_vector
+    if in_chunks(op, options.mode, chunks.refusal(problem), chunks.pays(problem)):
+        return program.plan(chunks.forward(program, problem, q, k, v, result, initial, last))
     tile = add_scan(
         program,
         problem,
@@ -186,14 +176,11 @@ def _prepare_backward(
     upstream = rows_of("do", do, layout)
     if options.mode == "article":
         raise ValueError(f"{op}: mode is 'article'; it takes 'auto', 'recurrent' or 'chunk'")
-    if form.gate < 2 and in_chunks(op, problem, options.mode):
+    chunks = chunk if form.gate < 2 else chunk_vector_backward
+    refused = chunk.refusal(problem) if form.gate < 2 else chunk_vector_backward.refusal(problem, q, k, v)
+    if in_chunks(op, options.mode, refused, chunks.pays(problem)):
         rows = (upstream, q, k, v)
-        return program.plan(chunk.backward(program, problem, rows, gradients, layout, initial, from_state))
-    if form.gate == 2 and chunk_vector_backward.wanted(op, problem, options.mode, q, k, v):
-        rows = (upstream, q, k, v)
-        return program.plan(
-            chunk_vector_backward.backward(program, problem, rows, gradients, layout, initial, from_state)
-        )
+        return program.plan(chunks.backward(program, problem, rows, gradients, layout, initial, from_state))
     if form.gate:
         program.room("products", problem.numbers(problem.features))
         program.room("slope_start", problem.shared * problem.features)
@@ -211,18 +198,9 @@ def _prepare_backward(
         slopes = None  # parts of it, to be summed
 
     def scan(name: str, z: Rows, x: Rows, y: Rows, **more: Any) -> Tile:
-        """A scan into a gradient; where heads share an input, by way of floats for every head."""
-        result = gradients[name]
-        final = rows_of(name, result, layout)
-        more["inverses"] = "inverses" if problem.normal else NOTHING
-        if final.heads == problem.heads:
-            return add_scan(program, problem, z, x, y, final, **more)
-        whole = scratch_rows(f"{name} of heads", problem, result.shape[3])
-        program.room(whole.name, problem.numbers(result.shape[3]))
-        tile = add_scan(program, problem, z, x, y, whole, wide=True, **more)
-        shape = (problem.batch, final.heads, problem.length, result.shape[3])
-        add_sum(program, whole.name, final, shape, result.dtype, problem.heads)
-        return tile
+        inverses = "inverses" if problem.normal else NOTHING
+        queue = partial(add_scan, program, problem, z, x, y, inverses=inverses, **more)
+        return add_gradient(program, problem, name, gradients[name], layout, queue)
 
     normals = (before, NOTHING)
     queries = Gradients(q)
