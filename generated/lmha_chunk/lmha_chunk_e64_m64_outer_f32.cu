@@ -17,8 +17,8 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al.,
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
-//   parts   lmha_chunk.cu.j2 f18e6bc0, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
-//           common/tiles.cuh.j2 d8ad3b89
+//   parts   lmha_chunk.cu.j2 49327a8e, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//           common/pipeline.cuh.j2 2e659a4b, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build lmha_chunk_e64_m64_outer_f32
 
 using Element = float;
@@ -65,6 +65,46 @@ __device__ __forceinline__ void mma(float (&d)[4], const unsigned (&a)[4], unsig
         "{ %0, %1, %2, %3 }, { %4, %5, %6, %7 }, { %8, %9 }, { %0, %1, %2, %3 };"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Warps of two kinds that work side by side: barriers among one kind, and mbarriers from one kind to the other.
+
+// bar.sync: waits until `threads` threads of the block have come to the barrier of this number.
+__device__ __forceinline__ void named_barrier(int number, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// An mbarrier counts arrivals, here one of each warp of a kind, and begins a new phase when all have come.
+__device__ __forceinline__ void initialize(const unsigned long long& mbarrier, int warps)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&mbarrier)), "r"(warps) : "memory");
+}
+
+// What the warp wrote and read before is done for those that wait.
+__device__ __forceinline__ void arrive(const unsigned long long& mbarrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("{ .reg .b64 phase; mbarrier.arrive.shared.b64 phase, [%0]; }" ::"r"(shared_address(&mbarrier))
+                     : "memory");
+    }
+}
+
+// Waits for the end of phase 0, 2, 4 ... (parity 0) or 1, 3, 5 ... (parity 1).
+__device__ __forceinline__ void wait(const unsigned long long& mbarrier, int parity)
+{
+    unsigned done;
+    do {
+#if __CUDA_ARCH__ >= 900  // sleeps for a while where the older one only looks
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#endif
+                     : "=r"(done)
+                     : "r"(shared_address(&mbarrier)), "r"(parity)
+                     : "memory");
+    } while (!done);
 }
 
 // The sequence is walked in chunks of C tokens. With S, the sum of k_j v_j^T over the chunks before,
@@ -242,44 +282,6 @@ __device__ __forceinline__ void multiply(float (&left)[4], float (&right)[4], co
         : "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]), "r"(b[0][0]), "r"(b[0][1]), "r"(b[0][2]),
           "r"(b[0][3]), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3]), "r"(b[1][0]), "r"(b[1][1]),
           "r"(b[1][2]), "r"(b[1][3]));
-}
-
-// bar.sync: waits until `threads` threads of the block have come to the barrier of this number.
-__device__ __forceinline__ void named_barrier(int number, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
-
-// An mbarrier counts arrivals, here one of each warp of a kind, and begins a new phase when all have come.
-__device__ __forceinline__ void initialize(const unsigned long long& mbarrier, int warps)
-{
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&mbarrier)), "r"(warps) : "memory");
-}
-
-// What the warp wrote and read before is done for those that wait.
-__device__ __forceinline__ void arrive(const unsigned long long& mbarrier)
-{
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) {
-        asm volatile("{ .reg .b64 phase; mbarrier.arrive.shared.b64 phase, [%0]; }" ::"r"(shared_address(&mbarrier))
-                     : "memory");
-    }
-}
-
-// Waits for the end of phase 0, 2, 4 ... (parity 0) or 1, 3, 5 ... (parity 1).
-__device__ __forceinline__ void wait(const unsigned long long& mbarrier, int parity)
-{
-    unsigned done;
-    do {
-#if __CUDA_ARCH__ >= 900  // sleeps for a while where the older one only looks
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-#else
-        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-#endif
-                     : "=r"(done)
-                     : "r"(shared_address(&mbarrier)), "r"(parity)
-                     : "memory");
-    } while (!done);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e64_m64_outer_f32(

@@ -27,23 +27,29 @@ SHAPES = [(1, 2, 300, 64, 64), (2, 1, 77, 20, 33), (1, 1, 530, 100, 100), (1, 1,
 
 
 ARRIVALS = {
-    """    __syncwarp();
+    "common/pipeline.cuh.j2": {
+        """    __syncwarp();
     if (threadIdx.x % 32 == 0) {
         asm volatile("{ .reg .b64 phase; mbarrier.arrive""": """    {
         asm volatile("{ .reg .b64 phase; mbarrier.arrive""",
-    "initialize(stages[stage].ready, PRODUCERS);": "initialize(stages[stage].ready, 32 * PRODUCERS);",
-    "initialize(stages[stage].free, CONSUMERS);": "initialize(stages[stage].free, 32 * CONSUMERS);",
+    },
+    "lmha_chunk.cu.j2": {
+        "initialize(stages[stage].ready, PRODUCERS);": "initialize(stages[stage].ready, 32 * PRODUCERS);",
+        "initialize(stages[stage].free, CONSUMERS);": "initialize(stages[stage].free, 32 * CONSUMERS);",
+    },
 }
 
 
 def let_every_thread_arrive() -> None:
     """Put a changed lmha_chunk before kgen's own."""
-    text = (BUILTIN_TEMPLATES / "lmha_chunk.cu.j2").read_text()
-    for old, new in ARRIVALS.items():
-        assert text.count(old) == 1, f"lmha_chunk.cu.j2 has changed: {old!r}"
-        text = text.replace(old, new)
     folder = Path(tempfile.mkdtemp())
-    (folder / "lmha_chunk.cu.j2").write_text(text)
+    (folder / "common").mkdir()
+    for name, changes in ARRIVALS.items():
+        text = (BUILTIN_TEMPLATES / name).read_text()
+        for old, new in changes.items():
+            assert text.count(old) == 1, f"{name} has changed: {old!r}"
+            text = text.replace(old, new)
+        (folder / name).write_text(text)
     os.environ["KGEN_TEMPLATES"] = str(folder)
 
 
