@@ -92,14 +92,14 @@ class Operator:
             lead = next((array for array in inputs if array is not None), None)
         read = library(lead.__class__)
         if read is not None and stream is None:
-            key, pointers = read.signature((*inputs, *outs), options)
+            key, pointers = read.signature(inputs + outs, options)
             met = self._met.get(key)
-            if met is not None and apart(pointers, met, len(inputs)):
+            if met is not None and apart(pointers, met):
+                launch, device, fresh, _ = met
                 results = list(outs)
-                for at, out in enumerate(outs):
-                    if out is None:
-                        results[at], pointers[len(inputs) + at] = read.empty(*met.results[at], met.device)
-                met.plan.launch(pointers, read.stream(met.device))
+                for at, shape, dtype in fresh:
+                    results[at - len(inputs)], pointers[at] = read.empty(shape, dtype, device)
+                launch(pointers, read.stream(device))
                 return results
         return self._first(inputs, outs, options, stream, key)
 
@@ -166,7 +166,8 @@ class Operator:
                 plan = self._plan(taken, written, options, chosen)
                 copied = taken != given or written != results  # rows, together
                 if key and not copied and not idle():
-                    remember(self._met, key, meeting(plan, given, results, self.in_place))
+                    passed = [out is not None for out in outs]
+                    remember(self._met, key, meeting(plan, given, results, passed, self.in_place))
                 plan.launch([operand.ptr if operand else 0 for operand in (*taken, *written)], chosen)
                 results = written
             return [give_back(result, chosen) for result in results]

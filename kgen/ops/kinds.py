@@ -26,13 +26,19 @@ class Plan(NamedTuple):
 
 
 class Met(NamedTuple):
-    """What a call of a kind that was met before needs: the plan, the results, the bytes that each array touches."""
+    """What a call of a kind that was met before needs.
 
-    plan: Plan
+    launch   the plan's
+    device   where
+    fresh    results to allocate: their place among all arrays, their shape, and dtype as the library has it
+    pairs    results that were passed, each with an array before it: their places among all arrays, the distances of
+             their pointers, in bytes, between which they overlap, and whether they may be one and the same array
+    """
+
+    launch: Callable[[Sequence[int], int], None]
     device: int
-    results: tuple[tuple[tuple[int, ...], Any], ...]  # shape, and dtype as the library has it
-    spans: tuple[tuple[int, int], ...]  # from each array's pointer on
-    twins: frozenset[tuple[int, int]]  # results and inputs that may be one and the same array
+    fresh: tuple[tuple[int, tuple[int, ...], Any], ...]
+    pairs: tuple[tuple[int, int, int, int, bool], ...]
 
 
 REMEMBERED = 4096
@@ -45,44 +51,43 @@ def remember(kept: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any)
     kept[key] = value
 
 
-def apart(pointers: Sequence[int], met: Met, inputs: int) -> bool:
+def apart(pointers: Sequence[int], met: Met) -> bool:
     """Whether every result that was passed lies wholly before or after all else, or is an input, where it may be."""
-    spans = met.spans
-    for at in range(inputs, len(pointers)):
-        pointer = pointers[at]
-        if pointer:
-            low, high = pointer + spans[at][0], pointer + spans[at][1]
-            for other in range(at):
-                start = pointers[other]
-                if low < start + spans[other][1] and start + spans[other][0] < high:
-                    if start == pointer and (at, other) in met.twins:
-                        continue
-                    return False
+    for result, other, low, high, twins in met.pairs:
+        distance = pointers[result] - pointers[other]
+        if low < distance < high and (distance or not twins):
+            return False
     return True
 
 
-def meeting(plan: Plan, given: Sequence[Operand | None], results: Sequence[Operand], in_place: bool) -> Met:
+def meeting(
+    plan: Plan,
+    given: Sequence[Operand | None],
+    results: Sequence[Operand],
+    passed: Sequence[bool],
+    in_place: bool,
+) -> Met:
+    """What to remember of a call; `passed` tells which results the caller brought."""
     operands = (*given, *results)
-    twins = [
-        (at, other)
-        for at in range(len(given), len(operands))
-        for other, x in enumerate(given)
-        if in_place and x and _layout(operands[at]) == _layout(x)
-    ]
-    made = tuple((result.shape, result.array.dtype) for result in results)
-    return Met(
-        plan,
-        results[0].device,
-        made,
-        tuple(_span(operand) if operand else (0, 0) for operand in operands),
-        frozenset(twins),
-    )
+    fresh, pairs = [], []
+    for at, (result, brought) in enumerate(zip(results, passed, strict=True), len(given)):
+        if not brought:
+            fresh.append((at, result.shape, result.array.dtype))
+            continue
+        low, high = _span(result)
+        for place, other in enumerate(operands[:at]):
+            if other is not None and (place < len(given) or passed[place - len(given)]):
+                first, end = _span(other)
+                twins = in_place and place < len(given) and _layout(result) == _layout(other)
+                pairs.append((at, place, first - high, end - low, twins))
+    return Met(plan.launch, results[0].device, tuple(fresh), tuple(pairs))
 
 
-def _layout(operand: Operand | None) -> Any:
-    return operand and (operand.shape, operand.strides, operand.dtype)
+def _layout(operand: Operand) -> Any:
+    return operand.shape, operand.strides, operand.dtype
 
 
 def _span(operand: Operand) -> tuple[int, int]:
+    """The bytes that an array touches, counted from its pointer."""
     low, high = extent(operand.shape, operand.strides)
     return low * operand.dtype.itemsize, high * operand.dtype.itemsize

@@ -46,7 +46,7 @@ class CupyArrays:
     def __init__(self, cupy: Any) -> None:
         self._kind = cupy.ndarray
         self._stream = cupy.cuda.get_current_stream
-        self._several = device_count() > 1
+        self._device = cupy.cuda.runtime.getDevice if device_count() > 1 else None
 
     def signature(self, arrays: tuple[Any, ...], options: Key) -> tuple[Key, list[int]]:
         kind = self._kind
@@ -62,11 +62,12 @@ class CupyArrays:
             pointer = array.data.ptr
             pointers.append(pointer)
             # What flags.c_contiguous reads, at a sixth of its cost; contiguous strides follow from the shape.
-            parts.append((array.shape, array._c_contiguous or array.strides, array.dtype.num, pointer % ALIGNMENT))
-        if self._several:
-            device = gpu().cuda.runtime.getDevice()
-            if any(array.data.device_id != device for array in arrays if array is not None):
-                return (), []
+            parts += (array.shape, array._c_contiguous or array.strides, array.dtype.num, pointer % ALIGNMENT)
+        if self._device is not None:
+            device = self._device()
+            for array in arrays:
+                if array is not None and array.data.device_id != device:
+                    return (), []
             parts.append(device)
         return tuple(parts), pointers
 

@@ -8,9 +8,12 @@ import types
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kgen import streams
-from kgen.dtypes import FLOATS, I32, I64
+from kgen.dtypes import F16, F32, FLOATS, I32, I64
+from kgen.operand import Operand, extent
 from kgen.ops import calls, kinds, libraries
 from kgen.ops.calls import Operator, Plan
 from kgen.scratch import listing
@@ -120,6 +123,45 @@ def test_an_out_that_overlaps_is_refused_in_the_second_call_too(recorded):
     with pytest.raises(ValueError, match="out shares memory with y"):
         recorded(array(X), array(Y), array(Y + 64))
     assert len(recorded.launched) == 1
+
+
+@st.composite
+def placed(draw):
+    """The shape, strides in elements, dtype and address of an array, all near one another."""
+    shape = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    strides = draw(st.tuples(st.integers(-4, 4), st.integers(-4, 4)))
+    return shape, strides, draw(st.sampled_from([F16, F32])), 1024 + 2 * draw(st.integers(0, 40))
+
+
+@given(st.lists(placed(), min_size=2, max_size=4), st.lists(placed(), min_size=2, max_size=2), st.booleans())
+@settings(deadline=None)
+def test_a_call_is_recognised_exactly_where_no_result_touches_the_bytes_between_others_ends(arrays, moved, in_place):
+    """Two results that were passed, any inputs; then the same kind of call at other places."""
+
+    def operands(places):
+        return [
+            Operand(place, shape, strides, dtype, 0, "cupy", "x", types.SimpleNamespace(dtype=dtype), None)
+            for place, (shape, strides, dtype, _) in zip(places, (*arrays, *moved))
+        ]
+
+    def touched(x):
+        low, high = extent(x.shape, x.strides)
+        return set(range(x.ptr + low * x.dtype.itemsize, x.ptr + high * x.dtype.itemsize))
+
+    now = operands([place for *_, place in (*arrays, *moved)])
+    inputs = len(arrays)
+    plan = Plan(lambda pointers, stream: None, (), "")
+    met = kinds.meeting(plan, now[:inputs], now[inputs:], [True, True], in_place)
+
+    def same(x, y):
+        return in_place and (x.ptr, x.shape, x.strides, x.dtype) == (y.ptr, y.shape, y.strides, y.dtype)
+
+    fine = not any(
+        touched(result) & touched(other) and not (at < inputs and same(result, other))
+        for place, result in enumerate(now[inputs:], inputs)
+        for at, other in enumerate(now[:place])
+    )
+    assert kinds.apart([x.ptr for x in now], met) == fine
 
 
 def test_an_explicit_stream_shares_the_plan_and_takes_its_stream(recorded):
