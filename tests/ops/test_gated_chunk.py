@@ -77,6 +77,19 @@ def test_every_kind_of_gate_is_exact(xp: ModuleType, asnumpy: AsNumpy, gates: st
     check(xp, asnumpy, make("simple_gla", SMALL, dtype, gates=gates, gate_dtype="f32", seed=3), dtype)
 
 
+@pytest.mark.parametrize("segments", [1, 2])
+def test_what_the_last_step_adds_does_not_drown_the_gradients_of_gates(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, segments: int
+) -> None:
+    """Where gates leave next to nothing, a state is what its last step added, and that has no part in any dg."""
+    monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: chunk_scan.Cut(64, 64, 64, segments, segments))
+    forget()
+    for seed in range(6):
+        case = make("simple_gla", (1, 2, 100, 60, 40), "f16", gates="saturated", gate_dtype="f32", seed=seed)
+        check(xp, asnumpy, case, "f16")
+    forget()
+
+
 @pytest.mark.parametrize("length", [0, 1, 16, 63, 64, 65])
 def test_a_chunk_may_be_of_any_length(xp: ModuleType, asnumpy: AsNumpy, length: int) -> None:
     case = make("linear_attention", (1, 2, length, 60, 40), "bf16")

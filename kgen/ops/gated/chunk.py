@@ -13,7 +13,7 @@ from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Operand
 from kgen.ops.gated.chunk_kernels import SLOPE
-from kgen.ops.gated.chunk_scan import Cut, Scan, add_chunk
+from kgen.ops.gated.chunk_scan import Cut, Scan, add_chunk, fours_of
 from kgen.ops.gated.features import NUMBERS
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of, scratch_rows
 from kgen.ops.gated.sums import add_gradient, add_sum
@@ -76,18 +76,18 @@ def backward(
 
     # Gates' gradients are differences, and with gates there is one more rounding, of what is added to a state.
     fine = gated and problem.dtype is BF16
-    ends = gated and dstate != NOTHING
+    begun = gated and initial != NOTHING
     own = (q, k) if gated or problem.feature else (None, None)
-    queries = scan("dq", do, v, k, turned=True, initial=initial, own=own[0], fine=gated, keep_last=ends)
-    keys = scan("dk", v, do, q, turned=True, adjoint=True, initial=dstate, own=own[1], fine=gated)
+    queries = scan("dq", do, v, k, turned=True, initial=initial, own=own[0], fine=gated)
+    keys = scan("dk", v, do, q, turned=True, adjoint=True, initial=dstate, own=own[1], fine=gated, keep_last=begun)
     last = "dinitial" if "dinitial" in gradients else NOTHING
     scan("dv", k, q, do, adjoint=True, initial=dstate, last=last, fine=fine, other=keys)
     if gated:
-        _add_slope(program, problem, queries, keys, k, v, rows_of("dg", gradients["dg"], layout))
+        _add_slope(program, problem, queries, keys, rows_of("dg", gradients["dg"], layout))
     return why(problem, queries.cut)
 
 
-def _add_slope(program: Program, problem: Problem, queries: Scan, keys: Scan, k: Rows, v: Rows, dg: Rows) -> None:
+def _add_slope(program: Program, problem: Problem, queries: Scan, keys: Scan, dg: Rows) -> None:
     """Queue the gradient of gates; where heads share them, by way of floats for every head."""
     p, cut, gate = problem, queries.cut, problem.gate_rows
     assert gate
@@ -99,12 +99,11 @@ def _add_slope(program: Program, problem: Problem, queries: Scan, keys: Scan, k:
     gfloat = p.gate_type is F32
     spec = SLOPE.spec(C=cut.chunk, OFFSETS=p.offsets, wide=shared and not gfloat, gfloat=gfloat, dtype=p.dtype)
     offsets = ("cu_seqlens",) if p.offsets else ()
-    pointers = (queries.products, keys.products, gate.name, k.name, v.name, *offsets)
-    pointers = (*pointers, queries.states, keys.states, queries.last, slopes.name)
-    groups = tuple(p.heads // each.heads for each in (gate, k, v))
-    ints = (p.heads, p.length, p.features, p.values, *groups)
-    ints = (*ints, parts, cut.pieces, cut.segments, int(p.reverse), cut.room // 8)
-    strides = (p.numbers(1), *gate.strides[:3], *k.strides, *v.strides, *slopes.strides[:3])
+    pointers = (queries.products, keys.products, gate.name, *offsets)
+    pointers = (*pointers, queries.states, keys.states, keys.last, slopes.name)
+    fours = fours_of(cut, p.features)
+    ints = (p.heads, p.length, p.heads // gate.heads, parts, cut.pieces, cut.segments, int(p.reverse), fours)
+    strides = (p.numbers(1), *gate.strides[:3], *slopes.strides[:3])
     program.add(Step(spec, p.shared * cut.segments, len(pointers), ints, strides), pointers)
     if shared:
         add_sum(program, slopes.name, dg, (p.batch, dg.heads, p.length, 1), p.gate_type, p.heads)

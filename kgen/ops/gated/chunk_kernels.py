@@ -191,7 +191,7 @@ SLOPE = register(
     Kernel(
         name="gated_chunk_slope",
         summary="The gradient of gates, one per head and time step, from what the scans of dq and dk leave for it.",
-        formula="dg[t] = dg[t + 1] + q[t] . dq[t] - k[t] . dk[t],    and S . dS behind each segment",
+        formula="dg[t + 1] = dg[t] + k[t] . dk[t] - q[t] . dq[t],    and S . dS at the beginning of each segment",
         axes=(
             Axis("C", "c", (32, 64), "time steps of which pieces of a sequence consist", default=64),
             Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
