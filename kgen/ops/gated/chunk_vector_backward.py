@@ -22,7 +22,7 @@ from kgen.ops.gated.sums import add_sum
 from kgen.spec import Spec
 
 FEWEST_STEPS = 2048
-"""Time steps from which on "auto" takes chunks, without a bonus: shorter ones and the bonus were not timed yet."""
+"""Time steps from which on "auto" takes chunks; shorter ones were not timed yet."""
 
 
 def refusal(problem: Problem, *rows: Rows) -> str | None:
@@ -43,7 +43,7 @@ def refusal(problem: Problem, *rows: Rows) -> str | None:
 
 def pays(problem: Problem) -> bool:
     """Whether chunks are known to be faster than one time step after another."""
-    return problem.length >= FEWEST_STEPS and not problem.bonus
+    return problem.length >= FEWEST_STEPS
 
 
 def backward(
