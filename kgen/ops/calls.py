@@ -97,8 +97,9 @@ class Operator:
             if met is not None and apart(pointers, met):
                 launch, device, fresh, _ = met
                 results = list(outs)
-                for at, shape, dtype in fresh:
-                    results[at - len(inputs)], pointers[at] = read.empty(shape, dtype, device)
+                for at, shape, dtype, like in fresh:
+                    model = None if like is None else inputs[like]
+                    results[at - len(inputs)], pointers[at] = read.empty(shape, dtype, device, model)
                 launch(pointers, read.stream(device))
                 return results
         return self._first(inputs, outs, options, stream, key)

@@ -30,14 +30,15 @@ class Met(NamedTuple):
 
     launch   the plan's
     device   where
-    fresh    results to allocate: their place among all arrays, their shape, and dtype as the library has it
+    fresh    results to allocate: their place among all arrays, their shape, dtype as the library has it, and the place
+             of an input of the same layout, or None
     pairs    results that were passed, each with an array before it: their places among all arrays, the distances of
              their pointers, in bytes, between which they overlap, and whether they may be one and the same array
     """
 
     launch: Callable[[Sequence[int], int], None]
     device: int
-    fresh: tuple[tuple[int, tuple[int, ...], Any], ...]
+    fresh: tuple[tuple[int, tuple[int, ...], Any, int | None], ...]
     pairs: tuple[tuple[int, int, int, int, bool], ...]
 
 
@@ -72,7 +73,8 @@ def meeting(
     fresh, pairs = [], []
     for at, (result, brought) in enumerate(zip(results, passed, strict=True), len(given)):
         if not brought:
-            fresh.append((at, result.shape, result.array.dtype))
+            like = next((place for place, x in enumerate(given) if x and _layout(x) == _layout(result)), None)
+            fresh.append((at, result.shape, result.array.dtype, like))
             continue
         low, high = _span(result)
         for place, other in enumerate(operands[:at]):

@@ -22,8 +22,8 @@ class Library(Protocol):
     def signature(self, arrays: tuple[Any, ...], options: Key) -> tuple[Key, list[int]]:
         """What identifies a kind of call, and the pointers; an empty key where a call must be looked at closely."""
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, device: int) -> tuple[Any, int]:
-        """A new result, and its pointer."""
+    def empty(self, shape: tuple[int, ...], dtype: Any, device: int, like: Any) -> tuple[Any, int]:
+        """A new result, and its pointer; `like` is an array of the same layout, or None."""
 
     def stream(self, device: int) -> int:
         """The current stream."""
@@ -71,7 +71,7 @@ class CupyArrays:
             parts.append(device)
         return tuple(parts), pointers
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, device: int) -> tuple[Any, int]:
+    def empty(self, shape: tuple[int, ...], dtype: Any, device: int, like: Any) -> tuple[Any, int]:
         array = self._kind(shape, dtype)
         return array, array.data.ptr
 
@@ -86,6 +86,7 @@ class TorchTensors:
     def __init__(self, torch: Any) -> None:
         self._kinds = (torch.Tensor, torch.nn.Parameter)
         self._empty = torch.empty
+        self._empty_like = torch.empty_like
         self._grad_enabled = torch.is_grad_enabled
         self._place = functools.cache(functools.partial(torch.device, "cuda"))
         self.stream = torch_stream()
@@ -107,7 +108,7 @@ class TorchTensors:
                 pointer = x.data_ptr()
                 # A device of -1 is the host, whose tensors are refused at every call, so never met.
                 device = x.get_device()
-                parts += (x.shape, x.stride(), x.dtype, device, pointer % ALIGNMENT)
+                parts += (x.shape, x.is_contiguous() or x.stride(), x.dtype, device, pointer % ALIGNMENT)
             except (RuntimeError, NotImplementedError):  # no plain strided memory
                 return (), []
             pointers.append(pointer)
@@ -115,8 +116,11 @@ class TorchTensors:
             return (), []
         return tuple(parts), pointers
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, device: int) -> tuple[Any, int]:
-        array = self._empty(shape, dtype=dtype, device=self._place(device))
+    def empty(self, shape: tuple[int, ...], dtype: Any, device: int, like: Any) -> tuple[Any, int]:
+        if like is not None:  # at half the cost
+            array = self._empty_like(like)
+        else:
+            array = self._empty(shape, dtype=dtype, device=self._place(device))
         return array, array.data_ptr()
 
 

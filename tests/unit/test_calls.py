@@ -248,6 +248,9 @@ class Tensor:
     def stride(self):
         return (self.shape[1], 1)
 
+    def is_contiguous(self):
+        return True
+
     def get_device(self):
         return self.device
 
@@ -266,6 +269,7 @@ def torch(monkeypatch, recorded):
         is_grad_enabled=lambda: module.grad,
         _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 8),
         empty=lambda shape, dtype, device: Tensor(OUT + 8192, shape),
+        empty_like=lambda tensor: Tensor(OUT + 12288, tensor.shape),
         device=lambda name, index: (name, index),
     )
     monkeypatch.setitem(sys.modules, "torch", module)
@@ -280,9 +284,17 @@ def test_a_second_call_on_tensors_is_launched_on_torchs_stream_with_no_check(tor
     monkeypatch.setattr(calls, "adopt", None)
     out = Tensor(OUT + 4096)
     assert recorded(Tensor(X + 4096), Tensor(Y), out) is out
-    assert recorded(Tensor(X), Tensor(Y), None).address == OUT + 8192
-    assert recorded.launched[2:] == [([X + 4096, Y, OUT + 4096], 8), ([X, Y, OUT + 8192], 8)]
+    assert recorded(Tensor(X), Tensor(Y), None).address == OUT + 12288
+    assert recorded.launched[2:] == [([X + 4096, Y, OUT + 4096], 8), ([X, Y, OUT + 12288], 8)]
     assert len(recorded.prepared) == 1
+
+
+def test_a_result_of_another_layout_than_the_inputs_is_no_copy_of_theirs(torch, recorded, monkeypatch):
+    monkeypatch.setattr(calls, "allocate", lambda *what: calls.adopt(Tensor(OUT, (2, 3)), "recorded", "the result"))
+    monkeypatch.setattr(recorded.operator, "results", lambda op, given, scale: [((2, 3), given[0].dtype)])
+    recorded(Tensor(X), Tensor(Y), None)
+    again = recorded(Tensor(X), Tensor(Y), None)
+    assert (again.address, again.shape) == (OUT + 8192, (2, 3))
 
 
 def test_a_tensor_that_requires_grad_is_refused_in_every_call(torch, recorded):
