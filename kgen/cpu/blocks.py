@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -27,10 +28,15 @@ class Block(NamedTuple):
 
 def written(instruction: Instruction, registers: dict[str, str]) -> list[str]:
     """The registers that an instruction writes."""
-    reduces = instruction.opcode.startswith(("bar.red", "barrier.red", "barrier.cta.red"))
-    if not instruction.operands or (_NO_RESULT.match(instruction.opcode) and not reduces):
+    if not instruction.operands or not _has_result(instruction.opcode):
         return []
     return [name for name in REGISTER.findall(instruction.operands[0]) if name in registers]
+
+
+@functools.cache
+def _has_result(opcode: str) -> bool:
+    reduces = opcode.startswith(("bar.red", "barrier.red", "barrier.cta.red"))
+    return reduces or not _NO_RESULT.match(opcode)
 
 
 def read(instruction: Instruction, registers: dict[str, str]) -> list[str]:

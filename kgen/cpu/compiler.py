@@ -93,11 +93,19 @@ def build(units: Sequence[str], *, defines: tuple[str, ...] = (), extra: tuple[s
 
 
 def _run_all(commands: Sequence[Sequence[str]]) -> None:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for done in pool.map(lambda command: subprocess.run(command, capture_output=True, text=True), commands):
             if done.returncode:
                 message = f"{compiler()[0]} refuses what the executor wrote\n{done.stderr[:4000]}"
                 raise CompileError(message, log=done.stderr)
+
+
+def cores() -> int:
+    """How many threads of this machine we may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1
 
 
 def host() -> str:

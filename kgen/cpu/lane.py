@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -165,6 +166,7 @@ class Found(NamedTuple):
     sat: bool
 
 
+@functools.cache
 def lookup(opcode: str) -> Found | None:
     """The form of an opcode: as it stands, or without the modifiers that go around any expression."""
     known = forms()

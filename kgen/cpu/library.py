@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kgen import nvrtc
+from kgen import nvrtc, toolkit
 from kgen.arch import Arch
 from kgen.build import store
 from kgen.config import config
@@ -56,7 +56,7 @@ def library_of(spec: Spec, arch: Arch = ARCH, *, check: bool = False) -> Library
 @functools.lru_cache(maxsize=1024)
 def _library_of(spec: Spec, arch: Arch, check: bool, _root: str) -> Library:
     made = recipe(spec)
-    headers = nvrtc.header_digest(made.toolkit_headers)
+    headers = toolkit.header_digest(made.toolkit_headers)
     return _library(spec.name, arch, check, lambda: render_recipe(made).text, recipe=made.identity, headers=headers)
 
 
@@ -82,7 +82,7 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
             )
         text = text_of()
         ptx = text if is_ptx(text) else nvrtc.compile_ptx(text, title, arch)
-        made = translate(parse(ptx))
+        made = translate(parse(ptx), units=compiler.cores())
         binary = compiler.build(made.units, defines=("KG_CHECKED",) if check else ())
         facts = {"programs": [asdict(program) for program in made.programs]}
         entry = store().publish(title, host, key, text, binary, facts)

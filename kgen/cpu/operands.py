@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -48,11 +49,12 @@ class Names:
         self.shared = shared
         self.local = local
         self.lanes = False  # whether registers are arrays here
+        self.arrays: dict[str, str] = {}  # of the registers that live from place to place
         self.used_globals: set[str] = set()
 
     def register(self, name: str) -> str:
         """The C++ lvalue of a register."""
-        return f"f->{c_name(name)}_[l]" if self.lanes else c_name(name)
+        return f"{self.arrays[name]}[l]" if self.lanes else c_name(name)
 
     def kind(self, name: str) -> str:
         """The C++ type of a register."""
@@ -122,6 +124,7 @@ class Names:
         return f"{self.register(text)} = {_converted(f'({given})({expression})', given, held)};"
 
 
+@functools.cache
 def register_type(kind: str) -> str:
     """The C++ type that holds a register of a declared type: floats as themselves, all else unsigned."""
     if kind in ("f32", "f64", "pred"):
@@ -129,6 +132,7 @@ def register_type(kind: str) -> str:
     return f"uint{8 * SIZES[kind]}_t"
 
 
+@functools.cache
 def c_name(name: str) -> str:
     """A PTX name as a C++ name; registers without a number must not be taken for the generated code's own names."""
     plain = re.sub(r"[^\w]", "_", name.lstrip("%"))

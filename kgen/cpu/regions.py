@@ -9,10 +9,15 @@ from kgen.cpu.blocks import REGISTER, Block, read, written
 
 @dataclass
 class Region:
-    """The blocks that a lane runs alone once it is at `head`; it loads, and stores on each way out, these registers."""
+    """The blocks that a lane runs alone once it is at `head`; it loads, and stores on each way out, these registers.
+
+    exits  the blocks where it goes on; and `ends`: whether a lane may end here
+    """
 
     head: int
     blocks: list[int]
+    exits: list[int] = field(default_factory=list)
+    ends: bool = False
     loads: list[str] = field(default_factory=list)
     stores: dict[tuple[int, int], list[str]] = field(default_factory=dict)
 
@@ -43,6 +48,9 @@ def regions_of(blocks: list[Block]) -> dict[int, Region]:
     regions = {head: Region(head, []) for head in sorted(heads)}
     for at in sorted(owner):
         regions[owner[at]].blocks.append(at)
+    for region in regions.values():
+        region.exits = sorted({to for at in region.blocks for to in blocks[at].ends} - set(region.blocks))
+        region.ends = any(not blocks[at].ends for at in region.blocks)
     return regions
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from kgen.arch import Arch
 from kgen.cpu import watch
 from kgen.cpu.buffers import Fresh, buffers_of
 from kgen.cpu.check import Outcome, run_checked
+from kgen.cpu.compiler import cores
 from kgen.cpu.frame import ORDERS, PATIENCE, LaunchStruct, message_buffer, pack
 from kgen.cpu.library import ARCH, Library, library_of, library_of_text, runtime
 from kgen.cpu.program import Program
@@ -193,14 +193,6 @@ def start(launch: LaunchStruct, library: Library, program: Program) -> None:
         raise ValueError(f"{program.name}: the grid {[*launch.grid]} is no multiple of the cluster {[*launch.cluster]}")
     if runtime().kg_launch(ctypes.byref(launch)):
         raise ExecutionError(explain(message.value.decode(), library, program))
-
-
-def cores() -> int:
-    """How many threads of this machine we may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
 
 
 def _three(extent: int | tuple[int, ...]) -> tuple[int, int, int]:

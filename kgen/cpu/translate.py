@@ -2,14 +2,16 @@
 
 Each place (see flow.py) is a C++ function, which says where its lanes go next. Lanes at the same place go on together:
 through a region one after the other, through a cut at once. Where they part, each place keeps who waits there, and the
-lowest goes first.
+lowest goes first. Places that only follow one another are one function (see chains.py).
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
+from kgen.cpu.chains import Chains
 from kgen.cpu.emitter import Emitter
 from kgen.cpu.flow import Flow, analyse
 from kgen.cpu.forms import C_TYPES
@@ -22,7 +24,8 @@ from kgen.cpu.warp import cut
 from kgen.errors import KgenError
 
 UNIT = 100_000
-"""Characters of C++ from which on a translation is cut into several units."""
+"""Characters of C++ that a unit has at least: each costs a compiler the headers, and the start."""
+_FIELDS = {"bool": "flag", "float": "f32", "double": "f64"} | {f"uint{n}_t": f"u{n}" for n in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,11 @@ class Translation:
     programs: tuple[Program, ...]
 
 
-def translate(module: Module) -> Translation:
-    """The C++ of all kernels of a module; raises UnknownInstructionError for what the tables lack."""
+def translate(module: Module, units: int = 2) -> Translation:
+    """The C++ of all kernels of a module, in so many units at most.
+
+    Raises UnknownInstructionError for what the tables lack.
+    """
     frames, steps, loops, includes, used = [], [], [], set(), set()
     programs = []
     for entry in module.entries.values():
@@ -56,15 +62,15 @@ def translate(module: Module) -> Translation:
         *map(_declared, data),
         *frames,
     ]
-    first, *others = _shared_out(steps)
-    units = [[*first, *map(_initialised, data), *loops], *others]
-    return Translation(tuple("\n".join([*common, *unit, ""]) for unit in units), tuple(programs))
+    parts = _shared_out(steps, units)
+    parts[0] += [*map(_initialised, data), *loops]
+    return Translation(tuple("\n".join([*common, *part, ""]) for part in parts), tuple(programs))
 
 
-def _shared_out(texts: list[str]) -> list[list[str]]:
-    """The same in units of about the same length: an even number of them, since few machines have one core."""
+def _shared_out(texts: list[str], most: int) -> list[list[str]]:
+    """The same in units of about the same length."""
     total = sum(map(len, texts))
-    count = 2 * -(-total // (2 * UNIT)) if total > UNIT else 1
+    count = max(1, min(most, total // UNIT))
     units: list[list[str]] = [[] for _ in range(count)]
     at = 0
     for text in texts:
@@ -101,9 +107,18 @@ class _Kernel:
         self.layout = layout = Layout(entry, module)
         self.names = Names(entry, module, layout.shared, layout.local)
         self.emit = Emitter(self.names)
-        places = sorted([*self.flow.regions, *self.flow.cuts])
-        self.places = {block: number for number, block in enumerate(places)}
-        self.waits: dict[int, int] = {}  # the sites of cuts
+        self.held: Counter[str] = Counter()  # registers that live from place to place, by their C++ type
+        for name in self.entry.registers:
+            if name in self.flow.kept:
+                kind = self.names.kind(name)
+                self.names.arrays[name] = f"f->{_FIELDS[kind]}[{self.held[kind]}]"
+                self.held[kind] += 1
+        self.names.lanes = True
+        self.cuts = {block: cut(self.emit, self.flow.blocks[block].code[0]) for block in sorted(self.flow.cuts)}
+        self.names.lanes = False
+        self.chains = Chains(self.flow, self.cuts)
+        self.places = self.chains.numbers
+        self.waits = {at: self.emit.site(self.flow.blocks[at].code[0]) for at in self.places if at in self.cuts}
 
     def program(self) -> Program:
         sizes = {param.name: (param.size, param.type) for param in self.entry.params}
@@ -118,23 +133,20 @@ class _Kernel:
 
     def frame_type(self) -> str:
         """A frame of what lives from place to place."""
-        fields = [
-            f"    {register_type(self.entry.registers[name])} {c_name(name)}_[32];"
-            for name in self.entry.registers
-            if name in self.flow.kept
-        ]
+        fields = [f"    {kind} {_FIELDS[kind]}[{count}][32];" for kind, count in self.held.items()]
         if self.layout.room:
             fields.append(f"    enum {{ LOCAL = {self.layout.room} }}; alignas(16) uint8_t local_[32 * LOCAL];")
         return "\n".join([f"struct {self.frame} : kg::Places<{len(self.places)}> {{", *fields, "};"])
 
     def declarations(self) -> list[str]:
         """The functions that there are."""
-        return [self._signature(number) + ";" for number in self.places.values()]
+        return [f"KG_PLACE({self.frame}, {number});" for number in self.places.values()]
 
     def steps(self) -> list[str]:
-        """One function for each place."""
+        """One function for each chain of places."""
         return [
-            "\n".join([self._signature(number), "{", *self._place(block), "}"]) for block, number in self.places.items()
+            "\n".join([f"KG_PLACE({self.frame}, {self.places[chain[0]]})", "{", *self._chain(chain), "}"])
+            for chain in self.chains.chains
         ]
 
     def loop(self) -> str:
@@ -147,7 +159,7 @@ class _Kernel:
             f"    static int (*const steps[])(kg::Warp*, {self.frame}*, uint32_t&) = {{{names}}};",
             f"    static const int sites[] = {{{sites}}};",
             f"    {self.frame} f;",
-            *(f"    memset(f.{c_name(name)}_, 0xff, sizeof f.{c_name(name)}_);" for name in self._poisoned()),
+            *(f"    memset({array}, 0xff, sizeof {array});" for array in self._poisoned()),
             *(["    w->local = f.local_, w->local_size = f.LOCAL;"] if self.layout.room else []),
             "    kg::run(w, &f, steps, sites);",
             "}",
@@ -156,22 +168,37 @@ class _Kernel:
 
     def _poisoned(self) -> list[str]:
         """Registers that may be read before they are written: NaNs, then, as in shared memory."""
-        return [name for name in self.flow.unset if self.entry.registers[name] != "pred"]
+        unset = [name for name in self.flow.unset if self.entry.registers[name] != "pred"]
+        return [self.names.arrays[name].replace("f->", "f.") for name in unset]
 
-    def _signature(self, number: int) -> str:
-        hidden = '__attribute__((visibility("hidden")))'
-        return f"{hidden} int {self.frame}_{number}(kg::Warp* w, {self.frame}* f, uint32_t& go)"
+    def _chain(self, chain: list[int]) -> list[str]:
+        """From a place on, until lanes may part; returns where they all go, or notes who goes where."""
+        lines = self._gathered(chain[0]) if chain[0] in self.cuts else []
+        for at in chain:
+            lines += [f"    {{ {self.cuts[at].code} }}"] if at in self.cuts else self._region(self.flow.regions[at])
+        to = self.chains.next(chain[-1])
+        if to is None:
+            return lines
+        if chain[0] in self.cuts and self.cuts[chain[0]].polls:
+            lines.append(f"    if (!found) return f->give_way(w, go, {self.places[to]}, {self.waits[chain[0]]});")
+        return [*lines, f"    return {self.places[to]};"]
 
-    def _place(self, block: int) -> list[str]:
-        return self._cut(block) if block in self.flow.cuts else self._region(self.flow.regions[block])
+    def _gathered(self, at: int) -> list[str]:
+        """Who has to be here before a cut: they are the `group`."""
+        made, place = self.cuts[at], self.places[at]
+        lines = ["    bool found = true;"] if made.polls else []
+        if made.group == "all":
+            lines.append(f"    if (!f->all(w, {place}, go)) return kg::OTHERS;")
+        elif made.group != "any":
+            lines.append(f"    if (!(go = f->complete(w, {place}, go, {made.group}))) return kg::OTHERS;")
+        return [*lines, "    const uint32_t group = go;"]
 
     def _region(self, region: Region) -> list[str]:
-        """A loop over the lanes; returns the next place, or notes who goes where."""
+        """A loop over the lanes."""
         names, blocks = self.names, self.flow.blocks
         inside = set(region.blocks)
-        exits = sorted({to for at in region.blocks for to in blocks[at].ends if to not in inside})
-        ends = any(not blocks[at].ends for at in region.blocks)
-        only = len(exits) == 1 and not ends
+        exits = region.exits
+        only = len(exits) == 1 and not region.ends
         targets = {to for at in region.blocks for to in blocks[at].ends if to in inside}
         seen: set[str] = set(region.loads)
         body: list[str] = []
@@ -180,7 +207,7 @@ class _Kernel:
             """Go from one block to another, or out of the region."""
             if to in inside:
                 return f"goto B{to};"
-            stores = [f"f->{c_name(name)}_[l] = {c_name(name)};" for name in region.stores[at, to]]
+            stores = [f"{names.arrays[name]}[l] = {c_name(name)};" for name in region.stores[at, to]]
             mark = [] if only else [f"x[{exits.index(to)}] |= 1u << l;"]
             return " ".join([*stores, *mark, "continue;"])
 
@@ -210,33 +237,11 @@ class _Kernel:
         carry = " uint32_t cc_ = 0;" if any("cc_" in line for line in body) else ""
         lines += ["    KG_LANES(go) {", f"        const int l = __builtin_ctz(m);{carry}"]
         lines += [f"        {kind} {', '.join(found)};" for kind, found in declared.items()]
-        lines += [f"        {c_name(name)} = f->{c_name(name)}_[l];" for name in region.loads]
+        lines += [f"        {c_name(name)} = {names.arrays[name]}[l];" for name in region.loads]
         lines += [*(line for line in body if line.strip() != ";"), "    }"]
         if only:
-            return [*lines, f"    return {self.places[exits[0]]};"]
+            return lines
         if not exits:
             return [*lines, "    return f->leave(w, go, x, nullptr, 0);"]
         to = ", ".join(str(self.places[block]) for block in exits)
         return [*lines, f"    static const int to[] = {{{to}}};", f"    return f->leave(w, go, x, to, {len(exits)});"]
-
-    def _cut(self, number: int) -> list[str]:
-        """Who has to be here, and what they do together."""
-        block, place = self.flow.blocks[number], self.places[number]
-        self.names.lanes = True
-        made = cut(self.emit, block.code[0])
-        self.names.lanes = False
-        self.waits[number] = site = self.emit.site(block.code[0])
-        following = self.places[block.ends[0]]
-        if made.group == "any":
-            lines = ["    const uint32_t group = go;"]
-        elif made.group in ("all", "kg::Same<uint32_t>{(uint32_t)18446744073709551615ull}"):
-            lines = [f"    if (!f->all(w, {place}, go)) return kg::OTHERS;", "    const uint32_t group = go;"]
-        else:
-            lines = [f"    const uint32_t group = f->complete(w, {place}, go, {made.group});"]
-            lines += ["    if (!group) return kg::OTHERS;", "    go = group;"]
-        if made.polls:
-            lines.append("    bool found = true;")
-        lines.append(f"    {made.code}")
-        if made.polls:
-            lines.append(f"    if (!found) return f->give_way(w, go, {following}, {site});")
-        return [*lines, f"    return {following};"]

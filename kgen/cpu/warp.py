@@ -32,7 +32,7 @@ def lanes(emit: Emitter, text: str, kind: str, at: Instruction) -> str:
     names = emit.names
     if text in names.registers:
         held = names.kind(text)
-        array = names.register(text).removesuffix("[l]")
+        array = names.arrays[text]
         return array if held == C_TYPES[kind] else f"(const {C_TYPES[kind]}*){array}"
     value = names.value(text, kind, at)
     if "w->" in value or re.search(r"\bl\b", value) or text.startswith("!"):
@@ -44,7 +44,7 @@ def target(emit: Emitter, text: str, c_type: str) -> str:
     """The array of a register that is written, or a null pointer."""
     if text in ("_", ""):
         return f"({c_type}*)0"
-    held, array = emit.names.kind(text), emit.names.register(text).removesuffix("[l]")
+    held, array = emit.names.kind(text), emit.names.arrays[text]
     return array if held == c_type else f"({c_type}*){array}"
 
 
@@ -60,7 +60,8 @@ def cut(emit: Emitter, at: Instruction) -> Cut:
 
 
 def _mask(emit: Emitter, text: str, at: Instruction) -> str:
-    return lanes(emit, text, "b32", at)
+    """The group of a mask: "all" where it is the constant of all lanes."""
+    return "all" if text in ("-1", "0xffffffff", "4294967295") else lanes(emit, text, "b32", at)
 
 
 def _shuffle(emit: Emitter, at: Instruction) -> Cut:
@@ -178,7 +179,7 @@ def _fragments(emit: Emitter, texts: tuple[str, ...], at: Instruction) -> tuple[
         pointers = []
         for i, part in enumerate(listed(text)):
             if part in emit.names.registers:
-                array = emit.names.register(part).removesuffix("[l]")
+                array = emit.names.arrays[part]
             else:
                 array = f"{letter}{i}_k"
                 lines.append(f"uint32_t {array}[32]; for (auto& x : {array}) x = {emit.names.value(part, 'b32', at)};")

@@ -20,8 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 import kgen
-from kgen.cpu import run
-from kgen.cpu.compiler import HERE
+from kgen.cpu.compiler import HERE, cores
 from kgen.samples import CASES, case, cases_of
 from kgen.spec import Spec
 from tests.cpu.judging import Verdict, judge, reason_for, source_of
@@ -71,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cpu.mutants", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=["*"], help="specializations, or globs of them")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each mutant")
-    parser.add_argument("--jobs", type=int, default=run.cores(), help="mutants side by side")
+    parser.add_argument("--jobs", type=int, default=cores(), help="mutants side by side")
     parser.add_argument("--list", action="store_true", help="only say which there are")
     parser.add_argument("--known", type=Path, help="verdicts of earlier runs; new ones are added")
     parser.add_argument("--survivors", action="store_true", help="keep all that is known but what survived")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kgen
-from kgen.cpu.run import cores
+from kgen.cpu.compiler import cores
 from tests.cpu.judging import Verdict, judge, reason_for, source_of
 from tests.cpu.mutation import mutants
 

@@ -6,6 +6,10 @@ namespace kg {
 
 #define KG_APART __attribute__((noinline))
 
+// The function of one place: what its lanes `go` through; returns where they go next.
+#define KG_PLACE(frame, number) \
+    __attribute__((visibility("hidden"))) int frame##_##number(kg::Warp* w, frame* f, uint32_t& go)
+
 enum { OTHERS = -1 };  // in place of a place: whoever can go on
 
 // Who waits where. A place is ready when lanes came to it since it was last looked at.
