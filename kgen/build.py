@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from kgen import nvrtc
+from kgen import nvrtc, toolkit
 from kgen.arch import Arch
 from kgen.config import config
 from kgen.errors import JitDisabledError, KgenError
@@ -143,7 +143,7 @@ def _key(made: Recipe, arch: Arch, flags: Flags) -> str:
         arch=str(arch),
         flags=flags.options,
         compiler=nvrtc.compiler_id(),
-        headers=nvrtc.header_digest(made.toolkit_headers),
+        headers=toolkit.header_digest(made.toolkit_headers),
     )
 
 

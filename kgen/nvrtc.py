@@ -6,30 +6,22 @@ tells the whole truth about the cubin. Registers, spills and shared memory are t
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import hashlib
-import os
 import re
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from kgen import toolkit
 from kgen.arch import Arch
 from kgen.errors import ArchError, CompileError, KgenError, ToolchainError
 from kgen.render import Source
 
-_INSTALL = (
-    "pip install 'kgen[cuda13]' (or cuda12) brings CuPy, NVRTC and the CUDA headers; no toolkit, no GPU is needed"
-)
-_WHEELS = {"cupy-cuda13x": "nvidia-cuda-nvrtc", "cupy-cuda12x": "nvidia-cuda-nvrtc-cu12"}
 _CONTEXT_LINES = 2
 _ERRORS_SHOWN = 5
-_loading = threading.Lock()
 
 
 class Flags(NamedTuple):
@@ -107,23 +99,16 @@ def compiler_id() -> str:
     The wheel's version where CuPy takes NVRTC from a wheel (that loads nothing, so a cache hit costs no compiler); else
     the banner that the library writes into its output.
     """
-    for cupy_wheel, nvrtc_wheel in _WHEELS.items():
-        if _version(cupy_wheel) and (version := _version(nvrtc_wheel)):
-            return f"nvrtc {version}"
+    if version := toolkit.wheel_version():
+        return f"nvrtc {version}"
     ptx = _nvrtc_call("", "empty.cu", ("--gpu-architecture=compute_80",), "getPTX")[0]
     banner = b"".join(line for line in ptx.splitlines() if line.startswith(b"//"))
     return f"nvrtc {hashlib.sha256(banner).hexdigest()[:12]}"
 
 
-def header_digest(names: Sequence[str]) -> str:
-    """A hash of some of the CUDA headers, `cuda_fp16.h`, each with the `.hpp` that goes with it."""
-    files = [_header_folder() / name for name in names]
-    return ",".join(_file_digest(file) for header in files for file in (header, header.with_suffix(".hpp")))
-
-
 def supported_archs() -> tuple[Arch, ...]:
     """The architectures that this NVRTC compiles for, without their a and f variants."""
-    return tuple(Arch.parse(str(number)) for number in _nvrtc().getSupportedArchs())
+    return tuple(Arch.parse(str(number)) for number in toolkit.nvrtc().getSupportedArchs())
 
 
 def _run(text: str, name: str, options: tuple[str, ...], arch: Arch, title: str) -> tuple[bytes, str]:
@@ -151,7 +136,7 @@ class _Refused(Exception):
 
 
 def _nvrtc_call(text: str, name: str, options: tuple[str, ...], result: str) -> tuple[bytes, str]:
-    nvrtc = _nvrtc()
+    nvrtc = toolkit.nvrtc()
     program = nvrtc.createProgram(text, name, (), ())
     try:
         nvrtc.compileProgram(program, options)
@@ -177,58 +162,8 @@ def load_ahead() -> None:
     threading.Thread(target=load, daemon=True).start()
 
 
-def _nvrtc() -> Any:
-    with _loading:
-        try:
-            from cupy.cuda import nvrtc
-
-            _open_library()
-            nvrtc.getVersion()  # loads the library, where it is in no wheel
-        except Exception as error:
-            raise ToolchainError(f"NVRTC, the compiler, cannot be loaded: {error}", hint=_INSTALL) from error
-        return nvrtc
-
-
-@functools.cache
-def _open_library() -> None:
-    """Open the wheel's library, 140 MB, where CuPy will find it open: CuPy would let no other thread run meanwhile."""
-    if os.name != "posix":
-        return
-    for cupy_wheel, nvrtc_wheel in _WHEELS.items():
-        with suppress(metadata.PackageNotFoundError):
-            files = (metadata.files(nvrtc_wheel) or []) if _version(cupy_wheel) else []
-            for file in files:
-                if file.name.startswith("libnvrtc.so"):
-                    ctypes.CDLL(None).dlopen(os.fsencode(file.locate()), os.RTLD_NOW)  # ctypes lets others run
-
-
 def _includes(text: str) -> tuple[str, ...]:
-    return (f"--include-path={_header_folder()}",) if "#include <" in text else ()
-
-
-@functools.cache
-def _header_folder() -> Path:
-    try:
-        from cuda import pathfinder
-
-        found = pathfinder.find_nvidia_header_directory("cudart")
-    except ImportError:
-        found = None
-    if found is None:
-        raise ToolchainError("the CUDA headers (cuda_fp16.h) are not installed", hint=_INSTALL)
-    return Path(found)
-
-
-@functools.cache
-def _file_digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16] if path.exists() else ""
-
-
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
+    return (f"--include-path={toolkit.header_folder()}",) if "#include <" in text else ()
 
 
 def _resources(log: str) -> Resources:

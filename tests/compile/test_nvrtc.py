@@ -16,12 +16,12 @@ from types import ModuleType
 import pytest
 
 import kgen
-from kgen import nvrtc
+from kgen import toolkit
 from kgen.arch import Arch
 from kgen.build import Built, build_many
 from kgen.dtypes import BF16, F16, F32
 from kgen.errors import ArchError, CompileError, ToolchainError
-from kgen.nvrtc import Flags, Resources, compile_source, compiler_id, header_digest, supported_archs
+from kgen.nvrtc import Flags, Resources, compile_source, compiler_id, supported_archs
 from kgen.render import render
 from kgen.spec import Kernel, Spec
 
@@ -254,44 +254,44 @@ def test_without_the_toolkits_headers_the_error_says_what_to_install(
 ) -> None:
     from cuda import pathfinder
 
-    nvrtc._header_folder.cache_clear()
+    toolkit.header_folder.cache_clear()
     monkeypatch.setattr(pathfinder, "find_nvidia_header_directory", lambda name: None)
     with pytest.raises(ToolchainError, match=r"cuda_fp16\.h") as caught:
         compile_source(render(spec), SM_90A)
     assert "pip install" in str(caught.value.hint)
     monkeypatch.undo()
-    nvrtc._header_folder.cache_clear()
+    toolkit.header_folder.cache_clear()
 
 
 # What decides a cubin beside the text
 
 
 def test_naming_the_compiler_loads_none_when_it_is_a_wheel(run_python: RunPython) -> None:
-    if not any(nvrtc._version(cupy) and nvrtc._version(wheel) for cupy, wheel in nvrtc._WHEELS.items()):
+    if toolkit.wheel_version() is None:
         pytest.skip("NVRTC is not installed as a wheel")
     program = "import sys; from kgen.nvrtc import compiler_id; print(compiler_id(), 'cupy' in sys.modules)"
     assert run_python(program).split() == ["nvrtc", *compiler_id().split()[1:], "False"]
 
 
 def test_the_wheel_s_library_is_open_before_cupy_asks_and_cupy_takes_the_same(run_python: RunPython) -> None:
-    if not any(nvrtc._version(cupy) and nvrtc._version(wheel) for cupy, wheel in nvrtc._WHEELS.items()):
+    if toolkit.wheel_version() is None:
         pytest.skip("NVRTC is not installed as a wheel")
     program = """
-import kgen.nvrtc as ours
+import kgen.toolkit as ours
 
 def opened():
     maps = open("/proc/self/maps").read().splitlines()
     return sorted({line.split()[-1] for line in maps if "/libnvrtc.so" in line})
 
 before = opened()
-ours._open_library()
-print(before, len(opened()), opened() == (ours._nvrtc().getVersion() and opened()))
+ours.open_library()
+print(before, len(opened()), opened() == (ours.nvrtc().getVersion() and opened()))
 """
     assert run_python(program).split() == ["[]", "1", "True"]
 
 
 def test_a_compiler_that_is_no_wheel_is_known_by_its_banner(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "_version", lambda distribution: None)
+    monkeypatch.setattr(toolkit, "_version", lambda distribution: None)
     ask = compiler_id.__wrapped__
     assert re.fullmatch(r"nvrtc [0-9a-f]{12}", ask())
     assert ask() == ask()
@@ -300,14 +300,14 @@ def test_a_compiler_that_is_no_wheel_is_known_by_its_banner(monkeypatch: pytest.
 def test_the_header_digest_covers_the_headers_and_what_goes_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert header_digest([]) == ""
+    assert toolkit.header_digest([]) == ""
     fp16, bf16 = "cuda_fp16.h", "cuda_bf16.h"
-    assert len({header_digest(names) for names in ([], [fp16], [bf16], [fp16, bf16])}) == 4
-    monkeypatch.setattr(nvrtc, "_header_folder", lambda: tmp_path)
+    assert len({toolkit.header_digest(names) for names in ([], [fp16], [bf16], [fp16, bf16])}) == 4
+    monkeypatch.setattr(toolkit, "header_folder", lambda: tmp_path)
     digests = []
     for text in ("// one\n", "// two\n"):
         (tmp_path / "cuda_fp16.hpp").write_text(text)
-        nvrtc._file_digest.cache_clear()
-        digests.append(header_digest([fp16]))
-    nvrtc._file_digest.cache_clear()
+        toolkit._file_digest.cache_clear()
+        digests.append(toolkit.header_digest([fp16]))
+    toolkit._file_digest.cache_clear()
     assert digests[0] != digests[1]

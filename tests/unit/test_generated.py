@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kgen import nvrtc
+from kgen import nvrtc, toolkit
 from kgen.arch import Arch
 from kgen.generated import MANIFEST, drift, emit, place_cubin, source_path, unified_diff
 from kgen.render import Source, render
@@ -92,7 +92,7 @@ def test_drift_needs_no_compiler(sources: list[Source], folder: Path, monkeypatc
     def missing() -> None:
         raise AssertionError("the compiler was asked")
 
-    monkeypatch.setattr(nvrtc, "_nvrtc", missing)
+    monkeypatch.setattr(toolkit, "nvrtc", missing)
     monkeypatch.setattr(nvrtc, "compiler_id", missing)
     emit(sources, folder, exactly=True)
     assert drift(sources, folder, exactly=True) == []

@@ -21,6 +21,7 @@ LAYERS = (
     ("registry",),
     ("recipe",),
     ("render",),
+    ("toolkit",),
     ("nvrtc",),
     ("store",),
     ("build",),
