@@ -36,6 +36,8 @@ SPILLS_ALLOWED = {
     "gated_scan_key": 40,
     "gated_chunk_k128_v128_w8": 64,
     "gated_chunk_k64_v64_w4_g1": 48,
+    "linear_chunk": 16,
+    "linear_chunk_outer": 32,
     "gated_chunk_vector": 48,
     "gated_chunk_vector_query": 112,
     "gated_chunk_vector_key": 240,
@@ -44,7 +46,7 @@ SPILLS_ALLOWED = {
 }
 """Bytes that a thread of these may spill. lmha_chunk: 16 warps leave each thread 128 registers, the state takes 64 of
 them, and where no warp can hand registers over (before sm_90) what `adds` has on its way from memory comes on top.
-gated_chunk: twelve warps leave 168, or eight with two blocks 128, and the state and its operands take most of them.
+gated_chunk and linear_chunk: twelve warps leave 168, or eight with two blocks 128, and the state and its operands take most of them.
 gated_chunk_vector: of as many warps some hold a state that takes 128 registers of each thread. The others are at the
 limit that their blocks per multiprocessor set, on one architecture of the three."""
 

@@ -77,6 +77,19 @@ def test_every_kind_of_gate_is_exact(xp: ModuleType, asnumpy: AsNumpy, gates: st
     check(xp, asnumpy, make("simple_gla", SMALL, dtype, gates=gates, gate_dtype="f32", seed=3), dtype)
 
 
+@pytest.mark.parametrize(("segments", "reverse"), [(1, False), (3, True)])
+def test_warpgroups_give_what_float64_gives(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, segments: int, reverse: bool
+) -> None:
+    usual = chunk_scan.cut_of
+    monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: usual(*about)._replace(pieces=segments, segments=segments))
+    forget()
+    case = make("linear_attention", (1, 2, 250, 128, 104), "bf16", reverse=reverse)
+    assert "linear_chunk" in explain(linear_attention, *map(xp.asarray, case.arrays.values()), mode="chunk")
+    check(xp, asnumpy, case, "bf16")
+    forget()
+
+
 @pytest.mark.parametrize("segments", [1, 2])
 def test_what_the_last_step_adds_does_not_drown_the_gradients_of_gates(
     xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, segments: int
@@ -119,7 +132,7 @@ def test_pieces_and_segments_change_nothing_but_roundings(
 
 def forget() -> None:
     """What operators remember of calls, which no cut is part of."""
-    for operator in (OPERATORS_BY_NAME["simple_gla"], OPERATORS_BY_NAME["simple_gla_backward"]):
+    for operator in (OPERATORS_BY_NAME[each.__name__] for both in OPERATORS.values() for each in both):
         operator._met.clear()
         operator._plans.clear()
 
@@ -177,11 +190,13 @@ def test_feature_maps_are_those_of_numpy(xp: ModuleType, asnumpy: AsNumpy, featu
         assert rms_error(asnumpy(x).astype(np.float64), wanted) < GRADIENT_SLACK * rms_bar(dtype, wanted.size)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-def test_sequences_may_follow_one_another(xp: ModuleType, asnumpy: AsNumpy, reverse: bool) -> None:
-    case = make("linear_attention", (1, 2, 300, 60, 40), "bf16", reverse=reverse)
+@pytest.mark.parametrize(("reverse", "sizes"), [(False, (60, 40)), (True, (60, 40)), (False, (120, 128))])
+def test_sequences_may_follow_one_another(
+    xp: ModuleType, asnumpy: AsNumpy, reverse: bool, sizes: tuple[int, int]
+) -> None:
+    case = make("linear_attention", (1, 2, 300, *sizes), "bf16", reverse=reverse)
     ends = np.array([0, 0, 70, 299], np.int32)
-    initial = np.random.default_rng(5).standard_normal((3, 2, 60, 40)).astype("f")
+    initial = np.random.default_rng(5).standard_normal((3, 2, *sizes)).astype("f")
     q, k, v = case.arrays.values()
     out = xp.zeros(v.shape, v.dtype)
     _, last = linear_attention(
@@ -196,7 +211,7 @@ def test_sequences_may_follow_one_another(xp: ModuleType, asnumpy: AsNumpy, reve
     o = asnumpy(out).astype(np.float64)
     for i, (begin, end) in enumerate(pairwise(ends)):
         part = [x[:, :, begin:end] for x in (q, k, v)]
-        expected, state = reference.gated(*part, scale=60**-0.5, initial=initial[i : i + 1], reverse=reverse)
+        expected, state = reference.gated(*part, scale=case.scale, initial=initial[i : i + 1], reverse=reverse)
         assert rms_error(asnumpy(last)[i], state[0]) < 1e-6
         if end > begin:
             assert rms_error(o[:, :, begin:end], expected) < rms_bar("bf16", expected.size)

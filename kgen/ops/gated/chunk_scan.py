@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kgen.device import multiprocessors
-from kgen.dtypes import F32
+from kgen.backend import HOST
+from kgen.device import device_arch, multiprocessors
+from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Ints
 from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, STATE, SUM_THREADS, TURN
+from kgen.ops.gated.linear_chunk import CHUNK as LINEAR_CHUNK
+from kgen.ops.gated.linear_chunk import LINEAR, ROOM
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 
 WARPS = 8
@@ -126,12 +129,16 @@ def add_chunk(
         add_state(program, p, cut, rows, columns, initial, states, cut.pieces, turned=turned, unpack=False)
     if cut.segments > 1 and not turns:
         walked = cut.pieces - cut.pieces // cut.segments
-        spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gate), **common)
+        grouped = _in_warpgroups(p, cut, x, y)
+        if grouped:
+            spec = LINEAR.spec(OFFSETS=p.offsets, outer=True, warpgroup=p.device != HOST)
+        else:
+            spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gate), **common)
         decays = (program.room(f"{o.name}: decays", p.shared * cut.pieces),) if gate else ()
         pointers = (x.name, y.name, *(each.name for each in gates), *offsets, states, *decays)
         groups = tuple(p.heads // each.heads for each in (x, y, *gates))
         ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, walked, int(mirrored))
-        strides = (*x.strides, *y.strides, *gate_strides)
+        strides = (*x.strides[: 4 - grouped], *y.strides[: 4 - grouped], *gate_strides)
         program.add(Step(spec, p.shared * tiles * walked, len(pointers), ints, strides, (add_scale,)), pointers)
         blocks = p.shared * -(-fours // SUM_THREADS)
         counts = (cut.pieces, walked, fours, int(begun))
@@ -139,7 +146,11 @@ def add_chunk(
 
     pairs = o.word >= (8 if wide else 4) and (own is None or own.word >= 4)
     words = _words(z, x, y) if pairs else 2
-    spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own and gate), fine=fine, **common)
+    grouped = not (wide or own) and _in_warpgroups(p, cut, z, x, y, o)
+    if grouped:
+        spec = LINEAR.spec(OFFSETS=p.offsets, fine=fine, warpgroup=p.device != HOST)
+    else:
+        spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own and gate), fine=fine, **common)
     end = products = NOTHING
     if keep_last or last != NOTHING:
         end = program.room(f"{o.name}: last state", p.shared * fours * 4)
@@ -153,7 +164,8 @@ def add_chunk(
     pointers = (z.name, x.name, y.name, *(each.name for each in gates), *extra, *offsets, states, end, o.name)
     groups = tuple(p.heads // each.heads for each in (z, x, y, *gates, *((own,) if own else ())))
     ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, cut.segments, int(mirrored), int(begun))
-    strides = (*z.strides, *x.strides, *y.strides, *gate_strides, *own_strides, *o.strides)
+    taken = tuple(each.strides[: 4 - grouped] for each in (z, x, y))
+    strides = (*sum(taken, ()), *gate_strides, *own_strides, *o.strides[: 4 - grouped])
     scales = (p.scale, read_scale, add_scale)
     program.add(Step(spec, p.shared * tiles * cut.segments, len(pointers), ints, strides, scales), pointers)
     if last != NOTHING:
@@ -199,6 +211,17 @@ def add_state(
     counts = (problem.heads, slots, row_tiles, column_tiles, rows, columns)
     pointers = (packed, state) if unpack else (state, packed)
     program.add(Step(STATE.spec(unpack=unpack), blocks, 2, counts, strides), pointers)
+
+
+def _in_warpgroups(problem: Problem, cut: Cut, *arrays: Rows) -> bool:
+    """Whether whole warpgroups multiply: on Hopper, bfloat16 as it comes, in tiles of the largest size.
+
+    The executor does likewise, with the same text but for the instruction that multiplies.
+    """
+    p = problem
+    plain = p.dtype is BF16 and p.gate == 0 and p.feature == 0 and not p.mapped
+    fits = (cut.room, cut.columns, cut.chunk) == (ROOM, ROOM, LINEAR_CHUNK) and _words(*arrays) == 16
+    return plain and fits and device_arch(p.device)[:2] == (9, 0)
 
 
 def _words(*arrays: Rows) -> int:

@@ -1,0 +1,78 @@
+"""The kernel of linear attention in chunks on the tensor cores of whole warpgroups: bfloat16, no gate, no feature map.
+
+It is the scan of `gated_chunk`, with states in the same order, where a chip multiplies far faster by warpgroups.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgen.arch import Arch
+from kgen.dtypes import BF16
+from kgen.registry import register
+from kgen.spec import Axis, Flag, Kernel, Spec
+
+ROOM = 128
+"""Columns of z, x and y that it takes; fewer are padded."""
+CHUNK = 64
+_BYTES = 2
+_SHARED = 227 * 1024  # bytes of a block on Hopper
+_SIGNALS = 32  # bytes of mbarriers
+_LINE = 1024  # bytes, to whose multiples tiles are aligned
+_OFFSET_TYPES = {0: "", 4: "int", 8: "long long"}
+
+
+def _geometry(spec: Spec) -> dict[str, int]:
+    k, v, outer = spec["K"], spec["V"], spec["outer"]
+    parts = 2 if spec["fine"] else 1
+    stage = _BYTES * CHUNK * (k * (1 if outer else 2) + v)
+    prepared = 0 if outer else _BYTES * parts * CHUNK * CHUNK
+    stages = min(6, (_SHARED - _SIGNALS - 2 * prepared) // stage)
+    return {
+        "THREADS": 32 * (v // 16 + 4),
+        "PARTS": parts,
+        "STAGES": stages,
+        "LOADER_REGISTERS": 120,
+        "STATE_REGISTERS": 192,
+        "DYNAMIC_SMEM": stages * stage + 2 * prepared + _SIGNALS,
+    }
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    """What the template asks beside the axes; `products` are those that warpgroups compute."""
+    columns = ("columns", 64, 1)
+    rows = ("rows", 64, 0)
+    return {
+        "hands_over": not spec["outer"],
+        "offset_type": _OFFSET_TYPES[spec["OFFSETS"]],
+        "products": [columns] if spec["outer"] else [rows, columns],
+    }
+
+
+LINEAR = register(
+    Kernel(
+        name="linear_chunk",
+        summary="Linear attention in chunks on the tensor cores of whole warpgroups, the state in registers.",
+        formula="o[t] = z[t]^T S + sum over s <= t within t's chunk of (z[t] . x[s]) y[s]\n"
+        "S    = sum over s of the chunks before t's of x[s] y[s]^T",
+        axes=(
+            Axis("K", "k", (ROOM,), "room for columns of z and x; the true count comes at run time", default=ROOM),
+            Axis("V", "v", (ROOM,), "columns of y of a block", default=ROOM),
+            Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
+        ),
+        flags=(
+            Flag("outer", "only the states: what each piece of a sequence adds"),
+            Flag("fine", "the state and the scores enter products in two parts, of 16 bits together, not of 8"),
+            Flag("warpgroup", "products are wgmma, which compute capability 9.0 alone has; else they are mma.sync"),
+        ),
+        dtypes=(BF16,),
+        derive=_geometry,
+        check=lambda spec: "states are sums of exact products" if spec["fine"] and spec["outer"] else None,
+        text=_text,
+        grid="(ceil(columns / V) * segments * heads * sequences): one block per tile of columns and segment of time",
+        origin="Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer "
+        "Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah et al., 2024)",
+        min_arch=Arch(9, 0),
+        defaults=("linear_chunk_fine_bf16", "linear_chunk_bf16", "linear_chunk_outer_bf16"),
+    )
+)
