@@ -6,7 +6,6 @@ decides something: without it the result is wrong, or a check speaks. `tests.cpu
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -42,15 +41,11 @@ def cases_of(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
         raise SpecError(
             f"{spec.name} has no sample call", hint=f"kgen/samples must say how {spec.kernel.name} is called"
         )
-    if shape is None:
-        made = make(spec)
-    elif "shape" in inspect.signature(make).parameters:
-        try:
-            made = make(spec, shape)
-        except (ValueError, TypeError, IndexError) as error:
-            raise SpecError(
-                f"{spec.name} has no sample call of the shape {' '.join(map(str, shape))}: {error}"
-            ) from error
-    else:
-        raise SpecError(f"the sample call of {spec.name} has a shape of its own")
+    try:
+        made = make(spec, shape)
+    except (ValueError, TypeError, IndexError) as error:
+        if shape is None:
+            raise
+        given = " ".join(map(str, shape))
+        raise SpecError(f"{spec.name} has no sample call of the shape {given}: {error}") from error
     return (made,) if isinstance(made, Case) else made

@@ -1,4 +1,7 @@
-"""Calls of linear attention in chunks: pieces and segments, chunks that are not full, hard gates among soft ones."""
+"""Calls of linear attention in chunks: pieces and segments, chunks that are not full, hard gates among soft ones.
+
+A shape is B, H, T, features, values.
+"""
 
 from __future__ import annotations
 
@@ -14,38 +17,63 @@ from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from kgen.ops.gated.plan import Problem
 from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
-from kgen.samples.case import Array, Case, between_poison, numbers
+from kgen.samples.case import Array, Case, Shape, between_poison, numbers
 from kgen.spec import Spec
 
 _SLOPE_BAR = 3e-3  # of what has the most roundings, the gradient of gates
 
 
-def gated_chunk(spec: Spec) -> Case:
-    """From one state to another; a second tile of columns, rows that do not fill theirs."""
+def gated_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """From one state to another; a second tile of columns, rows that do not fill theirs.
+
+    Two segments that go round the stages in shared memory more than once, and a sequence in one, from its end.
+    """
+    settings = ((chunk_scan, "WARPS", spec["WARPS"]), (chunk_scan, "_in_warpgroups", lambda *about: False))
+    return tuple(case._replace(settings=(*case.settings, *settings)) for case in _chunks(spec, shape, stages=3))
+
+
+def linear_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """The same where whole warpgroups multiply."""
+    flags = {name: name in spec.flags for name in ("outer", "fine")}
+    return _chunks(CHUNK.spec(K=128, V=128, WARPS=8, dtype="bf16", **flags), shape, stages=spec.derived["STAGES"])
+
+
+def _chunks(spec: Spec, shape: Shape | None, stages: int) -> tuple[Case, ...]:
     short = spec["BYTES"] // 2
-    cut = chunk_scan.Cut(spec["K"], spec["V"], spec["C"], 4, 2)
     sizes = spec["K"] - short, spec["V"] + short
-    gated = bool(spec["GATE"])
+    if shape is not None:
+        return (_chunked(spec, shape, segments=2, reverse=False),)
+    length = 2 * (stages + 2) * spec["C"] - 7
+    long = _chunked(spec, (1, 2, length, *sizes), segments=2, reverse=bool(spec["outer"]))
+    if spec["outer"]:
+        return (long,)
+    return long, _chunked(spec, (1, 2, spec["C"] + 9, *sizes), segments=1, reverse=True)
+
+
+def _chunked(spec: Spec, shape: Shape, segments: int, *, reverse: bool) -> Case:
+    batch, heads, length, features, values = shape
+    cut = chunk_scan.Cut(spec["K"], spec["V"], spec["C"], segments, segments)
     if spec["products"] or (spec.dtype is BF16 and not spec["fine"] and not spec["outer"]):
-        case = _backward(spec, cut, sizes[1], sizes[0], 8 * spec["C"] - 7, gated=gated)
-    else:
-        case = _forward(spec, cut, *sizes, 8 * spec["C"] - 7, gated=gated)
-    return case._replace(settings=(*case.settings, (chunk_scan, "WARPS", spec["WARPS"])))
+        turned = (batch, heads, length, values, features)
+        return _backward(spec, cut, turned, gated=bool(spec["GATE"]), reverse=reverse)
+    return _forward(spec, cut, shape, gated=bool(spec["GATE"]), reverse=reverse)
 
 
-def states(spec: Spec) -> Case:
+def states(spec: Spec, shape: Shape | None = None) -> Case:
     """The way from the caller's state to those of pieces, and to the last one."""
     gated = "gated" in spec.flags
     call = CHUNK.spec(K=64, V=64, WARPS=4, GATE=int(gated), dtype="bf16")
-    return _forward(call, chunk_scan.Cut(64, 64, 64, 4, 2), 56 - 8 * gated, 40, 500, gated=gated)
+    shape = shape or (1, 2, 500, 56 - 8 * gated, 40)
+    return _forward(call, chunk_scan.Cut(64, 64, 64, 4, 2), shape, gated=gated)
 
 
-def slope(spec: Spec) -> Case:
+def slope(spec: Spec, shape: Shape | None = None) -> Case:
     """Two segments, from one state to another."""
-    return _backward(spec, chunk_scan.Cut(64, 64, spec["C"], 4, 2), 40, 48, 8 * spec["C"] - 5, gated=True)
+    shape = shape or (1, 2, 8 * spec["C"] - 5, 40, 48)
+    return _backward(spec, chunk_scan.Cut(64, 64, spec["C"], 4, 2), shape, gated=True)
 
 
-def turn(spec: Spec) -> Case:
+def turn(spec: Spec, shape: Shape | None = None) -> Case:
     """Of more features than values, from one state to another."""
     call = CHUNK.spec(K=64, V=64, WARPS=4, dtype="f16")
     usual = chunk_scan.cut_of
@@ -53,33 +81,37 @@ def turn(spec: Spec) -> Case:
     def taken(*about: Any) -> chunk_scan.Cut:
         return usual(*about)._replace(chunk=64, pieces=4, segments=2)
 
-    case = _backward(call, chunk_scan.Cut(64, 128, 64, 4, 2), 120, 40, 500, gated=False)
+    case = _backward(call, chunk_scan.Cut(64, 128, 64, 4, 2), shape or (1, 2, 500, 120, 40), gated=False)
     return case._replace(settings=((chunk_scan, "cut_of", taken),))
 
 
-def _arrays(spec: Spec, features: int, values: int, length: int, gated: bool) -> tuple[Array, ...]:
-    q, k, v, g = numbers(spec, *2 * [(1, 2, length, features)], (1, 2, length, values), (1, 2, length))
+def _arrays(spec: Spec, shape: Shape, gated: bool) -> tuple[Array, ...]:
+    *over, features, values = shape
+    q, k, v, g = numbers(spec, *2 * [(*over, features)], (*over, values), tuple(over))
     gates = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8)
     return (q, k, v, *([between_poison(gates.astype(np.float32 if spec["gfloat"] else g.dtype))] if gated else []))
 
 
-def _forward(spec: Spec, cut: chunk_scan.Cut, features: int, values: int, length: int, *, gated: bool) -> Case:
-    arrays = _arrays(spec, features, values, length, gated)
-    (initial,) = numbers(spec, (1, 2, features, values), dtype=np.float32)
-    expected = reference.gated(*arrays, scale=features**-0.5, initial=initial)
-    options = {"initial_state": initial, "return_state": True, "mode": "chunk"}
+def _forward(spec: Spec, cut: chunk_scan.Cut, shape: Shape, *, gated: bool, reverse: bool = False) -> Case:
+    batch, heads, _, features, values = shape
+    arrays = _arrays(spec, shape, gated)
+    (initial,) = numbers(spec, (batch, heads, features, values), dtype=np.float32)
+    expected = reference.gated(*arrays, scale=features**-0.5, initial=initial, reverse=reverse)
+    options = {"initial_state": initial, "return_state": True, "mode": "chunk", "reverse": reverse}
     settings = ((chunk_scan, "cut_of", lambda *about: cut),)
     return Case(simple_gla if gated else linear_attention, arrays, options, expected, settings=settings)
 
 
-def _backward(spec: Spec, cut: chunk_scan.Cut, features: int, values: int, length: int, *, gated: bool) -> Case:
+def _backward(spec: Spec, cut: chunk_scan.Cut, shape: Shape, *, gated: bool, reverse: bool = False) -> Case:
     """Its scans along the features are cut so; the other one as it comes."""
-    arrays = _arrays(spec, features, values, length, gated)
+    batch, heads, _, features, values = shape
+    arrays = _arrays(spec, shape, gated)
     (do,) = numbers(spec, arrays[2].shape)
-    initial, dstate = numbers(spec, *2 * [(1, 2, features, values)], dtype=np.float32)
-    made = reference.gated_backward(do, *arrays, scale=features**-0.5, initial=initial, dstate=dstate)
+    initial, dstate = numbers(spec, *2 * [(batch, heads, features, values)], dtype=np.float32)
+    about: Any = {"scale": features**-0.5, "initial": initial, "dstate": dstate, "reverse": reverse}
+    made = reference.gated_backward(do, *arrays, **about)
     expected = tuple(made[name] for name in ("q", "k", "v", *(["g"] if gated else []), "initial"))
-    options = {"initial_state": initial, "dstate": dstate, "mode": "chunk"}
+    options = {"initial_state": initial, "dstate": dstate, "mode": "chunk", "reverse": reverse}
     usual = chunk_scan.cut_of
 
     def taken(problem: Problem, rows: int, columns: int) -> chunk_scan.Cut:
@@ -92,6 +124,7 @@ def _backward(spec: Spec, cut: chunk_scan.Cut, features: int, values: int, lengt
 
 CASES = {
     "gated_chunk": gated_chunk,
+    "linear_chunk": linear_chunk,
     "gated_chunk_prefix": states,
     "gated_chunk_state": states,
     "gated_chunk_slope": slope,

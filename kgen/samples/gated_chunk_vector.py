@@ -1,4 +1,7 @@
-"""Calls of linear attention with a gate for each feature in chunks: segments of several, hard gates among soft ones."""
+"""Calls of linear attention with a gate for each feature in chunks: segments of several, hard gates among soft ones.
+
+A shape is B, H, T, features, values.
+"""
 
 from __future__ import annotations
 
@@ -10,48 +13,47 @@ from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_SCAN, WIDEST
 from kgen.ops.gated.gla import gla, gla_backward
 from kgen.ops.gated.rwkv6 import rwkv6, rwkv6_backward
 from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
-from kgen.samples.case import Case, between_poison, numbers
+from kgen.samples.case import Case, Shape, between_poison, numbers
 from kgen.spec import Spec
 
 
-def scan(spec: Spec) -> Case:
+def scan(spec: Spec, shape: Shape | None = None) -> Case:
     """From one state to another, in two segments of several chunks and a part; a second tile of the widest columns."""
     tiles = 2 if spec["V"] == WIDEST else 1
-    features, values, length = spec["K"] - 4, spec["V"] * tiles - 28, 8 * CHUNK + 7
-    q, k, v, g = numbers(spec, *2 * [(1, 1, length, features)], (1, 1, length, values), (1, 1, length, features))
+    *over, features, values = shape or (1, 1, 8 * CHUNK + 7, spec["K"] - 4, spec["V"] * tiles - 28)
+    q, k, v, g = numbers(spec, *2 * [(*over, features)], (*over, values), (*over, features))
     g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
-    arrays = (q, k, v, between_poison(g), *(numbers(spec, (1, features)) if spec["bonus"] else ()))
-    (initial,) = numbers(spec, (1, 1, features, values), dtype=np.float32)
+    arrays = (q, k, v, between_poison(g), *(numbers(spec, (over[1], features)) if spec["bonus"] else ()))
+    (initial,) = numbers(spec, (*over[:2], features, values), dtype=np.float32)
     expected = reference.gated(*arrays, scale=features**-0.5, initial=initial)
     options = {"initial_state": initial, "return_state": True, "mode": "chunk"}
-    cut = chunk_vector.Cut(tiles, 2, 4, spec["K"], spec["V"])
+    cut = chunk_vector.Cut(-(-values // spec["V"]), 2, 4, spec["K"], spec["V"])
     settings = ((chunk_vector, "cut_of", lambda problem: cut),)
     return Case(rwkv6 if spec["bonus"] else gla, arrays, options, expected, settings=settings)
 
 
-def states(spec: Spec) -> Case:
+def states(spec: Spec, shape: Shape | None = None) -> Case:
     """What comes before and after such a scan."""
-    return scan(CHUNK_SCAN.spec(K=spec["K"], V=spec["V"], dtype="bf16"))
+    return scan(CHUNK_SCAN.spec(K=spec["K"], V=spec["V"], dtype="bf16"), shape)
 
 
-def gradients(spec: Spec) -> Case:
+def gradients(spec: Spec, shape: Shape | None = None) -> Case:
     """In two segments on the way there and back, whose ends lie in the midst of a chunk."""
-    return _gradients(spec, spec["ROOM"], bool(spec["bonus"]))
+    return _gradients(spec, spec["ROOM"], shape, bonus=bool(spec["bonus"]))
 
 
-def dots(spec: Spec) -> Case:
+def dots(spec: Spec, shape: Shape | None = None) -> Case:
     """As the gradients with a bonus take them."""
-    return _gradients(spec, 64, bonus=True)
+    return _gradients(spec, 64, shape, bonus=True)
 
 
-def _gradients(spec: Spec, room: int, bonus: bool) -> Case:
-    length = 8 * CHUNK + 7
-    shape = (1, 1, length, room - 4)
-    q, k, g, v, do = numbers(spec, *3 * [shape], *2 * [(1, 1, length, room - 28)])
+def _gradients(spec: Spec, room: int, shape: Shape | None, *, bonus: bool) -> Case:
+    *over, features, values = shape or (1, 1, 8 * CHUNK + 7, room - 4, room - 28)
+    q, k, g, v, do = numbers(spec, *3 * [(*over, features)], *2 * [(*over, values)])
     g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
-    initial, dstate = numbers(spec, *2 * [(1, 1, room - 4, room - 28)], dtype=np.float32)
-    arrays = (q, k, v, between_poison(g), *(numbers(spec, (1, room - 4)) if bonus else ()))
-    made = reference.gated_backward(do, *arrays, scale=(room - 4) ** -0.5, initial=initial, dstate=dstate)
+    initial, dstate = numbers(spec, *2 * [(*over[:2], features, values)], dtype=np.float32)
+    arrays = (q, k, v, between_poison(g), *(numbers(spec, (over[1], features)) if bonus else ()))
+    made = reference.gated_backward(do, *arrays, scale=features**-0.5, initial=initial, dstate=dstate)
     expected = tuple(made[name] for name in ("q", "k", "v", "g", *(("u",) if bonus else ()), "initial"))
     options = {"initial_state": initial, "dstate": dstate, "mode": "chunk"}
     cut = chunk_vector.Cut(1, 2, 4, room, room)

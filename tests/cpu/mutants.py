@@ -21,7 +21,7 @@ from pathlib import Path
 
 import kgen
 from kgen.cpu.compiler import HERE, cores
-from kgen.samples import CASES, case, cases_of
+from kgen.samples import CASES, case
 from kgen.spec import Spec
 from tests.cpu.judging import Verdict, judge, reason_for, source_of
 from tests.cpu.mutation import Mutant, mutants
@@ -76,7 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--survivors", action="store_true", help="keep all that is known but what survived")
     given = parser.parse_args(arguments)
     chosen = [spec for spec in kgen.select() if any(fnmatch.fnmatch(spec.name, name) for name in given.names)]
-    chosen = [spec for spec in chosen if cases_of(spec)]  # or there is none, and the error says so
+    without = [spec for spec in chosen if not (spec.kernel.name in CASES or spec.kernel.stem in CASES)]
+    chosen = [spec for spec in chosen if spec not in without]
     work = [(spec, mutant) for spec in chosen for mutant in mutants(source_of(spec))]
     if given.list:
         for spec, mutant in work:
@@ -95,13 +96,17 @@ def main(arguments: list[str] | None = None) -> int:
             print(json.dumps(shown), flush=True)
         else:
             print(f"[{number}/{len(work)}] {verdict.seconds:4.1f} s {verdict}", flush=True)
-    return report(verdicts)
+    for spec in without:
+        print(f"{spec} has no sample call: its mutants do not run", file=sys.stderr)
+    return report(verdicts) or int(bool(without))
 
 
 def report(verdicts: list[Verdict]) -> int:
     """Print what came of it; 1 where too much survives, or something for no known reason, or less than is listed."""
     counts = Counter(verdict.how for verdict in verdicts)
     by = Counter(verdict.why.split(":")[0] for verdict in verdicts if verdict.how == "flagged")
+    for name, of in sorted(_by_kernel(verdicts).items()):
+        print(f"{name:24} {of['flagged']:4} flagged, {of['survived']:3} survive, {of['same code']:3} are the same code")
     changed = counts["flagged"] + counts["survived"]
     riddles = [verdict for verdict in verdicts if verdict.how == "survived" and not verdict.why]
     share = counts["flagged"] / max(1, counts["flagged"] + len(riddles))
@@ -119,6 +124,13 @@ def report(verdicts: list[Verdict]) -> int:
     for verdict in wrong:
         print(f"flagged, though listed as a survivor: {verdict}", file=sys.stderr)
     return 1 if riddles or wrong or share < 0.95 else 0
+
+
+def _by_kernel(verdicts: list[Verdict]) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {}
+    for verdict in verdicts:
+        found.setdefault(verdict.spec.kernel.name, Counter())[verdict.how] += 1
+    return found
 
 
 if __name__ == "__main__":

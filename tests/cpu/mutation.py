@@ -1,6 +1,7 @@
 """Mutants of a kernel's text: it without one barrier, wait, fence or bounds test.
 
-The text is read as its brackets pair up, line by line; a mutant has as many lines as the original.
+The text is read as its brackets pair up, line by line; a mutant has as many lines as the original. What compares only
+constants and turns of unrolled loops is no bounds test: the compiler decides it, and the kernel tests nothing.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ _COMPARED = re.compile(r" (<=?) ")
 _EXIT = re.compile(r"\bif \(([^\n]*)\) \{\s*(?:return|continue|break)\b")
 _MINIMUM = re.compile(r"(?<![\w.])min\(")
 _FLOAT = re.compile(r"-?\d+\.\d*f?|-?\d+f")
+_UNROLLED = re.compile(r"#pragma unroll\n\s*for \(int (\w+) = ([^;]*;[^;]*);[^{]*\{")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_CONSTANT = re.compile(r"[A-Z][A-Z0-9_]*|sizeof")
 _ASSIGNED = re.compile(r"(?<![=<>!+*/&|^-])=(?!=)|[+*/&|^-]=")
 
 
@@ -63,6 +67,11 @@ class _Source:
         self.code = _HIDDEN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
         self.loops = [(found.start(), self.closing(found.end() - 1)) for found in _LOOP.finditer(self.code)]
         self.elsewhere = [found.span() for found in _ELSEWHERE.finditer(self.code)]
+        self.turns = [  # of loops that are unrolled: the variable, and where it counts
+            (found[1], found.end(), self.closing(found.end() - 1))
+            for found in _UNROLLED.finditer(text)
+            if all(name == found[1] or _CONSTANT.fullmatch(name) for name in _NAME.findall(found[2]))
+        ]
 
     def closing(self, at: int) -> int:
         """Where the bracket that opens at `at` closes."""
@@ -147,7 +156,13 @@ class _Source:
             any(low <= start < high for low, high in (*self.loops, *self.elsewhere))
             or "||" in around
             or _FLOAT.fullmatch(_COMPARED.split(part)[-1].strip())
+            or self._is_decided(start, end)
         )
+
+    def _is_decided(self, start: int, end: int) -> bool:
+        """Whether a compiler knows all that is compared."""
+        turns = {name for name, low, high in self.turns if low <= start < high}
+        return all(name in turns or _CONSTANT.fullmatch(name) for name in _NAME.findall(self.code[start:end]))
 
     def _operand(self, at: int, step: int) -> int:
         """Where the operand of a comparison begins or ends, from the operator on."""

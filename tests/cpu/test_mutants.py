@@ -50,6 +50,12 @@ extern "C" __global__ void kernel(float* x, int n)
         if (i % 2 == 0 && i + (n < 3) <= rows) {
             x[i] = i < n ? x[i] : static_cast<float>(n);
         }
+#pragma unroll
+        for (int turn = 0; turn < 4; ++turn) {
+            if (turn + 1 < TURNS && turn < n) {  // the first of them is decided by the compiler
+                ++smallest;
+            }
+        }
         smallest = min(smallest, i);
         __syncthreads();
     }
@@ -72,8 +78,9 @@ def test_one_thing_is_removed_at_a_time_and_lines_stay() -> None:
         (25, "i + (n < 3) <= rows"),
         (25, "n < 3"),
         (26, "i < n"),
-        (29, "__syncthreads()"),
-        (31, "threadIdx.x >= n"),
+        (30, "turn < n"),
+        (35, "__syncthreads()"),
+        (37, "threadIdx.x >= n"),
     ]
     for one in found:
         assert one.text != TEXT
