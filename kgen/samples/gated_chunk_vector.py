@@ -37,14 +37,14 @@ def states(spec: Spec, shape: Shape | None = None) -> Case:
     return scan(CHUNK_SCAN.spec(K=spec["K"], V=spec["V"], dtype="bf16"), shape)
 
 
+def walks(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """The states of segments for a scan, and those on the way for gradients."""
+    return (states(spec, shape), *([_gradients(spec, spec["K"], shape, bonus=False)] if spec["K"] == spec["V"] else []))
+
+
 def gradients(spec: Spec, shape: Shape | None = None) -> Case:
     """In two segments on the way there and back, whose ends lie in the midst of a chunk."""
     return _gradients(spec, spec["ROOM"], shape, bonus=bool(spec["bonus"]))
-
-
-def dots(spec: Spec, shape: Shape | None = None) -> Case:
-    """As the gradients with a bonus take them."""
-    return _gradients(spec, 64, shape, bonus=True)
 
 
 def _gradients(spec: Spec, room: int, shape: Shape | None, *, bonus: bool) -> Case:
@@ -63,11 +63,9 @@ def _gradients(spec: Spec, room: int, shape: Shape | None, *, bonus: bool) -> Ca
 
 
 CASES = {
-    "gated_chunk_vector_key": gradients,
-    "gated_dot": dots,
-    "gated_chunk_vector_query": gradients,
+    "gated_chunk_vector_gradient": gradients,
     "gated_chunk_vector": scan,
-    "gated_chunk_vector_state": states,
+    "gated_chunk_vector_state": walks,
     "gated_prefix": states,
     "gated_unpack": states,
 }

@@ -39,8 +39,8 @@ SPILLS_ALLOWED = {
     "linear_chunk": 16,
     "linear_chunk_outer": 32,
     "gated_chunk_vector": 48,
-    "gated_chunk_vector_query": 112,
-    "gated_chunk_vector_key": 240,
+    "gated_chunk_vector_state": 124,
+    "gated_chunk_vector_gradient": 692,
     "softmax_columns_t8_d64_n4_v8_online": 8,
     "gemv_v4_l32_r1_u1": 24,
 }

@@ -74,18 +74,16 @@ def cut_of(problem: Problem, square: bool = False) -> Cut:
 
 
 def _room(problem: Problem) -> int:
-    return _spec(problem, cut_of(problem), adjoint=False, wide=False, unaligned=False).dynamic_smem
+    return _spec(problem, cut_of(problem), unaligned=False).dynamic_smem
 
 
-def _spec(problem: Problem, cut: Cut, *, adjoint: bool, wide: bool, unaligned: bool) -> Spec:
+def _spec(problem: Problem, cut: Cut, *, unaligned: bool) -> Spec:
     p = problem
     return CHUNK_SCAN.spec(
         K=cut.features,
         V=cut.values,
         OFFSETS=p.offsets,
         bonus=p.bonus,
-        adjoint=adjoint and not p.bonus,
-        wide=wide,
         unaligned=unaligned,
         gfloat=p.gate_type is F32,
         ufloat=p.bonus and p.bonus_type is F32,
@@ -95,90 +93,91 @@ def _spec(problem: Problem, cut: Cut, *, adjoint: bool, wide: bool, unaligned: b
 
 def forward(program: Program, problem: Problem, q: Rows, k: Rows, v: Rows, o: Rows, initial: str, last: str) -> str:
     """Queue the forward pass; why it is cut as it is."""
-    cut = cut_of(problem)
-    states = add_states(program, problem, cut, k, v, initial=initial)
-    add_chunks(program, problem, cut, q, k, v, o, states=states, last=last)
-    return f"{problem.shared} states walk along {cut.segments} segments each, in chunks of {CHUNK} time steps"
-
-
-def add_chunks(
-    program: Program,
-    problem: Problem,
-    cut: Cut,
-    q: Rows,
-    k: Rows,
-    v: Rows,
-    o: Rows,
-    *,
-    adjoint: bool = False,
-    wide: bool = False,
-    states: str = NOTHING,
-    last: str = NOTHING,
-) -> None:
-    """Queue the scan of o = q S in chunks, from what `add_states` gave."""
-    p, gates = problem, problem.gate_rows
+    p, gates, cut = problem, problem.gate_rows, cut_of(problem)
     assert gates
-    spec = _spec(p, cut, adjoint=adjoint, wide=wide, unaligned=_unaligned(p, q, k, v, o))
-    size = spec["K"] * spec["V"] * cut.tiles
-    packed = program.room("last state", p.shared * size) if last != NOTHING else NOTHING
+    states = add_states(program, p, cut, k, v, initial=initial)
+    spec = _spec(p, cut, unaligned=unaligned(p, q, k, v, o))
+    packed = program.room("last state", p.shared * _size(cut)) if last != NOTHING else NOTHING
     pointers = (q.name, k.name, v.name, gates.name, *(["u"] if p.bonus else []))
     pointers += (*(["cu_seqlens"] if p.offsets else []), states, packed, o.name)
     groups = [p.heads // x.heads for x in (q, k, v, gates)]
-    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, direction(p, adjoint), *groups)
+    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, direction(p, adjoint=False), *groups)
     longs = (*q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if p.bonus else ()), *o.strides)
     blocks = p.shared * cut.segments * cut.tiles
-    program.add(Step(spec, blocks, len(pointers), ints, longs, scales(p, adjoint)), pointers)
+    program.add(Step(spec, blocks, len(pointers), ints, longs, scales(p, adjoint=False)), pointers)
+    add_last(program, p, cut, packed, last)
+    return f"{p.shared} states walk along {cut.segments} segments each, in chunks of {CHUNK} time steps"
+
+
+def add_last(program: Program, problem: Problem, cut: Cut, packed: str, last: str) -> None:
+    """Queue what brings the last state from its tiles to where it is wanted."""
+    p = problem
     if last != NOTHING:
-        unpack = UNPACK.spec(K=spec["K"], V=spec["V"])
-        blocks = p.shared * size // PREFIX_THREADS
+        blocks = p.shared * _size(cut) // PREFIX_THREADS
+        unpack = UNPACK.spec(K=cut.features, V=cut.values)
         program.add(Step(unpack, blocks, 2, (p.heads, p.features, p.values), p.states[last]), (packed, last))
 
 
 def add_states(
+    program: Program, problem: Problem, cut: Cut, k: Rows, v: Rows, *, adjoint: bool = False, initial: str = NOTHING
+) -> str:
+    """Queue what finds the states before each slot; the name of [sequences, heads, slots, tiles, K, V]."""
+    p = problem
+    if cut.slots == 1 and initial == NOTHING:
+        return NOTHING
+    states = program.room(f"states{' of adjoint' if adjoint else ''}", p.shared * cut.slots * _size(cut))
+    decays = program.room(f"decays of {states}", p.shared * cut.slots * cut.features)
+    if cut.slots > 1:
+        # Nothing comes after the last segment.
+        walked = cut.slots - cut.slots // cut.segments
+        add_walk(program, p, cut, k, v, walked, 1, adjoint=adjoint, after=states, decays=decays)
+    prefix = PREFIX.spec(K=cut.features, V=cut.values)
+    strides = p.states.get(initial, (0, 0, 0, 0))
+    needed = cut.slots - cut.slots // cut.segments + 1
+    ints = (p.heads, p.features, p.values, needed, cut.slots)
+    blocks = p.shared * _size(cut) // PREFIX_THREADS
+    program.add(Step(prefix, blocks, 3, ints, strides), (initial, states, decays))
+    return states
+
+
+def add_walk(
     program: Program,
     problem: Problem,
     cut: Cut,
     k: Rows,
     v: Rows,
+    segments: int,
+    share: int,
     *,
-    adjoint: bool = False,
-    shifted: bool = False,
-    initial: str = NOTHING,
-) -> str:
-    """Queue what finds the states before each slot; the name of [sequences, heads, slots, tiles, K, V]."""
+    adjoint: bool,
+    before: str = NOTHING,
+    after: str = NOTHING,
+    decays: str = NOTHING,
+    kept: tuple[str, str] = (NOTHING, NOTHING),
+) -> None:
+    """Queue a walk along `segments` of `share` slots each; of the state's gradient, with queries and do for k and v."""
     p, gates = problem, problem.gate_rows
     assert gates
-    if cut.slots == 1 and initial == NOTHING:
-        return NOTHING
     spec = CHUNK_STATE.spec(
         K=cut.features,
         V=cut.values,
         OFFSETS=p.offsets,
-        adjoint=adjoint and (shifted or not p.bonus),
-        shifted=shifted,
-        unaligned=_unaligned(p, k, v),
+        unaligned=unaligned(p, k, v),
         gfloat=p.gate_type is F32,
         dtype=p.dtype,
     )
-    size = spec["K"] * spec["V"] * cut.tiles
-    name = f"states{' of adjoint' if adjoint else ''}{' shifted' if shifted else ''}"
-    states = program.room(name, p.shared * cut.slots * size)
-    decays = program.room(f"decays of {states}", p.shared * cut.slots * spec["K"])
-    if cut.slots > 1:
-        # Nothing comes after the last segment.
-        walked = cut.slots - cut.slots // cut.segments
-        pointers = (k.name, v.name, gates.name, *(["cu_seqlens"] if p.offsets else []), states, decays)
-        groups = [p.heads // x.heads for x in (k, v, gates)]
-        ints = (p.heads, p.length, p.features, p.values, walked, cut.slots, direction(p, adjoint), *groups)
-        longs = (*k.strides, *v.strides, *gates.strides)
-        blocks = p.shared * walked * cut.tiles
-        program.add(Step(spec, blocks, len(pointers), ints, longs, scales(p, adjoint)[1:]), pointers)
-    prefix = PREFIX.spec(K=spec["K"], V=spec["V"])
-    strides = p.states.get(initial, (0, 0, 0, 0))
-    needed = cut.slots - cut.slots // cut.segments + 1
-    ints = (p.heads, p.features, p.values, needed, cut.slots)
-    program.add(Step(prefix, p.shared * size // PREFIX_THREADS, 3, ints, strides), (initial, states, decays))
-    return states
+    pointers = (k.name, v.name, gates.name, *(["cu_seqlens"] if p.offsets else []), before, after, decays, *kept)
+    groups = [p.heads // x.heads for x in (k, v, gates)]
+    early = adjoint and not p.bonus
+    ints = (p.heads, p.length, p.features, p.values, segments, cut.slots, share, direction(p, adjoint), adjoint, early)
+    longs = (*k.strides, *v.strides, *gates.strides)
+    blocks = p.shared * segments * cut.tiles
+    program.add(Step(spec, blocks, len(pointers), (*ints, *groups), longs, scales(p, adjoint)[1:]), pointers)
+
+
+def _size(cut: Cut) -> int:
+    """Numbers of a state in tiles."""
+    return cut.features * cut.values * cut.tiles
 
 
 def direction(problem: Problem, adjoint: bool) -> int:
@@ -191,7 +190,7 @@ def scales(problem: Problem, adjoint: bool) -> tuple[float, float]:
     return (1.0, problem.scale) if adjoint else (problem.scale, 1.0)
 
 
-def _unaligned(problem: Problem, *rows: Rows) -> bool:
+def unaligned(problem: Problem, *rows: Rows) -> bool:
     """Whether rows are to be loaded element by element, since some do not consist of fours of neighbours."""
     gates = problem.gate_rows
     assert gates

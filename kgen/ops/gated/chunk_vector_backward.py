@@ -1,13 +1,12 @@
-"""The gradients of linear attention with a gate for each feature, as three chunked scans of which two are turned.
+"""The gradients of linear attention with a gate for each feature: two walks keep states, then all pieces at once.
 
-dv   the scan itself on the way back, its roles exchanged
-dq   a state read along the values; it leaves q dq, and every other of its states
-dk   the same on the way back; q dq - k dk, summed from those states on, is the gates' gradient
+there   the states before every piece of time steps
+back    their gradients behind every piece
+pieces  all gradients of one piece's time steps, of what comes before it, behind it, and of one another
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from kgen.device import shared_memory
@@ -15,8 +14,8 @@ from kgen.dtypes import F32
 from kgen.launch import Step
 from kgen.operand import Operand
 from kgen.ops.gated import chunk_vector
-from kgen.ops.gated.chunk_vector import Cut, add_chunks, add_states, cut_of
-from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_KEY, CHUNK_QUERY, DOT, DOT_THREADS, WIDEST
+from kgen.ops.gated.chunk_vector import Cut, add_last, add_states, add_walk, cut_of
+from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_GRADIENT, PIECE, WIDEST
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of
 from kgen.ops.gated.sums import add_sum
 from kgen.spec import Spec
@@ -35,7 +34,7 @@ def refusal(problem: Problem, *rows: Rows) -> str | None:
     gates = problem.gate_rows
     if any(x.heads != problem.heads for x in (*rows, *((gates,) if gates else ()))):
         return "its gradients take as many heads of one input as of another"
-    room = _spec(problem, cut_of(problem, square=True), key=True, unaligned=False).dynamic_smem
+    room = _spec(problem, cut_of(problem, square=True), unaligned=False).dynamic_smem
     if room > shared_memory(problem.device):
         return f"its gradients need {room} bytes of shared memory, and the GPU has {shared_memory(problem.device)}"
     return None
@@ -56,80 +55,56 @@ def backward(
     dstate: str,
 ) -> str:
     """Queue the backward pass, given the rows of do, q, k and v; why it is cut as it is."""
-    p = problem
-    do, q, k, v = rows
-    dq, dk, dv, dg = (rows_of(name, gradients[name], layout) for name in ("dq", "dk", "dv", "dg"))
-    du, last = gradients.get("du"), "dinitial" if "dinitial" in gradients else NOTHING
-    cut = cut_of(p, square=True)
-    states = add_states(program, p, cut, k, v, shifted=p.bonus, initial=initial)
-    adjoint = add_states(program, p, cut, q, do, adjoint=True, shifted=p.bonus, initial=dstate)
-    pieces = (p.batch * p.length // (2 * CHUNK) + 3 * p.sequences + 1) * p.heads
-    program.room("products", p.numbers(p.features))
-    program.room("kept states", pieces * cut.features * cut.features // 2)
-    program.room("kept units", pieces * (cut.features // 32))
-    kept = ("products", "kept states", "kept units")
-    bonus = None
-    if du:
-        count = p.numbers(1)
-        longs = (count, *v.strides, *do.strides)
-        steps = Step(
-            DOT.spec(dtype=p.dtype),
-            -(-count // (DOT_THREADS // 32)),
-            3,
-            (p.heads, p.length, p.values),
-            longs,
-            (p.scale,),
-        )
-        program.add(steps, (v.name, do.name, program.room("dots", count)))
-        bonus = program.room("bonus slopes", p.shared * cut.segments * p.features)
-    add_turned(program, p, cut, do, v, k, q, dq, states, kept, bonus=bonus)
-    add_turned(program, p, cut, v, do, q, k, dk, adjoint, kept, dg, bonus=bonus)
-    if du and bonus:
-        adjoint = add_states(program, p, cut, q, do, adjoint=True, initial=dstate)
-        final = Rows("du", (0, du.strides[0], 0, du.strides[1]), p.heads, False)
-        add_sum(program, bonus, final, (1, p.heads, 1, p.features), du.dtype, p.heads, p.sequences * cut.segments)
-    add_chunks(program, p, cut, k, q, do, dv, adjoint=True, states=adjoint, last=last)
-    return f"{p.shared} states walk along {cut.segments} segments each and back, in chunks of {CHUNK} time steps"
-
-
-def add_turned(
-    program: Program,
-    problem: Problem,
-    cut: Cut,
-    z: Rows,
-    x: Rows,
-    y: Rows,
-    own: Rows,
-    o: Rows,
-    states: str,
-    kept: tuple[str, str, str],
-    dg: Rows | None = None,
-    *,
-    bonus: str | None = None,
-) -> None:
-    """Queue the scan of a gradient: of queries, or with `dg` of keys and gates."""
     p, gates = problem, problem.gate_rows
     assert gates
-    adjoint = dg is not None
-    aligned = all(x.word >= 8 for x in (z, x, y, own, o)) and gates.word >= (16 if p.gate_type is F32 else 8)
-    spec = _spec(p, cut, key=adjoint, unaligned=not aligned or bool(dg and dg.word < 4))
-    pointers = [z.name, x.name, y.name, gates.name, own.name, *((y.name, "u", "dots") if bonus else ())]
-    pointers += [*(["cu_seqlens"] if p.offsets else []), states, *kept]
-    if dg:
-        pointers += [dg.name, *((bonus,) if bonus else ())]
-    pointers.append(o.name)
-    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, chunk_vector.direction(p, adjoint))
-    read, add = chunk_vector.scales(p, adjoint)
-    mantissa, exponent = math.frexp(add)
-    longs = [*z.strides, *x.strides, *y.strides, *gates.strides, *own.strides]
-    longs += [*y.strides, *p.bonus_strides] if bonus else []
-    longs += [*(dg.strides if dg else ()), *o.strides]
-    floats = (read, 2 * mantissa, math.ldexp(1.0, exponent - 1))
-    program.add(Step(spec, p.shared * cut.segments, len(pointers), ints, tuple(longs), floats), tuple(pointers))
+    do, q, k, v = rows
+    made = tuple(rows_of(name, gradients[name], layout) for name in ("dq", "dk", "dv", "dg"))
+    last = "dinitial" if "dinitial" in gradients else NOTHING
+    cut = cut_of(p, square=True)
+    # Of sequences of any lengths one after the other as many as there may be, some of them with nothing to do.
+    pieces = p.length // PIECE + p.sequences if p.offsets else p.sequences * -(-p.length // PIECE)
+    slots = (p.batch * p.length // PIECE + p.sequences) * p.heads
+    packed = NOTHING if last == NOTHING else program.room("last state", p.shared * cut.features * cut.values)
+    kept = []
+    for adjoint, x, y, first in ((False, k, v, initial), (True, q, do, dstate)):
+        before = add_states(program, p, cut, x, y, adjoint=adjoint, initial=first)
+        name = "adjoints" if adjoint else "states"
+        states = program.room(f"kept {name}", slots * cut.features * cut.values // 2)
+        kept += [states, program.room(f"units of {states}", slots)]
+        add_walk(
+            program,
+            p,
+            cut,
+            x,
+            y,
+            cut.segments,
+            cut.slots // cut.segments,
+            adjoint=adjoint,
+            before=before,
+            after=packed if adjoint else NOTHING,
+            kept=(states, kept[-1]),
+        )
+    add_last(program, p, cut, packed, last)
+    du = gradients.get("du")
+    blocks = pieces * p.heads
+    bonus = program.room("bonus slopes", blocks * p.features) if du else None
+    odd = chunk_vector.unaligned(p, do, q, k, v, *made[:3]) or made[2].word < 4
+    spec = _spec(p, cut, unaligned=odd)
+    pointers = (do.name, q.name, k.name, v.name, gates.name, *(["u"] if du else []))
+    pointers += (*(["cu_seqlens"] if p.offsets else []), *kept, *(x.name for x in made), *([bonus] if bonus else []))
+    ints = (p.heads, p.length, p.features, p.values, p.sequences, chunk_vector.direction(p, adjoint=False))
+    longs = [*do.strides, *q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if du else ())]
+    longs += [stride for x in made for stride in x.strides]
+    program.add(Step(spec, blocks, len(pointers), ints, tuple(longs), (p.scale,)), pointers)
+    if du and bonus:
+        final = Rows("du", (0, du.strides[0], 0, du.strides[1]), p.heads, False)
+        add_sum(program, bonus, final, (1, p.heads, 1, p.features), du.dtype, p.heads, pieces)
+    walks = f"{p.shared} states walk along {cut.segments} segments each and back, in chunks of {CHUNK} time steps"
+    return f"{walks}; then {blocks} pieces of {PIECE} at once"
 
 
-def _spec(problem: Problem, cut: Cut, *, key: bool, unaligned: bool) -> Spec:
-    return (CHUNK_KEY if key else CHUNK_QUERY).spec(
+def _spec(problem: Problem, cut: Cut, *, unaligned: bool) -> Spec:
+    return CHUNK_GRADIENT.spec(
         ROOM=cut.features,
         OFFSETS=problem.offsets,
         bonus=problem.bonus,
