@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from kgen.backend import HOST
 from kgen.notice import notice, notice_written
 from kgen.streams import gpu, on
 
+_ALIGNED = 256  # bytes, as CuPy's pool has it
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 _asked: ContextVar[list[int] | None] = ContextVar("kgen_scratch_asked", default=None)
@@ -43,6 +45,26 @@ def scratch(nbytes: int, device: int, stream: int) -> Any:
         return cupy.cuda.alloc(nbytes)
     with on(device, stream):
         return cupy.cuda.alloc(nbytes)
+
+
+class Sections:
+    """Arrays of so many bytes in one piece of scratch memory, each at a multiple of 256 bytes.
+
+    On the host each has memory of its own, so that checks see where it ends.
+    """
+
+    def __init__(self, sizes: Sequence[int], device: int) -> None:
+        self._sizes, self._device = tuple(sizes), device
+        *self._starts, self._nbytes = accumulate((-(-size // _ALIGNED) * _ALIGNED for size in sizes), initial=0)
+
+    def take(self, stream: int) -> tuple[list[int], Any]:
+        """Their addresses, and what to hold until the last launch that uses them is queued."""
+        if self._device == HOST:
+            each = [scratch(size, HOST, stream) for size in self._sizes]
+            return [memory.ptr for memory in each], each
+        memory = scratch(self._nbytes, self._device, stream) if self._nbytes else None
+        base = memory.ptr if memory else 0
+        return [base + start for start in self._starts], memory
 
 
 def fill(ptr: int, byte: int, nbytes: int, device: int, stream: int) -> None:
@@ -92,6 +114,6 @@ class _HostMemory:
 
 def aligned(nbytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Host memory that begins at a multiple of 256 bytes; all of it, and nothing else, may be used."""
-    memory = np.empty(nbytes + 255, np.uint8)
-    skipped = -memory.ctypes.data % 256
+    memory = np.empty(nbytes + _ALIGNED - 1, np.uint8)
+    skipped = -memory.ctypes.data % _ALIGNED
     return memory[skipped : skipped + nbytes]

@@ -18,7 +18,7 @@ from kgen.launch import Run, Step, bind
 from kgen.ops.calls import Plan
 from kgen.ops.causal.scan import Scan
 from kgen.registry import register
-from kgen.scratch import scratch
+from kgen.scratch import Sections
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 PRODUCERS = 8  # warps that load, scale and split, besides those that multiply
@@ -123,8 +123,8 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
     steps = [step for part in slices for step in part.steps]
     ready = iter(bind(steps, device))
     bound = [[next(ready) for _ in part.steps] for part in slices]
-    states = max(part.nbytes for part in slices)
     sums = 4 * scan.sequences * scan.length * scan.m if len(slices) > 1 else 0
+    sections = Sections((max(part.nbytes for part in slices), sums), device)
     # Walking backward is walking forward from the last token along negative strides.
     last = (scan.length - 1) * scan.dtype.itemsize if scan.reverse else 0
     ends = [last * strides[2] for strides in (scan.q, scan.k, scan.v, scan.o)]
@@ -140,11 +140,10 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
         return Plan(launch_one, (str(steps[0]),), cut.why)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
-        memory = scratch(states + sums, device, stream) if states + sums else None
-        base = memory.ptr if memory else 0
+        (at_states, at_sums), _held = sections.take(stream)
         q, k, v, o = (pointer + end for pointer, end in zip(pointers, ends))
         for part, launches in zip(slices, bound):
-            part.launch(launches, q, k, v, o, base, base + states, stream)
+            part.launch(launches, q, k, v, o, at_states, at_sums, stream)
 
     return Plan(launch, tuple(map(str, steps)), cut.why)
 

@@ -13,11 +13,10 @@ from kgen.operand import Ints, Operand, aligned, contiguous_strides
 from kgen.ops.calls import Plan
 from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, Mapped, scan_with
 from kgen.ops.gated.tiles import Tile, tile_for
-from kgen.scratch import scratch
+from kgen.scratch import Sections
 
 NOTHING = "nothing"
 """The name of the null pointer."""
-_SECTION = 256  # bytes to whose multiples pieces of scratch memory are rounded
 
 
 class Program:
@@ -26,8 +25,7 @@ class Program:
     def __init__(self, names: Sequence[str], device: int) -> None:
         self._places = {name: at for at, name in enumerate(names)}
         self._inputs = len(names)
-        self._sections: list[int] = []
-        self._nbytes = 0
+        self._sections: list[int] = []  # bytes
         self._device = device
         self._steps: list[Step] = []
         self._pointers: list[tuple[str, ...]] = []
@@ -35,8 +33,7 @@ class Program:
     def room(self, name: str, floats: int) -> str:
         """A piece of scratch memory."""
         self._places[name] = self._inputs + len(self._sections)
-        self._sections.append(self._nbytes)
-        self._nbytes += -(-floats * F32.itemsize // _SECTION) * _SECTION
+        self._sections.append(floats * F32.itemsize)
         return name
 
     def add(self, step: Step, pointers: tuple[str, ...]) -> None:
@@ -46,14 +43,13 @@ class Program:
 
     def plan(self, why: str) -> Plan:
         places = self._places | {NOTHING: self._inputs + len(self._sections)}
-        sections, nbytes, device = self._sections, self._nbytes, self._device
-        runs = bind(self._steps, device)
+        sections = Sections(self._sections, self._device)
+        runs = bind(self._steps, self._device)
         work = [(run, [places[name] for name in names]) for run, names in zip(runs, self._pointers, strict=True)]
 
         def launch(pointers: Sequence[int], stream: int) -> None:
-            memory = scratch(nbytes, device, stream) if nbytes else None
-            base = memory.ptr if memory else 0
-            every = [*pointers, *(base + at for at in sections), 0]
+            rooms, _held = sections.take(stream)
+            every = [*pointers, *rooms, 0]
             for run, chosen in work:
                 run([every[at] for at in chosen], stream)
 

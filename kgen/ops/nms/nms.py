@@ -13,7 +13,7 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.nms.kernels import BOXES, OVERLAP, PAIRS, RANK, RANK_BOXES, SWEEP, TILE, real_of
-from kgen.scratch import scratch
+from kgen.scratch import Sections
 
 
 def nms(
@@ -183,7 +183,7 @@ def _prepare(
     if score_threshold is not None:
         last = _with(last, (float(score_threshold),), double)
 
-    # What lies where in the memory between the launches: boxes first, whose loads are the widest.
+    # What lies in the memory between the launches.
     sizes = {
         "boxes": 4 * real.itemsize * count,
         "states": 16 * tiles,
@@ -192,18 +192,14 @@ def _prepare(
         "scores": real.itemsize * count,
         "order": 4 * count,
     }
-    at, nbytes = {}, 0
-    for name, size in sizes.items():
-        at[name] = nbytes
-        nbytes += -(-size // 16) * 16
-
+    sections = Sections(tuple(sizes.values()), device)
     steps = [first, second, last] if count else [last]
     runs = bind(steps, device)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         *inputs, kept, kept_count = pointers
-        memory = scratch(nbytes, device, stream)
-        place = {name: memory.ptr + start for name, start in at.items()}
+        rooms, _held = sections.take(stream)
+        place = dict(zip(sizes, rooms))
         classes = [place["classes"]] * len(idxs)
         held = [place["scores"]] * thresholded
         order, states, suppressors = place["order"], place["states"], place["suppressors"]
