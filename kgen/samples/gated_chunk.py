@@ -43,10 +43,10 @@ def _chunks(spec: Spec, shape: Shape | None, stages: int) -> tuple[Case, ...]:
     sizes = spec["K"] - short, spec["V"] + short
     if shape is not None:
         return (_chunked(spec, shape, segments=2, reverse=False),)
-    length = 2 * (stages + 2) * spec["C"] - 7
-    long = _chunked(spec, (1, 2, length, *sizes), segments=2, reverse=bool(spec["outer"]))
-    if spec["outer"]:
-        return (long,)
+    segment = (stages + 2) * spec["C"]
+    if spec["outer"]:  # of all segments but the last on the way
+        return (_chunked(spec, (1, 2, 3 * segment - 7, *sizes), segments=3, reverse=True),)
+    long = _chunked(spec, (1, 2, 2 * segment - 7, *sizes), segments=2, reverse=False)
     return long, _chunked(spec, (1, 2, spec["C"] + 9, *sizes), segments=1, reverse=True)
 
 

@@ -16,7 +16,7 @@ from kgen.spec import Spec
 
 @contextmanager
 def watched(sources: Mapping[Spec, str] | None = None, *, order: str = "forward") -> Iterator[Watch]:
-    """Inside the block every launch is checked; specializations in `sources` run that CUDA text."""
+    """Inside the block every launch is checked; specializations in `sources` run that CUDA text or PTX."""
     exchanged = sources or {}
 
     def library_of(spec: Spec, arch: Arch = library.ARCH, *, check: bool = False) -> library.Library:

@@ -73,7 +73,7 @@ def judge(work: Iterable[tuple[Spec, Mutant]], jobs: int) -> Iterator[Verdict]:
     running: dict[Any, tuple[Any, Spec, Mutant, float]] = {}
     while True:
         while len(running) < jobs and (item := next(waiting, None)) is not None:
-            _original(item[0])  # known to all children
+            _original(item[0]), _cases(item[0])  # known to all children
             reader, writer = context.Pipe(duplex=False)
             process = context.Process(target=_child, args=(*item, writer))
             process.start()
@@ -107,14 +107,15 @@ def _child(spec: Spec, mutant: Mutant, told: Connection) -> None:
 
 def _outcome(spec: Spec, mutant: Mutant) -> tuple[str, str]:
     try:
-        if _ptx(mutant.text, spec) == _original(spec):
-            return "same code", ""
+        ptx = _ptx(mutant.text, spec)
     except CompileError as error:
         return "refused", str(error).splitlines()[-1]
+    if _code(ptx) == _original(spec):
+        return "same code", ""
     try:
         for order in ORDERS:
-            for case in cases_of(spec):
-                with mock.patch.object(run, "PATIENCE", PATIENCE), watched({spec: mutant.text}, order=order) as watch:
+            for case in _cases(spec):
+                with mock.patch.object(run, "PATIENCE", PATIENCE), watched({spec: ptx}, order=order) as watch:
                     results = call(case)
                 if watch.findings:
                     return "flagged", watch.findings[0].kind
@@ -126,16 +127,23 @@ def _outcome(spec: Spec, mutant: Mutant) -> tuple[str, str]:
     return "survived", reason_for(spec, mutant)
 
 
+_cases = functools.cache(cases_of)
+
+
 @functools.cache
 def _original(spec: Spec) -> str:
-    return _ptx(source_of(spec), spec)
+    return _code(_ptx(source_of(spec), spec))
 
 
 def _ptx(text: str, spec: Spec) -> str:
-    """What the compiler makes of a text, but for lines and columns, if it is told how many threads a block has."""
+    """What the compiler makes of a text, if it is told how many threads a block has."""
     told = f"{{ __builtin_assume(threadIdx.x < {spec.threads});"
     text = re.sub(rf"({spec.symbol}\([^)]*\)\s*)\{{", lambda found: found[1] + told, text, count=1)
-    ptx = nvrtc.compile_ptx(text, "kernel", ARCH)
+    return nvrtc.compile_ptx(text, "kernel", ARCH)
+
+
+def _code(ptx: str) -> str:
+    """PTX but for lines, columns and the order of what a predicate is made of."""
     ptx = re.sub(r"^\s*\.(?:loc|file)\b.*\n|//.*", "", ptx, flags=re.MULTILINE)
     return re.sub(
         r"((?:or|and)\.pred\s+%p\d+, )(%p\d+), (%p\d+);", lambda m: m[1] + ", ".join(sorted(m.groups()[1:])), ptx

@@ -20,6 +20,8 @@ class Survivor(NamedTuple):
 
 _WITHIN = "the threads' own loops end with the tile, so that only the array's end bounds them"
 _IDLE = "it only saves work: what the others compute then is zero, or nobody reads it"
+_NOTHING_LEFT = "pieces behind the sequence's end have less than no time steps, and nothing is walked through"
+_WHOLE = "states lie in tiles, of which blocks have a whole number"
 _STALE = "a first round is full in such rows, and later ones meet again what they had: an extreme stays as it is"
 _EXTRA = "a block has one of these, and there is no block too many"
 _TO_TILE = "if (row < rows_left && column < columns_left) { / [#*]*"
@@ -39,6 +41,20 @@ SURVIVORS: tuple[Survivor, ...] = (
         "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH",
         "so that the number is an int: no sample has 2^31 rows for a thread",
     ),
+    Survivor("gated_chunk_k*", "min(columns - first_column, V) -> columns - first_column", _WITHIN),
+    Survivor("linear_chunk*", "min(columns - first_column, V) -> columns - first_column", _WITHIN),
+    Survivor("gated_chunk_k*", "min(end, begin + early) -> begin + early", _NOTHING_LEFT),
+    Survivor("linear_chunk*", "min(end, begin + early) -> begin + early", _NOTHING_LEFT),
+    Survivor("gated_chunk_slope*", "min(end, begin + early) -> begin + early", _NOTHING_LEFT),
+    Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
+    Survivor("gated_chunk_k*", "block <= strip", f"tiles of scores above the diagonal: {_IDLE}"),
+    Survivor("gated_chunk_*", "four >= fours", _WHOLE),
+    Survivor(
+        "gated_chunk_k*_outer_*",
+        "named_barrier(AMONG_LOADERS, 32 * LOADERS)",
+        "loaders have nothing in common, and each tells the others by the mbarrier",
+    ),
+    Survivor("gated_chunk_k*_outer_*", "asm volatile(*bar.sync %0, %1;*)", "the same"),
     Survivor("gated_scan*", "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column", _WITHIN),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
     Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
