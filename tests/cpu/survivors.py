@@ -30,7 +30,6 @@ _SAME = "further lanes write the same number to the same place"
 
 SURVIVORS: tuple[Survivor, ...] = (
     Survivor("lmha_*_s1_*", "min(length - start, STEPS) -> STEPS", "there is one step at a time, and always one left"),
-    Survivor("lmha_low_occupancy*", "lane < COLS_PER_THREAD", _SAME),
     Survivor("lmha_chunk*", "column <= row", f"tiles of scores above the diagonal: {_IDLE}"),
     Survivor("lmha_chunk*_partial_*", "e < e_size", "slices of the features with others behind them are full"),
     Survivor("lmha_chunk*_outer_*", "state_bound <= LARGEST_STATE", "a state that is only added to may be of any size"),
@@ -70,11 +69,7 @@ SURVIVORS: tuple[Survivor, ...] = (
         "no call asks these for their last state",
         "*row_of(i) < rows* / last*",
     ),
-    Survivor("gla_*", "min(FEATURES, features - first_feature) -> features - first_feature", _WITHIN),
-    Survivor("gla_fused*", "min(COLUMNS, values - first_column) -> values - first_column", _WITHIN),
-    Survivor("gla_decay*", "min(CHUNK, length - first_step) -> length - first_step", _WITHIN),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
-    Survivor("rwkv6_recurrent*", "min(TILE, features - first_feature) -> features - first_feature", _WITHIN),
     Survivor("gemv_v4_l256_r1_*", "min(own_row, rows - 1) -> own_row", _EXTRA),
     Survivor("gemv_v4_l256_r1_*", "own < rows", _EXTRA),
     Survivor(
