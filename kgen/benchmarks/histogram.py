@@ -1,4 +1,4 @@
-"""Counting indices beside torch and CuPy: uniform, and all of them equal."""
+"""Counting and adding weights by bin beside torch and CuPy: uniform indices, all of them equal, and numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of
-from kgen.dtypes import I32, U8
+from kgen.dtypes import F32, I32, U8
 
 SHAPES = (
     (1000, 256),
@@ -20,60 +20,75 @@ SHAPES = (
     (1 << 28, 1 << 20),
 )
 """Elements and bins."""
-UNIFORM, EQUAL = "uniform", "equal"
+WEIGHTED = ((1 << 20, 256), (1 << 27, 256), (1 << 27, 4096), (1 << 27, 20_000), (1 << 27, 65_536), (1 << 27, 1 << 20))
+NUMBERED = ((1 << 20, 100), (1 << 28, 100), (1 << 28, 10_000))
+UNIFORM, EQUAL, NUMBERS = "uniform", "equal", "numbers"
+SINGLE, DOUBLE = "float32 weights", "float64 weights"
+_WEIGHTS = {SINGLE: "f4", DOUBLE: "f8"}
 _QUICK = 3
 
 
 class Histogram(Bench):
-    """How often each index occurs; a stage is how they are distributed."""
+    """How often each index occurs, or its weights' sum; a stage is how they are distributed, or what is added."""
 
     operator = "histogram"
 
     def cases(self, *, quick: bool = False) -> list[Case]:
         shapes = SHAPES[:_QUICK] if quick else SHAPES
         found = [Case(shape, I32, stage) for stage in (UNIFORM, EQUAL) for shape in shapes]
-        return found if quick else [*found, Case((1 << 28, 256), U8, UNIFORM)]
+        if quick:
+            return found
+        found += [Case((1 << 28, 256), U8, UNIFORM)]
+        found += [Case(shape, I32, stage) for stage in _WEIGHTS for shape in WEIGHTED]
+        return found + [Case(shape, F32, NUMBERS) for shape in NUMBERED]
 
     def shape_of(self, text: str) -> tuple[int, ...]:
         return sizes_of(text, 2, hint="write ELEMENTSxBINS, as in 1048576x256")
 
     def nbytes(self, case: Case) -> int:
-        return case.shape[0] * case.dtype.itemsize + 8 * case.shape[1]
+        weight = {SINGLE: 4, DOUBLE: 8}.get(case.stage, 0)
+        return case.shape[0] * (case.dtype.itemsize + weight) + 8 * case.shape[1]
 
     def bars(self, case: Case) -> Bars:
-        return Bars(1e-300)
+        # Where peers differ: torch adds float32 weights in float32, and finds bins by other roundings.
+        return Bars({SINGLE: 1e-5, DOUBLE: 1e-12, NUMBERS: 1e-5}.get(case.stage, 1e-300))
 
     def ladder(self, case: Case) -> list[str]:
         return []
 
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
+        if case.stage == NUMBERS:
+            return _of_numbers(case, rotation(self.nbytes(case)), peers)
         import cupy
 
         from kgen.ops.histogram.histogram import bincount
 
         size, bins = case.shape
         count = rotation(self.nbytes(case))
-        rng = cupy.random.default_rng(0)
         low = bins // 2 if case.stage == EQUAL else 0
         high = low + 1 if case.stage == EQUAL else bins
-        sets = [rng.integers(low, high, size, dtype="i4").astype(case.dtype.numpy) for _ in range(count)]
-        out = cupy.empty(bins, "i8")
+        sets = [cupy.random.randint(low, high, size=size, dtype="i4").astype(case.dtype.numpy) for _ in range(count)]
+        kind = _WEIGHTS.get(case.stage)
+        weights = [cupy.random.random(size, dtype=kind) if kind else None for _ in range(count)]
+        out = cupy.empty(bins, "f8" if kind else "i8")
         contestants = [
-            Contestant("kgen", lambda n: bincount(sets[n % count], length=bins, out=out), [out]),
+            Contestant("kgen", lambda n: bincount(sets[n % count], weights[n % count], length=bins, out=out), [out]),
             Contestant(
                 "kgen, maximum asked for",
-                lambda n: bincount(sets[n % count], minlength=bins),
+                lambda n: bincount(sets[n % count], weights[n % count], minlength=bins),
                 outputs=lambda result: [result],
             ),
         ]
         if peers:
             contestants += [
-                *_torch(sets, bins),
+                *_torch(sets, weights, bins),
                 Contestant(
-                    "cupy", lambda n: cupy.bincount(sets[n % count], minlength=bins), outputs=lambda result: [result]
+                    "cupy",
+                    lambda n: cupy.bincount(sets[n % count], weights[n % count], minlength=bins),
+                    outputs=lambda result: [result],
                 ),
             ]
-        return Problem(contestants, [cupy.bincount(sets[0], minlength=bins).astype("f8")])
+        return Problem(contestants, [cupy.bincount(sets[0], weights[0], minlength=bins).astype("f8")])
 
     def host_call(self) -> Callable[[], object]:
         import cupy
@@ -87,7 +102,46 @@ class Histogram(Bench):
 BENCH = Histogram()
 
 
-def _torch(sets: Sequence[Array], bins: int) -> list[Contestant]:
+def _torch(sets: Sequence[Array], weights: Sequence[Array | None], bins: int) -> list[Contestant]:
+    try:
+        import torch
+        from torch.utils.dlpack import from_dlpack
+    except ImportError:
+        return []
+    import cupy
+
+    tensors = [(from_dlpack(x), None if w is None else from_dlpack(w)) for x, w in zip(sets, weights, strict=True)]
+
+    def numbers(result: Any) -> list[Array]:
+        return [cupy.from_dlpack(result)]
+
+    return [
+        Contestant("torch", lambda n: torch.bincount(*tensors[n % len(tensors)], minlength=bins), outputs=numbers),
+    ]
+
+
+def _of_numbers(case: Case, count: int, peers: bool) -> Problem:
+    """Bins of one width from 0 to 1."""
+    import cupy
+
+    from kgen.ops.histogram.histogram import histogram
+
+    size, bins = case.shape
+    sets = [cupy.random.random(size, dtype="f4") for _ in range(count)]
+
+    def counts(result: tuple[Array, Array]) -> list[Array]:
+        return [result[0]]
+
+    contestants = [Contestant("kgen", lambda n: histogram(sets[n % count], bins, (0.0, 1.0)), outputs=counts)]
+    if peers:
+        contestants += [
+            *_torch_histc(sets, bins),
+            Contestant("cupy", lambda n: cupy.histogram(sets[n % count], bins, (0.0, 1.0)), outputs=counts),
+        ]
+    return Problem(contestants, [cupy.histogram(sets[0], bins, (0.0, 1.0))[0].astype("f8")])
+
+
+def _torch_histc(sets: Sequence[Array], bins: int) -> list[Contestant]:
     try:
         import torch
         from torch.utils.dlpack import from_dlpack
@@ -100,6 +154,4 @@ def _torch(sets: Sequence[Array], bins: int) -> list[Contestant]:
     def numbers(result: Any) -> list[Array]:
         return [cupy.from_dlpack(result)]
 
-    return [
-        Contestant("torch", lambda n: torch.bincount(tensors[n % len(tensors)], minlength=bins), outputs=numbers),
-    ]
+    return [Contestant("torch", lambda n: torch.histc(tensors[n % len(tensors)], bins, 0.0, 1.0), outputs=numbers)]

@@ -1,4 +1,4 @@
-"""Non-maximum suppression beside torchvision: boxes that lie far apart, and a crowd of them."""
+"""Non-maximum suppression beside torchvision: boxes that lie far apart, a crowd of them, and a heap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Pr
 from kgen.dtypes import F32
 
 COUNTS = (100, 1000, 10_000, 50_000)
-SIDES = {"spread": 1000.0, "crowd": 100.0}
+SIDES = {"spread": 1000.0, "crowd": 100.0, "heap": 10.0}
 """The side of the square in which boxes of up to 100 x 100 begin."""
 THRESHOLD = 0.5
 _QUICK = 2
@@ -44,10 +44,10 @@ class Nms(Bench):
         from kgen.ops.nms.nms import nms
 
         (count,) = case.shape
-        random = cupy.random.default_rng(20)
-        corner = random.random((count, 2), dtype="f4") * SIDES[case.stage]
-        boxes = cupy.concatenate([corner, corner + 100 * random.random((count, 2), dtype="f4")], 1)
-        scores = random.random(count, dtype="f4")
+        random = cupy.random.RandomState(20).random_sample
+        corner = random((count, 2), "f4") * cupy.float32(SIDES[case.stage])
+        boxes = cupy.concatenate([corner, corner + cupy.float32(100) * random((count, 2), "f4")], 1)
+        scores = random(count, "f4")
 
         def indices(result: tuple[Array, Array]) -> list[Array]:
             kept, found = result

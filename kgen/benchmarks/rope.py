@@ -1,4 +1,4 @@
-"""Rotary position embedding beside what is written in torch, halves swapped and multiplied."""
+"""Rotary position embedding beside what is written in torch: halves swapped and multiplied, or complex numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Rope(Bench):
             rope(inputs[n % count], base=_BASE, interleaved=interleaved, out=outs[n % count])
 
         contestants = [Contestant("kgen", call, [outs[0]])]
-        contestants += _torch(inputs) if peers and not interleaved else []
+        contestants += (_torch_complex if interleaved else _torch)(inputs) if peers else []
         return Problem(contestants, [_exact(inputs[0], interleaved)])
 
     def host_call(self) -> Callable[[], object]:
@@ -89,9 +89,7 @@ def _torch(inputs: Sequence[Array]) -> list[Contestant]:
     import cupy
 
     tensors = [tensor(x) for x in inputs]
-    length, width = inputs[0].shape[2:]
-    frequency = _BASE ** (-torch.arange(0, width, 2, device="cuda").float() / width)
-    angle = torch.arange(length, device="cuda").float()[:, None] * frequency
+    angle = _angles(tensors[0])
     cos, sin = (table.repeat(1, 2).to(tensors[0].dtype) for table in (angle.cos(), angle.sin()))
 
     def call(n: int) -> Any:
@@ -100,3 +98,32 @@ def _torch(inputs: Sequence[Array]) -> list[Contestant]:
         return x * cos + torch.cat((-q, p), -1) * sin
 
     return [Contestant("torch", call, outputs=lambda result: [cupy.from_dlpack(result.double())])]
+
+
+def _torch_complex(inputs: Sequence[Array]) -> list[Contestant]:
+    """As Llama's own code turns neighbours."""
+    try:
+        import torch
+    except ImportError:
+        return []
+    import cupy
+
+    tensors = [tensor(x) for x in inputs]
+    angle = _angles(tensors[0])
+    turns = torch.polar(torch.ones_like(angle), angle)
+
+    def call(n: int) -> Any:
+        x = tensors[n % len(tensors)]
+        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * turns).flatten(3).to(x.dtype)
+
+    return [Contestant("torch", call, outputs=lambda result: [cupy.from_dlpack(result.double())])]
+
+
+def _angles(x: Any) -> Any:
+    """Of each position and pair, in float32."""
+    import torch
+
+    length, width = x.shape[2:]
+    frequency = _BASE ** (-torch.arange(0, width, 2, device=x.device).float() / width)
+    return torch.arange(length, device=x.device).float()[:, None] * frequency

@@ -9,6 +9,8 @@ from kgen.dtypes import F16, F32
 
 SHAPES = (
     (1000, 64, 1000),
+    (32000, 768, 2048),
+    (32000, 4096, 512),
     (32000, 4096, 32768),
     (128256, 4096, 65536),
     (1_000_000, 64, 1 << 21),
@@ -45,7 +47,7 @@ class Take(Bench):
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         import cupy
 
-        from kgen.ops.moving.take import take
+        from kgen.ops.moving.take import embedding, take
 
         entries, width, count = case.shape
         table = cupy.random.random((entries, width), dtype="f4").astype(case.dtype.numpy)
@@ -54,6 +56,7 @@ class Take(Bench):
         contestants = [
             Contestant("kgen", lambda n: take(table, indices, mode="fill", out=out), [out]),
             Contestant("kgen raise", lambda n: take(table, indices, out=out), [out]),
+            Contestant("kgen embedding", lambda n: embedding(indices, table, out=out), [out]),
         ]
         contestants += _torch(table, indices, out) if peers else []
         return Problem(contestants, [table[indices]])

@@ -6,10 +6,28 @@ import math
 from collections.abc import Callable, Sequence
 
 from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem, rotation
-from kgen.dtypes import F16, F32
+from kgen.dtypes import F16, F32, U8
 
-MATRICES = ((256, 256), (1024, 1024), (4096, 4096), (16383, 16381), (16384, 16384), (1 << 26, 2))
-ORDERS = {"turned": (1, 0), "heads": (0, 2, 1, 3), "last two": (0, 1, 3, 2), "channels last": (0, 2, 3, 1)}
+MATRICES = (
+    (256, 256),
+    (1000, 1000),
+    (1024, 1024),
+    (2000, 3000),
+    (4095, 4097),
+    (4096, 4096),
+    (16383, 16381),
+    (16384, 16384),
+    (1 << 26, 2),
+)
+MISALIGNED = "misaligned"
+"""A matrix whose rows begin one element behind a multiple of 16 bytes."""
+ORDERS = {
+    "turned": (1, 0),
+    MISALIGNED: (1, 0),
+    "heads": (0, 2, 1, 3),
+    "last two": (0, 1, 3, 2),
+    "channels last": (0, 2, 3, 1),
+}
 STACKS = ((8, 4096, 32, 128), (64, 64, 256, 256), (64, 3, 1024, 1024))
 _QUICK = 2
 
@@ -25,8 +43,9 @@ class Transpose(Bench):
         found = []
         for dtype in (F32, F16):
             for stage in ORDERS:
-                found += [Case(shape, dtype, stage) for shape in (MATRICES if stage == "turned" else STACKS)]
-        return found
+                shapes = MATRICES if stage == "turned" else MATRICES[-2:-1] if stage == MISALIGNED else STACKS
+                found += [Case(shape, dtype, stage) for shape in shapes]
+        return [*found, *(Case(shape, U8, "turned") for shape in MATRICES[:-1])]
 
     def shape_of(self, text: str) -> tuple[int, ...]:
         words = text.lower().split("x")
@@ -50,9 +69,9 @@ class Transpose(Bench):
 
         axes = ORDERS[case.stage]
         if len(axes) != len(case.shape):
-            raise BenchError(f"{case.stage} is no order of {len(case.shape)} axes", hint="--stage picks another")
+            raise BenchError(f"{case.stage} is no order of {len(case.shape)} axes", hint="another order takes it")
         count = rotation(self.nbytes(case))
-        inputs = [cupy.random.random(case.shape, dtype="f4").astype(case.dtype.numpy) for _ in range(count)]
+        inputs = [_input(case) for _ in range(count)]
         outs = [cupy.empty(tuple(case.shape[axis] for axis in axes), case.dtype.numpy) for _ in range(count)]
 
         def call(n: int) -> None:
@@ -72,6 +91,18 @@ class Transpose(Bench):
 
 
 BENCH = Transpose()
+
+
+def _input(case: Case) -> Array:
+    import cupy
+
+    skipped = int(case.stage == MISALIGNED)
+    shape = (*case.shape[:-1], case.shape[-1] + 16 * skipped)
+    if case.dtype is U8:
+        x = cupy.random.randint(0, 200, size=shape, dtype="u1")
+    else:
+        x = cupy.random.random(shape, dtype="f4").astype(case.dtype.numpy)
+    return x[..., skipped : skipped + case.shape[-1]]
 
 
 def _torch(inputs: Sequence[Array], outs: Sequence[Array], axes: tuple[int, ...]) -> list[Contestant]:

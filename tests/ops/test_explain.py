@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,6 @@ from kgen.samples import Case, cases_of
 from kgen.scratch import listing
 
 DEFAULTS = [name for kernel in registered().values() for name in kernel.defaults]
-SEVERAL_PARTS = ("histogram", "quantize")
 
 
 def told(monkeypatch: pytest.MonkeyPatch, case: Case) -> str:
@@ -23,20 +24,16 @@ def told(monkeypatch: pytest.MonkeyPatch, case: Case) -> str:
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
-def test_a_public_operators_call_is_explained_or_said_to_have_several_parts(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_public_operators_call_is_explained(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for case in cases_of(parse(name)):
         called = getattr(case.operator, "__name__", "")
         if getattr(kgen, called, None) is not case.operator:
             continue  # a function of the samples
-        if called in SEVERAL_PARTS:
-            with pytest.raises(TypeError, match="more than one part"):
-                told(monkeypatch, case)
-            continue
-        *steps, why = told(monkeypatch, case).splitlines()
-        assert why.startswith("because ")
-        for step in steps:
+        lines = told(monkeypatch, case).splitlines()
+        assert lines[-1].startswith("because ")
+        for step in lines:
+            if step.startswith("because "):  # of each part of a call that has several
+                continue
             kernel, _, blocks = step.partition(" on ")
             assert "{" in kernel or parse(kernel).name == kernel
             assert blocks.split()[0].isdigit()
@@ -45,3 +42,38 @@ def test_a_public_operators_call_is_explained_or_said_to_have_several_parts(
 def test_an_embedding_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     table, indices = np.ones((9, 64), np.float32), np.zeros((3, 2), np.int64)
     assert told(monkeypatch, Case(kgen.embedding, (indices, table), {}, np.empty(0))).startswith("take_n16_l16_a1_i64 ")
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "options", "kernels"),
+    [
+        (kgen.bincount, (np.zeros(9, np.int32),), {}, ["histogram"]),
+        (kgen.bincount, (np.zeros(9, np.int32),), {"length": 70_000}, ["histogram"]),
+        (
+            kgen.bincount,
+            (np.zeros(9, np.int32), np.ones(9)),
+            {"length": 5},
+            ["histogram_largest", "histogram_weights", "histogram_total"],
+        ),
+        (
+            kgen.histogram,
+            (np.ones((3, 5), np.float32),),
+            {"density": True},
+            ["min_rows", "max_rows", "histogram", "histogram_density"],
+        ),
+        (kgen.quantize, (np.ones((3, 5), np.float32),), {}, ["quantize_largest", "quantize_largest", "quantize"]),
+        (kgen.quantize, (np.ones((3, 5), np.float32),), {"axis": 0}, ["quantize_columns_e4m3"] * 2),
+        (kgen.quantize, (np.ones((3, 5), np.float32), "int8", 0.5), {}, ["quantize"]),
+    ],
+)
+def test_a_call_of_several_operators_is_explained_part_by_part(
+    monkeypatch: pytest.MonkeyPatch, function: Any, given: tuple[Any, ...], options: dict[str, Any], kernels: list[str]
+) -> None:
+    lines = told(monkeypatch, Case(function, given, options, np.empty(0))).splitlines()
+    steps = [step for step in lines if not step.startswith("because ")]
+    assert [step.startswith(kernel) for step, kernel in zip(steps, kernels, strict=True)] == [True] * len(kernels)
+
+
+def test_what_a_bincount_asks_again_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = told(monkeypatch, Case(kgen.bincount, (np.zeros(9, np.int32),), {}, np.empty(0)))
+    assert text.endswith("; the host waits for the greatest element; again, if there are more than 896 of them")

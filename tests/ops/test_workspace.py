@@ -78,5 +78,14 @@ def test_a_long_sequence_takes_a_tenth_of_its_inputs_and_result_at_most(
 def test_what_is_no_operator_is_refused() -> None:
     with pytest.raises(TypeError, match="print is no operator"):
         kgen.workspace(print, 3)
-    with pytest.raises(TypeError, match="histogram: a call has more than one part"):
-        kgen.explain(kgen.histogram, np.ones(3, "f"))
+
+
+def test_of_a_call_of_several_operators_it_is_what_the_largest_takes(xp: ModuleType) -> None:
+    (x,) = arrays(xp, 5000, count=1)
+    n, w = (abs(x) * 99).astype("i4"), x.astype("f8")
+    sums = 99 * (16 + 4) + 4 + 8  # 128 bits a bin, what is not finite, and the largest weight
+    assert kgen.workspace(kgen.bincount, n) == 0
+    assert kgen.workspace(kgen.bincount, n, w, length=99) == sums
+    assert kgen.workspace(kgen.histogram, x, 99, (-1, 0), w) == sums + 8 * (99 + 3)
+    assert kgen.workspace(kgen.quantize, x) == 8  # two parts of the largest magnitude
+    assert kgen.workspace(kgen.quantize, x.reshape(50, 100), axis=0) == 4 * 100

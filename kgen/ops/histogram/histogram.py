@@ -7,28 +7,26 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from kgen.arrays import adopt
-from kgen.dtypes import BF16, BOOL, F64, I64, DType, dtype_of
+from kgen.dtypes import F64, I64, DType
 from kgen.launch import Step, bind
 from kgen.operand import Operand
-from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.calls import OPERATORS, Operator, Plan, Results
+from kgen.ops.composed import Call, calling
+from kgen.ops.histogram.edges import edges_of, placed
 from kgen.ops.histogram.kernels import ELEMENTS, HISTOGRAM, INDICES, blocks_for, cut_for, map_of, vector_for
-from kgen.ops.histogram.memory import Line, upload
+from kgen.ops.histogram.memory import Line
 from kgen.ops.histogram.weights import density as _density
 from kgen.ops.histogram.weights import weighted_bincount as _weighted_bincount
 from kgen.ops.histogram.weights import weighted_histogram as _weighted_histogram
-from kgen.ops.reduce import reduce
-from kgen.results import give_back
+from kgen.results import allocate, give_back
 from kgen.scratch import fill
 from kgen.streams import stream_for
-
-Table = np.ndarray[Any, Any]
 
 FIRST_GUESS = 896
 """Bins to count before the maximum is known: as many as fit with a counter for every lane."""
@@ -36,6 +34,20 @@ _REMEMBERED = 256
 _bins_of: dict[tuple[object, int], int] = {}  # by dtype and size: how many bins the last such array took
 
 
+def _calls_of_bincount(
+    x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out: Any = None, stream: Any = None
+) -> Iterator[Call]:
+    bins = max(minlength, FIRST_GUESS if length is None else length)
+    if length is None:
+        of_x = "" if weights is not None else f"; again, if there are more than {bins} of them"
+        yield Call(_bincount_and_greatest, (x,), (bins,), f"; the host waits for the greatest element{of_x}")
+    if weights is not None:
+        yield Call(_weighted_bincount, (x, weights), (bins,))
+    elif length is not None:
+        yield Call(_bincount, (x,), (bins,))
+
+
+@calling(_calls_of_bincount)
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out: Any = None, stream: Any = None
 ) -> Any:
@@ -77,6 +89,32 @@ def bincount(
     return _count_into(x, weights, bins, None, stream)
 
 
+def _calls_of_histogram(
+    x: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None, *, stream: Any = None
+) -> Iterator[Call]:
+    operand = adopt(x, "histogram", "x", ELEMENTS)
+    counted = not np.ndim(bins) and hasattr(bins, "__index__")
+    if counted and range is None and 0 not in operand.shape:
+        for extreme in (OPERATORS["min"], OPERATORS["max"]):
+            yield Call(extreme, (x,), (None, False, None), "; the host waits for it")
+        range = (0, 1)
+    found = edges_of(x, operand, bins, range, stream)
+    size, chosen = len(found.edges) - 1, stream_for(operand.kind, [operand], stream)
+
+    def array(count: int, dtype: DType) -> Any:
+        return give_back(allocate(operand.kind, (count,), dtype, operand.device, chosen), chosen)
+
+    table, nbytes = array(size + 3, F64), 8 * (size + 3)
+    if weights is None:
+        yield Call(_histogram, (x, table), (size, found.uniform), nbytes=nbytes)
+    else:
+        yield Call(_weighted_histogram, (x, table, weights), (size, found.uniform), nbytes=nbytes)
+    if density:
+        counts = array(size, I64 if weights is None else F64)
+        yield Call(_density, (counts, table), (), nbytes=nbytes + 8 * size)
+
+
+@calling(_calls_of_histogram)
 def histogram(
     x: Any,
     bins: Any = 10,
@@ -104,19 +142,16 @@ def histogram(
     (array([0, 2, 1]), array([0, 1, 2, 3]))
     """
     operand = adopt(x, "histogram", "x", ELEMENTS)
-    edges, table, uniform = _edges(x, operand, bins, range, stream)
-    chosen = stream_for(operand.kind, [operand], stream)
-    on_device = table if operand.kind == "numpy" else upload(table, operand, F64, chosen).array
-    count = len(edges) - 1
+    found = edges_of(x, operand, bins, range, stream)
+    table, edges = placed(found, operand, stream_for(operand.kind, [operand], stream))
+    options = (len(found.edges) - 1, found.uniform)
     if weights is None:
-        (result,) = _histogram((x, on_device), (None,), (count, uniform), stream)
+        (result,) = _histogram((x, table), (None,), options, stream)
     else:
-        (result,) = _weighted_histogram((x, on_device, weights), (None,), (count, uniform), stream)
+        (result,) = _weighted_histogram((x, table, weights), (None,), options, stream)
     if density:
-        (result,) = _density((result, on_device), (None,), (), stream)
-    if operand.kind == "numpy":
-        return result, edges.copy()
-    return result, give_back(upload(edges, operand, dtype_of(edges.dtype), chosen), chosen)
+        (result,) = _density((result, table), (None,), (), stream)
+    return result, edges
 
 
 def _count_into(x: Any, weights: Any, bins: int, out: Any, stream: Any) -> Any:
@@ -135,52 +170,6 @@ def _natural(op: str, argument: str, value: Any) -> int:
     if number < 0:
         raise ValueError(f"{op}: {argument} is {number}; it takes none below 0")
     return number
-
-
-def _edges(x: Any, operand: Operand, bins: Any, bounds: Any, stream: Any) -> tuple[Table, Table, bool]:
-    """The edges as NumPy has them, the table that kernels read, and whether bins are of one width."""
-    if isinstance(bins, str):
-        raise TypeError(
-            f"histogram: bins is {bins!r}; it takes their number or their edges, and chooses neither itself"
-        )
-    numpys: dict[DType, Any] = {BF16: np.dtype(np.float32), BOOL: np.dtype(np.uint8)}
-    dtype = numpys.get(operand.dtype, operand.dtype.numpy)
-    try:
-        if np.ndim(bins) or not hasattr(bins, "__index__"):
-            on_host = bins.get() if hasattr(bins, "get") else bins.cpu() if hasattr(bins, "cpu") else bins
-            edges = np.histogram_bin_edges(np.empty(0, dtype), np.asarray(on_host), bounds)
-            return edges, _table(edges, 0.0, 0.0), False
-        if bounds is None:
-            bounds = _extremes(x, operand, stream)
-        low, high = bounds
-        return _uniform(operator.index(bins), low, high, dtype)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"histogram: {error}") from None
-
-
-def _extremes(x: Any, operand: Operand, stream: Any) -> tuple[Any, Any]:
-    """Of all elements, for which the host waits; NumPy's choice where there are none."""
-    if 0 in operand.shape:
-        return 0, 1
-    scalar = np.float32 if operand.dtype is BF16 else np.uint8 if operand.dtype is BOOL else operand.dtype.numpy.type
-    low, high = (scalar(found(x, stream=stream).item()) for found in (reduce.min, reduce.max))
-    return low, high
-
-
-@lru_cache(maxsize=64)
-def _uniform(bins: int, low: Any, high: Any, dtype: np.dtype[Any]) -> tuple[Table, Table, bool]:
-    edges = np.histogram_bin_edges(np.empty(0, dtype), bins, (low, high))
-    wide = edges.astype(np.float64)
-    with np.errstate(all="ignore"):
-        per_unit = bins / (wide[-1] - wide[0])
-        # Edges are rounded to x's type: a quotient tells the bin but for so much.
-        off = np.abs((wide - wide[0]) * per_unit - np.arange(bins + 1)).max() + 1e-12 * bins
-    even = bool(off < 1)
-    return edges, _table(edges, float(per_unit), float(off)), even
-
-
-def _table(edges: Table, per_unit: float, off: float) -> Table:
-    return np.concatenate([[per_unit, off], edges.astype(np.float64)])
 
 
 def _one_axis(op: str, x: Operand) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from kgen.results import allocate
 from kgen.scratch import scratch
 from kgen.streams import gpu, on
 
-_HOST_TO_DEVICE = 1
+_HOST_TO_DEVICE, _ON_DEVICE = 1, 3
 
 
 def upload(values: np.ndarray[Any, Any], like: Operand, dtype: DType, stream: int) -> Operand:
@@ -32,6 +33,14 @@ def upload(values: np.ndarray[Any, Any], like: Operand, dtype: DType, stream: in
         with on(like.device, stream):  # from pageable memory: staged before the call returns
             gpu().cuda.runtime.memcpyAsync(target.ptr, source.ctypes.data, source.nbytes, _HOST_TO_DEVICE, stream)
     return target
+
+
+def duplicate(values: Operand, stream: int) -> Operand:
+    """A copy on the same device, which is a GPU."""
+    copy = allocate(values.kind, values.shape, values.dtype, values.device, stream)
+    nbytes = math.prod(values.shape) * values.dtype.itemsize
+    gpu().cuda.runtime.memcpyAsync(copy.ptr, values.ptr, nbytes, _ON_DEVICE, stream)
+    return copy
 
 
 class Line:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from kgen.arrays import adopt
 from kgen.device import multiprocessors
 from kgen.dtypes import E4M3, E5M2, F32, FP8, I8, DType
 from kgen.launch import Step, bind
 from kgen.operand import Operand, aligned, contiguous_strides, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.composed import Call, calling
 from kgen.ops.elementwise.broadcast import collapse
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.operator import Elementwise
 from kgen.ops.elementwise.storage import element_dtype, held_as
 from kgen.ops.moving.quantize_kernels import LARGEST, SCALE, THREADS, columns_kernel, down, groups_kernel
+from kgen.results import allocate, give_back
 from kgen.scratch import fill, scratch
+from kgen.streams import stream_for
 
 CODES = (E4M3, E5M2, I8)
 
@@ -51,6 +55,25 @@ def cast(x: Any, dtype: Any, *, code: Any = None, out: Any = None, stream: Any =
     return _cast(x, out=out, dtype=_with_code("cast", dtype, code), stream=stream)
 
 
+def _calls_of_quantize(
+    x: Any, dtype: Any = "e4m3", scale: Any = None, *, axis: int | None = None, block: int | None = None,
+    stream: Any = None,
+) -> Iterator[Call]:  # fmt: skip
+    target = element_dtype("quantize", dtype, CODES)
+    if scale is None and axis is not None:
+        yield Call(_groups, (x,), (target, operator.index(axis), block))
+        return
+    if scale is None:
+        yield Call(_scale, (x,), (target,))
+        like = adopt(x, "quantize", "x")
+        chosen = stream_for(like.kind, [like], stream)
+        scale = give_back(allocate(like.kind, (), F32, like.device, chosen), chosen)
+    elementwise = _round if target is I8 else _divide
+    operands, numbers = elementwise._bound((x, scale), {})
+    yield Call(elementwise._operator, operands, (target, None, numbers))
+
+
+@calling(_calls_of_quantize)
 def quantize(
     x: Any, dtype: Any = "e4m3", scale: Any = None, *, axis: int | None = None, block: int | None = None,
     stream: Any = None,

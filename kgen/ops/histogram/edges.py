@@ -1,0 +1,100 @@
+"""The edges of bins, as NumPy has them, and on the device the table of them that kernels read.
+
+A table begins with two numbers for bins of one width: how many there are in a unit of x, and by how many bins a
+quotient may be off. Tables of bins of one width stay on the device, so that a repeated call copies nothing from the
+host.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kgen.dtypes import BF16, BOOL, F64, DType, dtype_of
+from kgen.operand import Operand
+from kgen.ops.histogram.memory import duplicate, upload
+from kgen.ops.reduce import reduce
+from kgen.results import give_back
+from kgen.streams import gpu
+
+Table = np.ndarray[Any, Any]
+_REMEMBERED = 64
+_on_device: dict[tuple[object, ...], tuple[Any, Operand]] = {}
+
+
+class Edges(NamedTuple):
+    """Edges on the host, the table of them, and, for bins of one width, what they are remembered by."""
+
+    edges: Table
+    table: Table
+    width: tuple[object, ...] = ()
+
+    @property
+    def uniform(self) -> bool:
+        """Whether bins are of one width."""
+        return bool(self.width)
+
+
+def edges_of(x: Any, operand: Operand, bins: Any, bounds: Any, stream: Any) -> Edges:
+    """The edges that `bins`, and perhaps the extremes of x, stand for; TypeError and ValueError as NumPy's."""
+    if isinstance(bins, str):
+        raise TypeError(
+            f"histogram: bins is {bins!r}; it takes their number or their edges, and chooses neither itself"
+        )
+    numpys: dict[DType, Any] = {BF16: np.dtype(np.float32), BOOL: np.dtype(np.uint8)}
+    dtype = numpys.get(operand.dtype, operand.dtype.numpy)
+    try:
+        if np.ndim(bins) or not hasattr(bins, "__index__"):
+            on_host = bins.get() if hasattr(bins, "get") else bins.cpu() if hasattr(bins, "cpu") else bins
+            edges = np.histogram_bin_edges(np.empty(0, dtype), np.asarray(on_host), bounds)
+            return Edges(edges, _table(edges, 0.0, 0.0))
+        low, high = _extremes(x, operand, stream) if bounds is None else bounds
+        return _uniform(operator.index(bins), low, high, dtype)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"histogram: {error}") from None
+
+
+def placed(found: Edges, like: Operand, stream: int) -> tuple[Any, Any]:
+    """The table and the edges as arrays of the kind that `like` is, on its device; the edges are the caller's own."""
+    if like.kind == "numpy":
+        return found.table, found.edges.copy()
+    key = (like.kind, like.device, *found.width)
+    kept = _on_device.get(key) if found.uniform else None
+    if kept is None:
+        table = give_back(upload(found.table, like, F64, stream), stream)
+        kept = table, upload(found.edges, like, dtype_of(found.edges.dtype), stream)
+        if found.uniform:
+            gpu().cuda.runtime.streamSynchronize(stream)  # other streams will read them
+            if len(_on_device) >= _REMEMBERED:
+                _on_device.clear()
+            _on_device[key] = kept
+    table, edges = kept
+    return table, give_back(duplicate(edges, stream) if found.uniform else edges, stream)
+
+
+def _extremes(x: Any, operand: Operand, stream: Any) -> tuple[Any, Any]:
+    """Of all elements, for which the host waits; NumPy's choice where there are none."""
+    if 0 in operand.shape:
+        return 0, 1
+    scalar = np.float32 if operand.dtype is BF16 else np.uint8 if operand.dtype is BOOL else operand.dtype.numpy.type
+    low, high = (scalar(found(x, stream=stream).item()) for found in (reduce.min, reduce.max))
+    return low, high
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _uniform(bins: int, low: Any, high: Any, dtype: np.dtype[Any]) -> Edges:
+    edges = np.histogram_bin_edges(np.empty(0, dtype), bins, (low, high))
+    wide = edges.astype(np.float64)
+    with np.errstate(all="ignore"):
+        per_unit = bins / (wide[-1] - wide[0])
+        # Edges are rounded to x's type: a quotient tells the bin but for so much.
+        off = np.abs((wide - wide[0]) * per_unit - np.arange(bins + 1)).max() + 1e-12 * bins
+    width = (bins, low, high, type(low), type(high), dtype.str)
+    return Edges(edges, _table(edges, float(per_unit), float(off)), width if off < 1 else ())
+
+
+def _table(edges: Table, per_unit: float, off: float) -> Table:
+    return np.concatenate([[per_unit, off], edges.astype(np.float64)])
