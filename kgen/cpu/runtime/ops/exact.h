@@ -144,12 +144,30 @@ template <> inline float taken<true, float>(float x) { return flushed(x); }
 KG_EXACT(exact_add, a + b, sum<R>(KG_PARTS(a), KG_PARTS(b)), !KG_FINITE(a) || !KG_FINITE(b), Real a, Real b)
 KG_EXACT(exact_sub, a - b, sum<R>(KG_PARTS(a), KG_PARTS(-b)), !KG_FINITE(a) || !KG_FINITE(b), Real a, Real b)
 KG_EXACT(exact_mul, KG_TAKEN(a) * KG_TAKEN(b), product(KG_PARTS(a), KG_PARTS(b)), !KG_FINITE(a) || !KG_FINITE(b), Real a, Real b)
-KG_EXACT(exact_fma, fused(KG_TAKEN(a), KG_TAKEN(b), KG_TAKEN(c)), sum<R>(product(KG_PARTS(a), KG_PARTS(b)), KG_PARTS(c)),
+KG_EXACT(careful_fma, fused(KG_TAKEN(a), KG_TAKEN(b), KG_TAKEN(c)), sum<R>(product(KG_PARTS(a), KG_PARTS(b)), KG_PARTS(c)),
          !KG_FINITE(a) || !KG_FINITE(b) || !KG_FINITE(c), Real a, Real b, Real c)
 KG_EXACT(exact_div, KG_TAKEN(a) / KG_TAKEN(b), quotient(KG_PARTS(a), KG_PARTS(b)),
          !KG_FINITE(a) || !KG_FINITE(b) || KG_TAKEN(b) == 0, Real a, Real b)
 KG_EXACT(exact_rcp, Real(1) / KG_TAKEN(a), quotient(unpacked<F>(bits_of(Real(1))), KG_PARTS(a)), !KG_FINITE(a) || KG_TAKEN(a) == 0, Real a)
 KG_EXACT(exact_sqrt, Real(__builtin_sqrt(double(KG_TAKEN(a)))), root(KG_PARTS(a)), !KG_FINITE(a) || KG_TAKEN(a) <= 0, Real a)
+
+template <Rounding R, bool FTZ = false>
+static inline double exact_fma(double a, double b, double c) { return careful_fma<R, FTZ>(a, b, c); }
+
+// Of floats, as expf has it: the product is exact in double, and so is what the sum leaves over.
+template <Rounding R, bool FTZ = false>
+static inline float exact_fma(float a, float b, float c)
+{
+    const double product = double(a) * double(b), sum = product + double(c), added = sum - product;
+    const double left = (product - (sum - added)) + (double(c) - added);
+    const float near = float(sum);
+    if (FTZ || !(__builtin_fabsf(near) > 0x1p-100f && __builtin_fabsf(near) < 0x1p100f)) return careful_fma<R, FTZ>(a, b, c);
+    const double beyond = sum != double(near) ? sum - double(near) : left;
+    const bool low = R == rm || (R == rz && near > 0), high = R == rp || (R == rz && near < 0);
+    const bool down = low && beyond < 0, up = high && beyond > 0;
+    if (!down && !up) return near;
+    return float_of(bits_of(near) + (up == (near > 0) ? 1u : -1u));
+}
 
 // To nearest with .ftz, which kernels compiled for fast arithmetic use: only results near the smallest normal number are
 // looked at closely.
