@@ -89,11 +89,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
     Survivor("nms_overlap*", "first > later", _IDLE),
-    Survivor(
-        "nms_rank*",
-        "blockIdx.x < (count + TILE - 1) / TILE",
-        "a blind spot: what lies behind these words is another part of the same memory, which is written later",
-    ),
     Survivor("norm_backward_*_sums_*", "column < end", _IDLE, "if (column < end) { / *"),
     Survivor("take_*", "row < rows", "further rows read the last index, and its row, again", "*inside &&*"),
     Survivor("take_n16_l256*", "row < rows", _EXTRA, "if (row < rows && column < width) { / *"),
@@ -102,6 +97,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("transpose_r*", "row < rows_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
     Survivor("transpose_ragged*", "own < LOADED * PACKS", f"not stored: {_IDLE}", "*0 <= row*"),
     Survivor("transpose_ragged*", "start < COLUMNS", f"packs behind the tile: {_IDLE}"),
+    Survivor("transpose_narrow*", "min(32, packs - (pack - lane)) -> packs - (pack - lane)", "32 * WIDTH are taken"),
     Survivor("transpose_r*_i8*", "column + k < columns_left", "columns are a multiple of what is loaded at once"),
 )
 
