@@ -30,6 +30,7 @@ _SAME = "further lanes write the same number to the same place"
 
 SURVIVORS: tuple[Survivor, ...] = (
     Survivor("lmha_*_s1_*", "min(length - start, STEPS) -> STEPS", "there is one step at a time, and always one left"),
+    Survivor("lmha_low_occupancy*", "lane < COLS_PER_THREAD", f"{_SAME}, and all lanes' stores cost binary16 a tenth"),
     Survivor("lmha_chunk*", "column <= row", f"tiles of scores above the diagonal: {_IDLE}"),
     Survivor("lmha_chunk*_partial_*", "e < e_size", "slices of the features with others behind them are full"),
     Survivor("lmha_chunk*_outer_*", "state_bound <= LARGEST_STATE", "a state that is only added to may be of any size"),
