@@ -235,27 +235,35 @@ def test_gradients_in_float16_with_gates_in_float32_and_any_strides(xp: ModuleTy
     check_gradients(xp, asnumpy, make("gla", (2, 2, 77, 51, 21), "f16", gate_dtype="f32", reverse=True), "f16")
 
 
-def test_gradients_of_sequences_one_after_the_other_are_as_good_as_apart(xp: ModuleType, asnumpy: AsNumpy) -> None:
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_gradients_of_sequences_one_after_the_other_are_as_good_as_apart(
+    xp: ModuleType, asnumpy: AsNumpy, operator: str
+) -> None:
     ends = [0, 0, 5, 60, 60, 193]
-    case = make("gla", (1, 2, 193, 52, 20), "bf16")
+    case = make(operator, (1, 2, 193, 52, 20), "bf16")
     initial, dstate = (np.random.default_rng(5).standard_normal((5, 2, 52, 20)).astype("f") for _ in range(2))
-    made = gla_backward(
+    made = BACKWARD[operator](
         xp.asarray(case.do),
         *map(xp.asarray, case.arrays.values()),
         initial_state=xp.asarray(initial),
         dstate=xp.asarray(dstate),
+        scale=case.scale,
         cu_seqlens=xp.asarray(np.array(ends, np.int32)),
         mode="chunk",
     )
+    bonus = 0.0
     for n, (begin, end) in enumerate(pairwise(ends)):
-        part = {name: x[:, :, begin:end] for name, x in case.arrays.items()}
+        part = {name: x if name == "u" else x[:, :, begin:end] for name, x in case.arrays.items()}
         states = {"initial": initial[n : n + 1], "dstate": dstate[n : n + 1]}
         expected = reference.gated_backward(case.do[:, :, begin:end], *part.values(), scale=case.scale, **states)
+        bonus = bonus + expected["u"]
         assert rms_error(asnumpy(made[-1])[n : n + 1], expected["initial"]) < state_bar(1)
-        for name, x in zip(part, made, strict=False):
+        for name, x in zip("qkvg", made, strict=False):
             if begin < end:
                 error = rms_error(asnumpy(x)[:, :, begin:end].astype(np.float64), expected[name])
                 assert error < GRADIENT_SLACK * rms_bar("bf16", 1), name
+    if operator == "rwkv6":
+        assert rms_error(asnumpy(made[4]).astype(np.float64), bonus) < GRADIENT_SLACK * rms_bar("bf16", 1)
 
 
 def test_gradients_that_chunks_do_not_take_are_refused_by_name(xp: ModuleType) -> None:

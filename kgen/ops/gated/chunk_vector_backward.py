@@ -7,6 +7,7 @@ pieces  all gradients of one piece's time steps, of what comes before it, behind
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from kgen.device import shared_memory
@@ -20,8 +21,10 @@ from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of
 from kgen.ops.gated.sums import add_sum
 from kgen.spec import Spec
 
-FEWEST_STEPS = 2048
-"""Time steps from which on "auto" takes chunks; shorter ones were not timed yet."""
+FEWEST_STEPS = 32
+"""Time steps from which on chunks are faster than a walk step by step."""
+SUMS_AT_ONCE = 32
+"""Sums over some of the pieces, that are then summed up themselves."""
 
 
 def refusal(problem: Problem, *rows: Rows) -> str | None:
@@ -41,7 +44,7 @@ def refusal(problem: Problem, *rows: Rows) -> str | None:
 
 
 def pays(problem: Problem) -> bool:
-    """Whether chunks are known to be faster than one time step after another."""
+    """Whether chunks are the faster way."""
     return problem.length >= FEWEST_STEPS
 
 
@@ -97,6 +100,12 @@ def backward(
     longs += [stride for x in made for stride in x.strides]
     program.add(Step(spec, blocks, len(pointers), ints, tuple(longs), (p.scale,)), pointers)
     if du and bonus:
+        together = math.gcd(pieces, SUMS_AT_ONCE)
+        if together > 1:
+            size = p.heads * p.features
+            sums = Rows(program.room("sums of slopes", together * size), (size, p.features, 0, 1), p.heads, True)
+            add_sum(program, bonus, sums, (together, p.heads, 1, p.features), F32, p.heads, pieces // together)
+            bonus, pieces = sums.name, together
         final = Rows("du", (0, du.strides[0], 0, du.strides[1]), p.heads, False)
         add_sum(program, bonus, final, (1, p.heads, 1, p.features), du.dtype, p.heads, pieces)
     walks = f"{p.shared} states walk along {cut.segments} segments each and back, in chunks of {CHUNK} time steps"

@@ -75,12 +75,14 @@ def _gradient_geometry(spec: Spec) -> dict[str, int]:
     room, tiles = spec["ROOM"], PIECE // 16
     groups = room // 32
     warps = tiles * groups
-    rows = 2 * PIECE * (5 * (room + 8) + 2 * (PIECE + 8))
-    near = 4 * tiles * groups * 16 * 20
+    row, states = 2 * (room + 8), 2 * room * room
+    sums = warps * 4 * (33 if spec["bonus"] else 32) * 36
+    tiles_of_rows = 2 * PIECE * (row + 2 * (PIECE + 8))
+    near = warps * (4 * 16 * 20 + 2 * 16 * 24 + 4 * 16)
     bonus = 4 * PIECE + 4 * tiles * room + 4 * room + 4 * tiles * room if spec["bonus"] else 0
-    sums = rows + near + 4 * PIECE + bonus + 4 * 4 * tiles * room + 16 * warps
-    shared = max(2 * 2 * room * room, warps * 4 * (33 if spec["bonus"] else 32) * 36)
-    return {"THREADS": 32 * warps, "PIECE": PIECE, "DYNAMIC_SMEM": _rounded(sums) + _rounded(shared)}
+    smaller = near + bonus + 4 * 4 * tiles * room + 16 * warps
+    nbytes = max(states + 3 * PIECE * row, sums) + states + tiles_of_rows + smaller
+    return {"THREADS": 32 * warps, "PIECE": PIECE, "DYNAMIC_SMEM": _rounded(nbytes)}
 
 
 def _text(spec: Spec) -> dict[str, bool | str]:

@@ -82,13 +82,14 @@ def gla_backward(
     -------
     dq, dk, dv, dg of the shapes and dtypes of q, k, v, g, and, where there is an `initial_state`, its gradient in
     float32. Parameters as in `gla` and `linear_attention_backward`; here chunks also take at most 128 value columns,
-    no inputs with fewer heads than others, and with "auto" at least 2048 time steps.
+    and no inputs with fewer heads than others.
 
     Notes
     -----
-    dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t], of dq and dk in float32 and without the token's own part, which both
-    have; the sum carries its rounding errors along, and starts afresh behind a gate whose e^g is 0, or in chunks every
-    64 time steps, from the states on the way forward and back.
+    One time step after another, dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t], of dq and dk in float32 and without the
+    token's own part, which both have; the sum carries its rounding errors along, and starts afresh behind a gate whose
+    e^g is 0. In chunks dg[t] is what passes the gate: of the state and its gradient at the ends of a piece of 64 time
+    steps, and of such sums within it.
     """
     inputs = (do, q, k, v, g, initial_state, cu_seqlens, dstate)
     outs = (None,) * (5 if initial_state is not None else 4)

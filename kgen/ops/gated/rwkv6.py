@@ -87,8 +87,8 @@ def rwkv6_backward(
     Returns
     -------
     dr, dk, dv, dw, du of the shapes and dtypes of r, k, v, w, u, and, where there is an `initial_state`, its gradient
-    in float32. Parameters as in `rwkv6` and `linear_attention_backward`; for dw, and for
-    when chunks are taken, see `gla_backward`.
+    in float32. Parameters as in `rwkv6` and `linear_attention_backward`; for dw, and for when
+    chunks are taken, see `gla_backward`.
     """
     inputs = (do, r, k, v, w, u, initial_state, cu_seqlens, dstate)
     outs = (None,) * (6 if initial_state is not None else 5)
