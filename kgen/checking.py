@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kgen.backend import backend
-from kgen.cpu.watch import Watch, watched_by
+from kgen.cpu.check.watch import Watch, watched_by
 from kgen.notice import noticing
 
 

@@ -29,7 +29,7 @@ def check(spec: Spec, shape: tuple[int, ...], seed: int, timeout: float, as_json
         kgen check lmha_e64_t1_f32 1 2 100 60 40
     """
     from kgen.checking import watching
-    from kgen.cpu.frame import ORDERS
+    from kgen.cpu.run.frame import ORDERS
     from kgen.errors import SpecError
     from kgen.samples import call, cases_of, complaint
 

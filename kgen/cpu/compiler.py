@@ -27,9 +27,9 @@ _FLAGS = (
     # What PTX means by its types: wrapping integers, registers that are read as another type, no contraction.
     *("-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv", "-fsigned-char"),
 )
-_RUNNERS = frozenset(("buffers", "check", "frame", "report", "run", "watch"))
+_RUNNERS = frozenset(("run", "check", "conformance"))
 _RUNNERS |= {"calls", "cells", "clocks", "fiber", "launch", "machine", "runtime", "shadow"}
-"""Modules and headers that run a kernel's library, and decide nothing of its bytes."""
+"""Folders, and headers without their ending, that run a kernel's library and decide nothing of its bytes."""
 _V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"}
 
 
@@ -127,7 +127,7 @@ def _has_v3() -> bool:
 def _sources(runtime: bool) -> str:
     digest = hashlib.sha256()
     for path in sorted((RUNTIME if runtime else HERE).rglob("*")):
-        decides = runtime or not (path.stem in _RUNNERS or "conformance" in path.parts)
+        decides = runtime or _RUNNERS.isdisjoint((*path.relative_to(HERE).parts[:1], path.stem))
         if decides and path.suffix in (".py", ".h", ".cpp"):
             digest.update(path.read_bytes())
     return digest.hexdigest()

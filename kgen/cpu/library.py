@@ -21,9 +21,9 @@ from kgen.arch import Arch
 from kgen.build import store
 from kgen.config import config
 from kgen.cpu import compiler
-from kgen.cpu.parse import parse
-from kgen.cpu.program import Program
-from kgen.cpu.translate import translate
+from kgen.cpu.translate.kernel import translate
+from kgen.cpu.translate.parse import parse
+from kgen.cpu.translate.program import Program
 from kgen.errors import JitDisabledError
 from kgen.recipe import recipe
 from kgen.render import render_recipe

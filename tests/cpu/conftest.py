@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kgen.checking import watching
-from kgen.cpu.watch import Watch
+from kgen.cpu.check.watch import Watch
 
 
 @pytest.fixture(autouse=True)

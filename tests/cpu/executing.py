@@ -8,8 +8,9 @@ from unittest import mock
 
 from kgen.arch import Arch
 from kgen.checking import watching
-from kgen.cpu import library, run
-from kgen.cpu.watch import Watch
+from kgen.cpu import library
+from kgen.cpu.check.watch import Watch
+from kgen.cpu.run import launch as run
 from kgen.ops.calls import Operator, Plan
 from kgen.spec import Spec
 

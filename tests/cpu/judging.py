@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from kgen import nvrtc
-from kgen.cpu import run
-from kgen.cpu.frame import ORDERS
 from kgen.cpu.library import ARCH
+from kgen.cpu.run import launch as run
+from kgen.cpu.run.frame import ORDERS
 from kgen.errors import CompileError, ExecutionError
 from kgen.recipe import recipe
 from kgen.render import render_recipe

@@ -8,7 +8,7 @@ import pytest
 import kgen
 from kgen import cpu, reference
 from kgen.checking import watching
-from kgen.cpu.check import Outcome
+from kgen.cpu.check.checked import Outcome
 
 from .test_schedule import MBARRIER
 
@@ -209,7 +209,7 @@ def test_a_crash_costs_the_child_and_not_this_process(monkeypatch: pytest.Monkey
 
         os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setattr("kgen.cpu.check.launch_checked", crash)
+    monkeypatch.setattr("kgen.cpu.check.checked.launch_checked", crash)
     assert kinds("out[t] = 1;") == {"crash"}
 
 

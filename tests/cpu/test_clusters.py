@@ -9,7 +9,7 @@ import pytest
 
 import kgen
 from kgen import cpu
-from kgen.cpu.check import Outcome
+from kgen.cpu.check.checked import Outcome
 from kgen.recipe import recipe
 from kgen.render import render_recipe
 from kgen.samples import call, cases_of, verify
@@ -52,7 +52,7 @@ BROKEN = {  # what is in the text, what is put in its place, and what the report
 
 @pytest.mark.parametrize("what", BROKEN)
 def test_what_is_wrong_between_blocks_is_reported(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kgen.cpu.check.PATIENCE", 0.3)
+    monkeypatch.setattr("kgen.cpu.check.checked.PATIENCE", 0.3)
     spec = kgen.parse(SOFTMAX)
     text = render_recipe(recipe(spec)).text
     old, new, kinds = BROKEN[what]

@@ -11,7 +11,7 @@ import pytest
 
 from kgen import cpu
 from kgen.cpu.forms import expand, forms
-from kgen.cpu.lane import lookup
+from kgen.cpu.translate.lane import lookup
 from kgen.errors import UnknownInstructionError
 
 COUNT = 512

@@ -8,7 +8,7 @@ import numpy as np
 
 from kgen import cpu
 from kgen.backend import HOST
-from kgen.cpu.watch import Watch
+from kgen.cpu.check.watch import Watch
 from kgen.notice import notice, noticing
 from kgen.scratch import scratch
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from kgen.cpu.buffers import Fresh, buffers_of, remember
-from kgen.cpu.check import run_checked
-from kgen.cpu.frame import ORDERS, LaunchStruct
+from kgen.cpu.check.checked import run_checked
+from kgen.cpu.check.report import Finding, Report
 from kgen.cpu.library import Library
-from kgen.cpu.program import Program
-from kgen.cpu.report import Finding, Report
+from kgen.cpu.run.buffers import Fresh, buffers_of, remember
+from kgen.cpu.run.frame import ORDERS, LaunchStruct
+from kgen.cpu.translate.program import Program
 from kgen.notice import Noticed
 
 _current: ContextVar[Watch | None] = ContextVar("kgen_watch", default=None)

@@ -11,16 +11,16 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from kgen.cpu.chains import Chains
-from kgen.cpu.emitter import Emitter
-from kgen.cpu.flow import Flow, analyse
 from kgen.cpu.forms import C_TYPES
-from kgen.cpu.lane import statement
-from kgen.cpu.operands import Names, c_condition, c_name, register_type, registers_in
-from kgen.cpu.program import Layout, Program
-from kgen.cpu.ptx import SIZES, Entry, Module, Variable
-from kgen.cpu.regions import Region
-from kgen.cpu.warp import cut
+from kgen.cpu.translate.chains import Chains
+from kgen.cpu.translate.emitter import Emitter
+from kgen.cpu.translate.flow import Flow, analyse
+from kgen.cpu.translate.lane import statement
+from kgen.cpu.translate.operands import Names, c_condition, c_name, register_type, registers_in
+from kgen.cpu.translate.program import Layout, Program
+from kgen.cpu.translate.ptx import SIZES, Entry, Module, Variable
+from kgen.cpu.translate.regions import Region
+from kgen.cpu.translate.warp import cut
 from kgen.errors import KgenError
 
 UNIT = 100_000

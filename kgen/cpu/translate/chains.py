@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from kgen.cpu.flow import Flow
-from kgen.cpu.warp import Cut
+from kgen.cpu.translate.flow import Flow
+from kgen.cpu.translate.warp import Cut
 
 LONGEST = 64
 """Places of a chain at most: compilers take more than twice as long for what is twice as long."""

@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from kgen.cpu.blocks import REGISTER, Block, cyclic, read, written
-from kgen.cpu.ptx import Entry, Instruction
-from kgen.cpu.regions import Region, place_registers, regions_of
+from kgen.cpu.translate.blocks import REGISTER, Block, cyclic, read, written
+from kgen.cpu.translate.ptx import Entry, Instruction
+from kgen.cpu.translate.regions import Region, place_registers, regions_of
 
 _CUTS = re.compile(
     r"shfl|vote|match|activemask|redux|elect|bar\b|barrier|mma|ldmatrix|stmatrix|movmatrix|nanosleep|wgmma"

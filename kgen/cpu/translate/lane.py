@@ -6,11 +6,11 @@ import functools
 import re
 from typing import NamedTuple
 
-from kgen.cpu import asynchronous, memory
-from kgen.cpu.emitter import Emitter, unknown
 from kgen.cpu.forms import C_TYPES, Form, forms
-from kgen.cpu.operands import listed
-from kgen.cpu.ptx import SIZES, Instruction
+from kgen.cpu.translate import asynchronous, memory
+from kgen.cpu.translate.emitter import Emitter, unknown
+from kgen.cpu.translate.operands import listed
+from kgen.cpu.translate.ptx import SIZES, Instruction
 
 _LETTERS = re.compile(r"\b[a-h]\b")
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kgen.cpu import lane, memory
-from kgen.cpu.emitter import Emitter, unknown
 from kgen.cpu.forms import C_TYPES, function_name, matrix_forms
-from kgen.cpu.operands import listed
-from kgen.cpu.ptx import Instruction
+from kgen.cpu.translate import lane, memory
+from kgen.cpu.translate.emitter import Emitter, unknown
+from kgen.cpu.translate.operands import listed
+from kgen.cpu.translate.ptx import Instruction
 
 _EACH = "KG_LANES(group) { const int l = __builtin_ctz(m); (void)l;"
 _FIRST = "const int l = __builtin_ctz(group); (void)l;"

@@ -13,7 +13,7 @@ from kgen.recipe import recipe
 
 if TYPE_CHECKING:
     from kgen.cpu.library import Library
-    from kgen.cpu.program import Program
+    from kgen.cpu.translate.program import Program
 
 _WORDS = {
     "bounds": "out of bounds",

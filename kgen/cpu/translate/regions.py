@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kgen.cpu.blocks import REGISTER, Block, read, written
+from kgen.cpu.translate.blocks import REGISTER, Block, read, written
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kgen.cpu.program import Program
-from kgen.cpu.ptx import SIZES
+from kgen.cpu.translate.program import Program
+from kgen.cpu.translate.ptx import SIZES
 
 ORDERS = ("forward", "reverse", "random")
 """Orders in which blocks and warps can run."""

@@ -10,14 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from kgen.arch import Arch
-from kgen.cpu import watch
-from kgen.cpu.buffers import Fresh, buffers_of
-from kgen.cpu.check import Outcome, run_checked
+from kgen.cpu.check import watch
+from kgen.cpu.check.checked import Outcome, run_checked
+from kgen.cpu.check.report import explain
 from kgen.cpu.compiler import cores
-from kgen.cpu.frame import ORDERS, PATIENCE, LaunchStruct, message_buffer, pack
 from kgen.cpu.library import ARCH, Library, library_of, library_of_text, runtime
-from kgen.cpu.program import Program
-from kgen.cpu.report import explain
+from kgen.cpu.run.buffers import Fresh, buffers_of
+from kgen.cpu.run.frame import ORDERS, PATIENCE, LaunchStruct, message_buffer, pack
+from kgen.cpu.translate.program import Program
 from kgen.errors import ExecutionError
 from kgen.spec import Spec
 

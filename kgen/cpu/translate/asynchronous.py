@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kgen.cpu import memory
-from kgen.cpu.emitter import Emitter
-from kgen.cpu.ptx import Instruction
+from kgen.cpu.translate import memory
+from kgen.cpu.translate.emitter import Emitter
+from kgen.cpu.translate.ptx import Instruction
 from kgen.errors import UnknownInstructionError
 
 

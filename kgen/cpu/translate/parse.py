@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kgen.cpu.ptx import SIZES, Entry, Instruction, Module, Variable
+from kgen.cpu.translate.ptx import SIZES, Entry, Instruction, Module, Variable
 from kgen.errors import CompileError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

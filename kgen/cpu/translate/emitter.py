@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kgen.cpu.operands import Names
-from kgen.cpu.ptx import Instruction
+from kgen.cpu.translate.operands import Names
+from kgen.cpu.translate.ptx import Instruction
 from kgen.errors import UnknownInstructionError
 
 

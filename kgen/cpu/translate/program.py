@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.cpu.ptx import Entry, Module
+from kgen.cpu.translate.ptx import Entry, Module
 
 SHARED_START = 1024
 """Where a block's shared memory starts: what is below belongs to the system, as on Hopper."""

@@ -6,7 +6,7 @@ import functools
 import re
 from typing import NamedTuple
 
-from kgen.cpu.ptx import Instruction
+from kgen.cpu.translate.ptx import Instruction
 
 _NO_RESULT = re.compile(
     r"st\b|red\b|bar\b|barrier|membar|fence|cp\.|prefetch|nanosleep|bra|brx|ret|exit|trap|brkpt|stmatrix|setmaxnreg"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from kgen.cpu.forms import C_TYPES
-from kgen.cpu.ptx import SIZES, Entry, Instruction, Module
+from kgen.cpu.translate.ptx import SIZES, Entry, Instruction, Module
 from kgen.errors import UnknownInstructionError
 
 _VECTORS = {"tid": "tid", "ntid": "ntid", "ctaid": "ctaid", "nctaid": "nctaid", "cluster_ctaid": "cluster_ctaid"}

@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgen.cpu.buffers import Area, Buffer, shared
-from kgen.cpu.frame import LaunchStruct, message_buffer
+from kgen.cpu.check.report import Finding, Report, findings
 from kgen.cpu.library import Library, runtime
-from kgen.cpu.program import Program
-from kgen.cpu.report import Finding, Report, findings
+from kgen.cpu.run.buffers import Area, Buffer, shared
+from kgen.cpu.run.frame import LaunchStruct, message_buffer
+from kgen.cpu.translate.program import Program
 
 MOST = 20
 """Reports after which a launch stops."""

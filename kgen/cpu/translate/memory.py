@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kgen.cpu.emitter import Emitter
 from kgen.cpu.forms import C_TYPES
-from kgen.cpu.operands import listed
-from kgen.cpu.ptx import SIZES, Instruction
+from kgen.cpu.translate.emitter import Emitter
+from kgen.cpu.translate.operands import listed
+from kgen.cpu.translate.ptx import SIZES, Instruction
 from kgen.errors import UnknownInstructionError
 
 _SPACES = {"global": "GLOBAL", "shared": "SHARED", "shared::cta": "SHARED", "shared::cluster": "CLUSTER"}

@@ -1,0 +1,1 @@
+"""Libraries -> results: launches, their arguments and memory."""

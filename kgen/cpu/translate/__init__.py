@@ -1,0 +1,1 @@
+"""PTX -> C++: parse, flow, regions and chains, and instructions by the tables of kgen/cpu/forms."""
