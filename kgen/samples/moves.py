@@ -30,6 +30,16 @@ def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
     return _permutation(spec, (2 * spec["ROWS"] + 13, 33 * 16 // spec.dtype.itemsize + 1), (1, 0), margin=257)
 
 
+def transpose_narrow(spec: Spec, shape: Shape | None = None) -> Case:
+    """More packs than a block takes, and a warp that has some lanes to spare; matrices one behind the other."""
+    if shape:
+        return _reversed(spec, shape)
+    long = (spec.threads + 5) * 16 // spec.dtype.itemsize
+    matrix = (long, spec["WIDTH"]) if spec["split"] else (spec["WIDTH"], long)
+    outer = tuple(range(spec["BATCH"]))
+    return _permutation(spec, (*(2 for _ in outer), *matrix), (*outer, len(outer) + 1, len(outer)))
+
+
 def transpose_rows(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows of words, the other axes in reverse order; those of the last block do not exist."""
     shape = shape or (3, 5, 7, (spec["LANES"] - 5) * spec["BYTES"])
@@ -86,7 +96,7 @@ def rope(spec: Spec, shape: Shape | None = None) -> Case:
     A shape is B, H, T and the features, of which two thirds are turned.
     """
     pairs = spec["PAIRS"]
-    (x,) = numbers(spec, shape or (1, 7, 101, 12 * pairs))
+    (x,) = numbers(spec, shape or (1, spec.derived["UNROLL"] + 3, 101, 12 * pairs))
     half = x.shape[3] // (3 * pairs) * pairs
     turned, kept = wide(x[..., : 2 * half], x[..., 2 * half :])
     frequencies = 10000.0 ** (-np.arange(half) / half)
@@ -147,6 +157,7 @@ def _non_maximum_suppression(boxes: Array, scores: Array, threshold: np.float32)
 CASES = {
     "transpose": transpose,
     "transpose_ragged": transpose_ragged,
+    "transpose_narrow": transpose_narrow,
     "transpose_rows": transpose_rows,
     "take": take,
     "rope": rope,

@@ -80,11 +80,27 @@ def test_a_transposed_matrix_matches_float64(xp, asnumpy, shared_cache, layout):
 
 def test_sums_that_are_cut_into_parts_match_float64(xp, asnumpy, shared_cache):
     rng = np.random.default_rng(3)
-    a, x = draw(rng, (2, 40_000), "float32"), draw(rng, 40_000, "float32")
+    a, x = draw(rng, (2, 70_000), "float32"), draw(rng, 70_000, "float32")
     assert "gemv_sum" in gemv_steps(on(xp, a), on(xp, x), False)
     assert_product(asnumpy(gemv(on(xp, a), on(xp, x))), a, x, "float32")
     assert "gemv_sum" in gemv_steps(on(xp, a.T.copy()), on(xp, x), True)
     assert_product(asnumpy(gemv(on(xp, a.T.copy()), on(xp, x), trans=True)), a, x, "float32")
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_few_rows_of_middling_length_take_one_launch(xp, asnumpy, shared_cache, dtype):
+    rng = np.random.default_rng(3)
+    depth = 8 * 512 * 16 // draw(rng, 1, dtype).itemsize + 48
+    a, x = draw(rng, (3, depth), dtype), draw(rng, depth, dtype)
+    assert "gemv_sum" not in gemv_steps(on(xp, a), on(xp, x), False)
+    assert_product(asnumpy(gemv(on(xp, a), on(xp, x))), a, x, dtype)
+
+
+def test_a_small_matrix_takes_one_launch_either_way(xp, asnumpy, shared_cache):
+    rng = np.random.default_rng(3)
+    a, x = draw(rng, (300, 260), "float32"), draw(rng, 300, "float32")
+    assert "gemv_sum" not in gemv_steps(on(xp, a), on(xp, x), True)
+    assert_product(asnumpy(gemv(on(xp, a), on(xp, x), trans=True)), a.T, x, "float32")
 
 
 def gemv_steps(a, x, trans):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgen.checking import watching
+from kgen.ops.calls import explain
 from kgen.ops.moving.transpose import transpose
 
 SIZES = ("uint8", "float16", "float32", "int64")
@@ -108,3 +109,37 @@ def test_a_plan_for_one_misaligned_array_does_not_serve_another():
             x[...] = np.arange(1600).reshape(40, 40)
             np.testing.assert_array_equal(transpose(x, out=out), x.T)
     assert watch.findings == []
+
+
+@pytest.mark.parametrize("dtype", SIZES)
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((2, 3, 16, 300), (0, 2, 3, 1)),  # channels to the end
+        ((2, 16, 300, 3), (0, 3, 1, 2)),  # and back
+        ((2, 9600), None),
+        ((9600, 8), None),
+        ((3, 5, 2, 4, 96), (0, 1, 3, 4, 2)),  # two long axes, which are one
+        ((7, 2, 160, 6), (1, 0, 3, 2)),
+    ],
+)
+def test_short_rows_are_taken_whole(xp, asnumpy, shared_cache, dtype, shape, axes):
+    x = pattern(xp, shape, dtype)
+    assert explain(transpose, x, axes).startswith("transpose_narrow")
+    assert_permuted(xp, asnumpy, x, axes)
+
+
+def test_short_rows_that_begin_anywhere_are_not_taken_in_packs(xp, asnumpy, shared_cache):
+    x = pattern(xp, (3, 1300), "float16")
+    for view in (x[:, 1:1281], x[:, :1279]):
+        assert not explain(transpose, view).startswith("transpose_narrow")
+        assert_permuted(xp, asnumpy, view, None)
+
+
+@pytest.mark.parametrize("dtype", SIZES[:3])
+@pytest.mark.parametrize(("shape", "first"), [((301, 285), 0), ((130, 257), 3), ((160, 650), 1), ((3, 131, 97), 0)])
+def test_rows_that_begin_anywhere_are_moved_in_packs(xp, asnumpy, shared_cache, dtype, shape, first):
+    x = pattern(xp, shape, dtype)[..., first:]
+    axes = (0, 2, 1)[-x.ndim :] if x.ndim == 3 else None
+    assert explain(transpose, x, axes).startswith("transpose_ragged")
+    assert_permuted(xp, asnumpy, x, axes)

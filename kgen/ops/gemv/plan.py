@@ -27,8 +27,14 @@ FULL = 2048
 """Threads that an SM holds."""
 ALONE = 128 << 20
 """Bytes of a matrix up to which one launch of tall tiles is faster than short ones and the sum of their results."""
+SMALL, SHALLOW = 2 << 20, 4096
+"""Bytes of a matrix, and products of a sum, up to which a second launch costs more than SMs with nothing to do."""
+LONG = 256 << 10
+"""Bytes of a row up to which one block reads it faster than several, whose sums are added up after."""
 BLOCK_BYTES = 128 << 10
-"""What a block of `gemv_columns` reads, where the sums are cut into parts."""
+"""What a block of `gemv_columns` reads where rows start anywhere: those at the ends of rows take longer than others."""
+WAVES = 4
+"""Of blocks of `gemv_columns`, at most, where the sums are cut into parts; as few as keep all SMs busy to the end."""
 
 
 def plan(product: Product, algorithm: str | None, op: str) -> Plan:
@@ -46,6 +52,9 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
     if spec is None:
         vec, ragged = _row_vec(product)
         packs = max(1, product.depth // vec)
+        few = product.rows * product.batches < sms and product.depth * product.a.dtype.itemsize <= LONG
+        if few and packs >= 8 * 512 and product.a.dtype not in QUANTIZED and not ragged:
+            return GEMV.spec(VEC=vec, LANES=512, ROWS=1, UNROLL=8, THREADS=512, dtype=product.a.dtype), 1
         # Several rows share what it takes to widen x, where that is much beside the matrix's own bytes.
         dear = product.a.dtype in QUANTIZED or ragged
         if packs <= WARP:
@@ -72,6 +81,7 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
 def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec, int]:
     """The specialization of `gemv_columns`, the given one or the one that suits, and the number of parts."""
     nbytes = product.rows * product.depth * product.batches * product.a.dtype.itemsize
+    small = spec is None and nbytes <= SMALL and product.depth <= SHALLOW
     if spec is None:
         vec, ragged = _column_vec(product)
         packs = -(-product.rows // vec)
@@ -79,11 +89,13 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
         lanes = min(WARP // 2 if ragged and vec == 16 else WARP, max(4, power_of_two(packs) // 4), power_of_two(packs))
         # One launch, where narrow tiles that are as tall as the matrix occupy every SM: they need no sum after.
         alone = [lanes for lanes in (32, 16, 8, 4, 2) if packs * product.batches >= 0.9 * sms * lanes]
+        if not alone and small:
+            alone = [min(2, power_of_two(packs))]
         if alone and not ragged and nbytes <= ALONE:
             lanes = alone[0]
             threads = max(256, min(1024, power_of_two(product.depth * lanes // 8)))
         threads = min(threads, 512) if vec == 16 else threads
-        unroll = 4 if ragged and vec > 4 else 8
+        unroll = 8 if (vec == 16 and not ragged) or vec < 4 else 4
         kernel = COLUMNS_QUANTIZED if product.a.dtype in QUANTIZED else COLUMNS
         spec = kernel.spec(
             VEC=vec,
@@ -95,10 +107,24 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
             dtype=product.a.dtype,
         )
     tiles = -(-product.rows // own_columns(spec)) * product.batches
-    if 2 * tiles >= sms and nbytes <= ALONE:
+    if small or (2 * tiles >= sms and nbytes <= ALONE):
         return spec, 1
     deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
-    return spec, max(1, min(max(nbytes // BLOCK_BYTES, 2 * sms) // tiles, product.depth // deep))
+    if spec["ragged"]:
+        parts = max(nbytes // BLOCK_BYTES, 2 * sms) // tiles
+    else:
+        parts = _parts(tiles, sms * spec.derived["BLOCKS"])
+    return spec, max(1, min(parts, product.depth // deep))
+
+
+def _parts(tiles: int, resident: int) -> int:
+    """Parts of each sum, with which the blocks of all tiles fill waves of as many as are resident, the last one too."""
+    parts = 1
+    for waves in range(1, WAVES + 1):
+        parts = max(1, waves * resident // tiles)
+        if tiles * parts >= 0.95 * waves * resident:
+            break
+    return parts
 
 
 def _row_vec(product: Product) -> tuple[int, bool]:

@@ -64,7 +64,8 @@ def placed(found: Edges, like: Operand, stream: int) -> tuple[Any, Any]:
     key = (like.kind, like.device, *found.width)
     kept = _on_device.get(key) if found.uniform else None
     if kept is None:
-        table = give_back(upload(found.table, like, F64, stream), stream)
+        table = upload(found.table, like, F64, stream)
+        table = table.array if table.array is not None else table.owner  # JAX's own arrays may have no float64
         kept = table, upload(found.edges, like, dtype_of(found.edges.dtype), stream)
         if found.uniform:
             gpu().cuda.runtime.streamSynchronize(stream)  # other streams will read them

@@ -1,6 +1,6 @@
 """Sums of weights by bin, and densities: small kernels around the one that adds.
 
-Weights are added in fixed point, relative to the largest: 94 bits below its power of two. Integers add up to the same
+Weights are added in fixed point, relative to the largest: 93 bits below its power of two. Integers add up to the same
 in any order, so results are the same at every run, and at least as exact as sums of doubles in any order.
 """
 
@@ -22,12 +22,14 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 THREADS = 256
 DENSITY_THREADS = 1024
 ITEMS = 4
-FRACTION = 94
+FRACTION = 93
 """Bits of a sum below the power of two above the largest weight."""
 SUM_BYTES = 16
+DIGIT_BYTES = 32
+"""Of a sum in digits, as float64 weights need it that are added in global memory at once."""
 PASSES = 2
 """Times that elements are read, at most, before adding in global memory takes over, which is as fast as three."""
-LONGEST = 1 << 33
+LONGEST = 1 << 32
 """Elements whose sum cannot run over: as many as the bits above the largest weight, and a sign, allow."""
 
 
@@ -51,6 +53,11 @@ def _illegal(spec: Spec) -> str | None:
     return "copies are in shared memory" if spec["COPIES"] > 1 and not spec["SMEM"] else None
 
 
+def _in_digits(spec: Spec) -> bool:
+    """Whether lanes add the digits of a weight: float32 ones have so few that one addition in two is saved anyhow."""
+    return not spec["SMEM"] and not spec["single"]
+
+
 WEIGHTS = register(
     Kernel(
         name="histogram_weights",
@@ -63,6 +70,7 @@ WEIGHTS = register(
         flags=(*MAPS, Flag("single", "weights are float32, instead of float64")),
         dtypes=ELEMENTS,
         derive=_geometry,
+        text=lambda spec: {"digits": _in_digits(spec)},
         check=_illegal,
         grid="(resident blocks): passes vary fastest",
         origin="fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013",
@@ -87,6 +95,7 @@ TOTAL = register(
         summary="Sums of weights, from fixed point.",
         formula="out[b] = sums[b]",
         axes=(),
+        flags=(Flag("digits", "sums come in digits"),),
         dtypes=(F64,),
         derive=lambda spec: {"THREADS": THREADS, "FRACTION": FRACTION},
         grid="(ceil(bins / THREADS))",
@@ -135,11 +144,11 @@ def plan_weights(x: Operand, weights: Operand, out: Operand, bins: int, uniform:
     steps = [
         Step(LARGEST.spec(dtype=weights.dtype), readers, 2, (), (line.length, weight_line.step)),
         Step(spec, blocks, 5 + (uniform is not None), (bins, cut.per_pass, cut.passes), lengths),
-        Step(TOTAL.spec(), -(-bins // THREADS), 4, (bins,)),
+        Step(TOTAL.spec(digits=_in_digits(spec)), -(-bins // THREADS), 4, (bins,)),
     ]
     find, add, total = bind(steps, device)
     # Behind the sums: what is not finite, and the largest weight.
-    met = bins * SUM_BYTES
+    met = bins * (DIGIT_BYTES if _in_digits(spec) else SUM_BYTES)
     largest = met + -(-4 * bins // 8) * 8
     nbytes = largest + 8
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kgen.device import multiprocessors
-from kgen.dtypes import F32, FLOATS, I32, I64
+from kgen.dtypes import F32, FLOATS, I32, I64, DType
 from kgen.launch import Step, bind
 from kgen.operand import Operand, aligned
 from kgen.ops.calls import Operator, Plan, Results
@@ -19,6 +19,8 @@ _INT_MAX = 2**31 - 256
 THREADS, UNROLL = 256, 4
 BLOCKS = 3
 """That an SM holds at once."""
+WAVES = 4
+"""Of blocks, at least, for which the heads of a token are shared by several."""
 
 ROPE = register(
     Kernel(
@@ -34,19 +36,28 @@ ROPE = register(
             Flag("tables", "sines and cosines are given"),
             Flag("inverse", "turns back: the gradient's rotation"),
         ),
-        derive=lambda spec: {"THREADS": THREADS, "BLOCKS": BLOCKS, "UNROLL": UNROLL},
+        derive=lambda spec: {
+            "THREADS": THREADS,
+            "BLOCKS": BLOCKS,
+            "UNROLL": UNROLL * (1 + spec["interleaved"]),
+            "PACK_BYTES": _pack_bytes(spec["PAIRS"], spec["interleaved"], spec.dtype),
+        },
         check=lambda spec: _problem(spec),
         grid="(ceil(B T D / (2 PAIRS THREADS)) * parts of the heads)",
         origin="Su et al., RoFormer (2021); halves as in GPT-NeoX",
-        defaults=("rope_p4_f32", "rope_p8_n8_tables_bf16", "rope_p8_interleaved_f16"),
+        defaults=("rope_p4_f32", "rope_p8_n8_tables_bf16", "rope_p4_interleaved_f16"),
     )
 )
 
 
+def _pack_bytes(pairs: int, interleaved: int, dtype: DType) -> int:
+    """What a thread loads at once: neighbouring features, of which a pair has two or one."""
+    return pairs * (1 + interleaved) * dtype.itemsize
+
+
 def _problem(spec: Spec) -> str | None:
-    if spec["PAIRS"] * spec.dtype.itemsize > 16:
-        return f"{spec['PAIRS']} elements are more than the 16 bytes that a thread can load at once"
-    return None
+    nbytes = _pack_bytes(spec["PAIRS"], spec["interleaved"], spec.dtype)
+    return f"{nbytes} bytes are more than the 16 that a thread can load at once" if nbytes > 16 else None
 
 
 def rope(
@@ -170,11 +181,10 @@ def _prepare(
     tokens = x.shape[0] * length
     if width % 2:
         raise ValueError(f"{op}: x has shape {x.shape}; it takes an even number of features")
-    pairs = 16 // x.dtype.itemsize
+    pairs = 16 // _pack_bytes(1, interleaved, x.dtype)
     while pairs > 1 and not (
         turned % (2 * pairs) == 0 == (width - turned) % (2 * pairs)
-        and aligned(x, pairs * x.dtype.itemsize)
-        and aligned(out, pairs * x.dtype.itemsize)
+        and all(aligned(operand, _pack_bytes(pairs, interleaved, x.dtype)) for operand in (x, out))
     ):
         pairs //= 2
     spec = ROPE.spec(
@@ -190,8 +200,8 @@ def _prepare(
         raise ValueError(f"{op}: x has shape {x.shape}, more than {_INT_MAX} packs of features of one head")
     token_blocks = -(-tokens * units // THREADS)
     # Few tokens: the heads are shared by several blocks, though each then computes the sines anew.
-    wanted = -(-2 * BLOCKS * multiprocessors(out.device) // token_blocks)
-    head_blocks = max(1, min(-(-heads // UNROLL), wanted))
+    wanted = -(-WAVES * BLOCKS * multiprocessors(out.device) // token_blocks)
+    head_blocks = max(1, min(-(-heads // spec.derived["UNROLL"]), wanted))
     block_heads = -(-heads // head_blocks)
     head_blocks = -(-heads // block_heads)
     ints = (tokens, length, units, turned // (2 * pairs), heads, head_blocks, block_heads)

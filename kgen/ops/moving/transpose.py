@@ -15,15 +15,15 @@ from kgen.dtypes import DTYPES, U8, U16, U32, U64
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX, Operand, contiguous_strides, joined, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.moving.transpose_kernels import MOST_AXES, PACK, RAGGED, ROWS, THREADS, TRANSPOSE
+from kgen.ops.moving.transpose_kernels import MOST_AXES, MOST_NARROW, NARROW, PACK, RAGGED, ROWS, THREADS, TRANSPOSE
 
 _OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
 _TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
 _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
-_RAGGED_TILE = {1: (128, 128), 2: (128, 64), 4: (128, 64), 8: (64, 32)}
-"""The same where rows start anywhere."""
+_RAGGED_TILE = {1: (128, 128, 256), 2: (128, 128, 256), 4: (128, 64, 256), 8: (64, 32, 256)}
+"""The same where rows start anywhere, and the threads of a block."""
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, stream: Any = None) -> Any:
@@ -184,9 +184,19 @@ def _turn_tiles(
     store = math.gcd(widest, last.size, read.target, out.ptr // itemsize, *(axis.target for axis in others))
     sizes = tuple(axis.size for axis in outer)
     outer_strides = tuple(stride for axis in outer for stride in (axis.source, axis.target))
+    merged = 1 < last.size <= MOST_NARROW and read.target == last.size and load == widest
+    split = 1 < read.size <= MOST_NARROW and last.source == read.size and store == widest
+    starts = (x.ptr // itemsize, out.ptr // itemsize, *(n for axis in others for n in (axis.source, axis.target)))
+    packed = math.gcd(widest, *starts) == widest
+    if packed and read.source == 1 and (merged or split):
+        short, packs, row = (read, last.size, read.target) if split else (last, read.size, last.source)
+        narrow = NARROW.spec(WIDTH=short.size, BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
+        tiles = -(-packs // widest // THREADS)
+        ints = (packs // widest, tiles, *sizes)
+        return Step(narrow, tiles * math.prod(sizes), 2, ints, (*outer_strides, row))
     if read.source == 1 and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
-        rows, columns = _RAGGED_TILE[itemsize]
-        ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
+        rows, columns, threads = _RAGGED_TILE[itemsize]
+        ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
         # Packs begin up to all but one element early, so that the last rows may need a tile more.
         tiles = (-(-(last.size + widest - 1) // rows), -(-read.size // columns))
         strides = (last.source, *outer_strides, read.target)

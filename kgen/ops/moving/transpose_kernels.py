@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from kgen.dtypes import U8, U16, U32, U64
 from kgen.registry import register
-from kgen.spec import Axis, Kernel, Spec
+from kgen.spec import Axis, Flag, Kernel, Spec
 
-THREADS = 256
+THREADS, WARP = 256, 32
 PACK = 16
 """Bytes that a thread moves at once where it may."""
 MOST_AXES = 4
 """Axes besides those of a tile or row that a kernel walks; the host walks the rest."""
+
+MOST_NARROW = 8
+"""Elements of a row up to which a thread takes such rows whole."""
 
 _SIDES = (4, 8, 16, 32, 64, 128, 256, 512)
 _BATCH = Axis("BATCH", "b", tuple(range(MOST_AXES + 1)), "further axes")
@@ -78,14 +81,16 @@ TRANSPOSE = register(
 def _ragged_geometry(spec: Spec) -> dict[str, int]:
     unit, word = PACK // spec.dtype.itemsize, max(4, spec.dtype.itemsize)
     pitch = (spec["COLUMNS"] // unit + 1) * (PACK // word) | 1
-    return {"THREADS": THREADS, "STATIC_SMEM": (spec["ROWS"] + unit) * pitch * word}
+    nbytes = -(-(spec["ROWS"] + unit) // unit) * (unit * pitch + 1) * word
+    return {"THREADS": spec["THREADS"], "STATIC_SMEM": 0, "DYNAMIC_SMEM": nbytes}
 
 
 def _ragged_problem(spec: Spec) -> str | None:
     unit = PACK // spec.dtype.itemsize
-    if spec["COLUMNS"] % unit or spec["COLUMNS"] // unit * spec["ROWS"] % THREADS:
-        return f"{THREADS} threads cannot share a tile of {spec['ROWS']} x {spec['COLUMNS']} elements in packs"
-    return "the tile would not fit in 48 KiB of shared memory" if spec.static_smem > 48 * 1024 else None
+    apart = 8 * max(4, spec.dtype.itemsize) // spec.dtype.itemsize  # columns between those that a warp writes at once
+    if spec["ROWS"] % (8 * unit) or spec["ROWS"] // 8 % (spec["THREADS"] // WARP) or spec["COLUMNS"] % (4 * apart):
+        return f"warps cannot share a tile of {spec['ROWS']} x {spec['COLUMNS']} elements in packs"
+    return "the tile would not fit in the shared memory of a block" if spec.dynamic_smem > 112 * 1024 else None
 
 
 RAGGED = register(
@@ -94,8 +99,9 @@ RAGGED = register(
         summary="A permutation of axes that moves the last one, for rows that start anywhere and are of any length.",
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
-            Axis("ROWS", "r", (32, 64, 128), "rows of the input in a tile"),
-            Axis("COLUMNS", "c", (32, 64, 128), "columns of the input in a tile"),
+            Axis("ROWS", "r", (32, 64, 128, 256), "rows of the input in a tile"),
+            Axis("COLUMNS", "c", (32, 64, 128, 256), "columns of the input in a tile"),
+            Axis("THREADS", "t", (256, 512), "threads of a block", default=THREADS),
             _BATCH._replace(default=0),
         ),
         dtypes=(U8, U16, U32, U64),
@@ -104,6 +110,25 @@ RAGGED = register(
         grid="(ceil((rows + UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
         defaults=("transpose_ragged_r128_c64_u32",),
+    )
+)
+
+
+NARROW = register(
+    Kernel(
+        name="transpose_narrow",
+        summary="A permutation of axes that moves a short one, of a few elements, to or from the last place.",
+        formula="out[..., c, ..., r] = x[..., r, ..., c]",
+        axes=(
+            Axis("WIDTH", "w", tuple(range(2, MOST_NARROW + 1)), "elements of a short row"),
+            _BATCH._replace(default=0),
+        ),
+        flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
+        dtypes=(U8, U16, U32, U64),
+        derive=lambda spec: {"THREADS": THREADS, "STATIC_SMEM": THREADS * spec["WIDTH"] * PACK},
+        grid="(ceil(packs / THREADS) * further axes): one block per THREADS packs of a long row",
+        origin="arrays of structures and structures of arrays",
+        defaults=("transpose_narrow_w3_b1_u16", "transpose_narrow_w2_split_u32"),
     )
 )
 
