@@ -189,11 +189,11 @@ def _turn_tiles(
     starts = (x.ptr // itemsize, out.ptr // itemsize, *(n for axis in others for n in (axis.source, axis.target)))
     packed = math.gcd(widest, *starts) == widest
     if packed and read.source == 1 and (merged or split):
-        short, packs, row = (read, last.size, read.target) if split else (last, read.size, last.source)
+        short, long, row = (read, last.size, read.target) if split else (last, read.size, last.source)
         narrow = NARROW.spec(WIDTH=short.size, BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
-        tiles = -(-packs // widest // THREADS)
-        ints = (packs // widest, tiles, *sizes)
-        return Step(narrow, tiles * math.prod(sizes), 2, ints, (*outer_strides, row))
+        tiles_of_row = -(-long // widest // THREADS)
+        ints = (long // widest, tiles_of_row, *sizes)
+        return Step(narrow, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
     if read.source == 1 and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
         rows, columns, threads = _RAGGED_TILE[itemsize]
         ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
