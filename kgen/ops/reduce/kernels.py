@@ -36,6 +36,8 @@ DEFAULTS = (
 """Enough to read: the other operations differ from these in a line."""
 ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
 LOAD_BYTES = 16
+SHORT = 64
+"""Bytes of the longest rows that go through shared memory."""
 STATIC_LIMIT = 48 * 1024
 COLUMN_THREADS = 256
 RESIDENT = 1024
@@ -98,6 +100,8 @@ def _illegal_load(spec: Spec) -> str | None:
 def _illegal_rows(spec: Spec) -> str | None:
     if spec["split"] and spec["GROUP"] <= 32:
         return "only whole blocks share a row"
+    if spec["packed"] and (spec["GROUP"] > 1 or spec["VEC"] > 1):
+        return "a short row is one thread's, element by element"
     if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES:
         return f"loads are of one element or of {LOAD_BYTES} bytes"
     return _illegal_result(spec)
@@ -114,17 +118,21 @@ def _illegal_columns(spec: Spec) -> str | None:
 def _rows(spec: Spec) -> dict[str, int]:
     group = spec["GROUP"]
     threads = group if group > 32 else 256
-    resident = RESIDENT_NARROW if group <= 32 and spec.dtype in FLOATING else RESIDENT
+    arg = operation(spec).startswith("arg")
+    resident = RESIDENT_NARROW if (group <= 32 or arg) and spec.dtype in FLOATING else RESIDENT
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
-    if group > 32 and operation(spec).startswith("arg"):  # the extreme itself is found first
-        shared += group // 32 * max(4, spec.dtype.itemsize)
-    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
+    if group > 32 and arg:  # the extreme itself is found first, and then where it stands
+        shared = shared * spec["split"] + group // 32 * max(4, spec.dtype.itemsize) + 8
+    if spec["packed"]:
+        shared = threads * SHORT
+    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared, "SHORT": SHORT}
 
 
 def _columns(spec: Spec) -> dict[str, int]:
     values = COLUMN_THREADS // 32 * spec["LANES"] * spec["VEC"]
     shared = _shared_bytes(spec, max(values, COLUMN_THREADS) if spec["split"] else values)
-    resident = RESIDENT if spec.dtype in FLOATING and summed(operation(spec)) else COLUMN_THREADS
+    small = spec.dtype in FLOATS if operation(spec).startswith("arg") or spec.dtype.itemsize < 4 else False
+    resident = RESIDENT if small or (spec.dtype in FLOATING and summed(operation(spec))) else COLUMN_THREADS
     return {"THREADS": COLUMN_THREADS, "BLOCKS": resident // COLUMN_THREADS, "STATIC_SMEM": shared}
 
 
@@ -162,6 +170,7 @@ _OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("b
 _APART = Flag(
     "apart", "a thread's columns are LANES apart, since rows begin at addresses that are no multiple of a load"
 )
+_PACKED = Flag("packed", "rows are short, and lie one behind the other")
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
@@ -177,7 +186,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
             Axis("ITEMS", "i", (1, 4), "loads of a thread that are in flight together"),
             *bits,
         ),
-        flags=flags,
+        flags=(*flags, _PACKED),
         dtypes=ELEMENTS,
         derive=_rows,
         check=_illegal_rows,

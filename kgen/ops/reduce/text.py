@@ -81,6 +81,7 @@ def text_of_extreme(op: str, dtype: DType) -> dict[str, Any]:
         "ARG": arg,
         "combiner": "Extreme" if arg else "Combine",
         "sign": ">" if greatest else "<",
+        "opposite": "<=" if greatest else ">=",
         "identity": least if greatest else GREATEST[accumulator],
         "narrow": NARROWING.get((dtype, accumulator), "static_cast<Result>"),
         "small_sums": False,
