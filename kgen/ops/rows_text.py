@@ -73,12 +73,11 @@ def centred(spec: Spec, number: str) -> str:
     return number if spec["rms"] else f"({number} - mean)"
 
 
-def affine(spec: Spec, weight: str = "weights.at[i]", bias: str = "biases.at[i]") -> str:
+def affine(spec: Spec, weight: str = "weight_of(weights, i)", bias: str = "weight_of(biases, i)") -> str:
     """What becomes of `normal`, a normalised number, by weight and bias; a weight of a group is in it already."""
     result = "normal"
     if spec["weight"] and not spec["channels"]:
-        factor = f"weight_to_float({weight})"
-        result += f" * (weight_offset + {factor})" if spec["rms"] else f" * {factor}"
+        result += f" * (weight_offset + {weight})" if spec["rms"] else f" * {weight}"
     if spec["bias"]:
-        result += " + shift" if spec["channels"] else f" + weight_to_float({bias})"
+        result += " + shift" if spec["channels"] else f" + {bias}"
     return result

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops import rows, rows_cut
+from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import norm
 from kgen.ops.norm import plans as norm_plans
@@ -56,6 +56,23 @@ def softmax_of_long_rows(spec: Spec, shape: Shape | None = None) -> Case:
     return Case(softmaxes.softmax, (x,), options, _softmax(x, -1), settings=settings)
 
 
+def _teams(spec: Spec, shape: Shape | None) -> tuple[Shape, tuple[tuple[Any, str, Any], ...]]:
+    """Some rows for each of a few teams of two blocks, whose parts nearly fill the stages; ragged, an odd width."""
+    teams, width = spec["VEC"], (spec["LANES"] * spec["PACKS"] - 3) * spec["VEC"]
+    shape = shape or (2 * teams + 3, 2 * width - 5 * spec["VEC"] + spec["ragged"])
+    packs = shape[1] // spec["VEC"]
+    cut = rows_grid.Cut(spec["PACKS"], spec["STAGES"], 2, teams, -(-packs // 2) * spec["VEC"])
+    return shape, ((rows_grid, "cut", lambda *about, **more: cut), (rows_grid, "preferred", lambda *about: True))
+
+
+def softmax_of_teams(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows that two blocks share, several for each team."""
+    shape, settings = _teams(spec, shape)
+    (x,) = numbers(spec, shape)
+    options = {"axis": -1, "algorithm": "softmax_grid"}
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, -1), settings=settings)
+
+
 def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
     """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many."""
     room = spec["DEPTH"] * spec["HELD"]
@@ -76,18 +93,27 @@ def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
 
 def normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers, of a mean that is not zero."""
-    shape = shape or _row(spec, 3)
+    return _normalisation(spec, shape or _row(spec, 3), _taking(spec))
+
+
+def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows that two blocks share, several for each team."""
+    return _normalisation(spec, *_teams(spec, shape))
+
+
+def _normalisation(spec: Spec, shape: Shape, settings: tuple[tuple[Any, str, Any], ...]) -> Case:
     x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
     x += np.asarray(3, x.dtype)
-    x, residual = _read(spec, x, residual)
+    if "shifted" in spec.flags:
+        x, residual = _read(spec, x, residual)
     if spec["residual"]:
         total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
         expected = _normal(total, weight, None, rms=True)
         options = {"residual": residual}
-        return Case(norm.rms_norm, (x, weight), options, (expected, *wide(total)), settings=_taking(spec))
+        return Case(norm.rms_norm, (x, weight), options, (expected, *wide(total)), settings=settings)
     if spec["rms"]:
-        return Case(norm.rms_norm, (x, weight), {}, _normal(x, weight, None, rms=True), settings=_taking(spec))
-    return Case(norm.layer_norm, (x, weight, bias), {}, _normal(x, weight, bias), settings=_taking(spec))
+        return Case(norm.rms_norm, (x, weight), {}, _normal(x, weight, None, rms=True), settings=settings)
+    return Case(norm.layer_norm, (x, weight, bias), {}, _normal(x, weight, bias), settings=settings)
 
 
 def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = False) -> Array:
@@ -137,10 +163,12 @@ def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
 
 CASES = {
     "softmax": softmax,
+    "softmax_grid": softmax_of_teams,
     "softmax_online": softmax_of_long_rows,
     "softmax_columns": softmax_columns,
     "softmax_backward": backward_of_softmax,
     "norm": normalisation,
+    "norm_grid": normalisation_of_teams,
     "norm_split": normalisation_in_parts,
     "norm_backward": backward_of_normalisation,
     "norm_weights": backward_of_normalisation,

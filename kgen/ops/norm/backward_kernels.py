@@ -103,7 +103,7 @@ WEIGHTS = register(
             "THREADS": spec["LANES"] * spec["DEPTH"],
             "STATIC_SMEM": 4 * (1 + spec["bias"]) * spec["DEPTH"] * spec["LANES"] * spec["VEC"],
         },
-        text=lambda spec: {**ALIGNED, "centred": centred(spec, "to_float(value.at[i])")},
+        text=lambda spec: {**ALIGNED, "centred": centred(spec, "float_of(value, i)")},
         check=lambda spec: (
             "no load is wider than 16 bytes" if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR else None
         ),

@@ -34,29 +34,29 @@ def check_affine(spec: Spec) -> str | None:
     return None
 
 
-def _vectors(spec: Spec) -> list[str]:
+def vectors(spec: Spec) -> list[str]:
     """What goes with the columns of a row."""
     return [name for name in ("weight", "bias") if spec[name] and not spec["channels"]]
 
 
 def _kept(spec: Spec) -> int:
     """Bytes of weights for a pack that a block keeps, since it needs them for many rows; 0 where there is no room."""
-    kept = len(_vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize
+    kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize
     room = rows.SHARED // (rows.threads(spec) * spec["PACKS"]) - rows.VECTOR
     return kept if spec["looped"] and kept <= room else 0
 
 
 def _text_of_rows(spec: Spec) -> dict[str, Any]:
-    vectors = _vectors(spec)
+    along = vectors(spec)
     return {
-        **text_of_rows(spec, "Sum", weights=bool(vectors)),
+        **text_of_rows(spec, "Sum", weights=bool(along) and not _kept(spec)),
         **text_of_weights(spec),
-        "vectors": vectors,
+        "vectors": along,
         "kept": _kept(spec) > 0,
-        "centred": centred(spec, "to_float(value[pack].at[i])"),
+        "centred": centred(spec, "float_of(value[pack], i)"),
         "affine": affine(spec),
         "edge_centred": centred(spec, "edge[i]"),
-        "edge_affine": affine(spec, "edge_weight[i]", "edge_bias[i]"),
+        "edge_affine": affine(spec, "weight_to_float(edge_weight[i])", "weight_to_float(edge_bias[i])"),
     }
 
 

@@ -10,9 +10,10 @@ from kgen.device import multiprocessors
 from kgen.dtypes import F32
 from kgen.launch import Step, bind
 from kgen.operand import Operand, joined
-from kgen.ops import rows, rows_cut
+from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
+from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
@@ -70,13 +71,16 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     groups = (normal.groups, normal.spatial) if affine.get("channels") else ()
     floats = (normal.eps, normal.offset) if normal.rms and weight else (normal.eps,)
     few = (rows.WIDEST,) if x.dtype is F32 else ()
+    flags = {**affine, "rms": normal.rms, "residual": residual is not None}
+    pitches = tuple(rows_of(o, axes).pitch for o in ([x, residual, y, total] if residual else [x, y]) if o)
     turns = int(residual is None)
     cut = rows_cut.cut(read.rows, read.columns, taken, HELD, device, looped=turns, kept=bool(weights), few=few)
+    if rows_grid.preferred(cut, taken):
+        shared = plan_grid(named, read, pitches, taken, flags, order, nobody, groups, floats)
+        if shared:
+            return shared
     if cut:
-        flags = {**affine, "rms": normal.rms, "residual": residual is not None, **taken.flags()}
-        spec = NORM.spec(**cut.values(), **flags, dtype=x.dtype)
-        long = [x, residual, y, total] if residual else [x, y]
-        pitches = tuple(rows_of(operand, axes).pitch for operand in long if operand)
+        spec = NORM.spec(**cut.values(), **flags, **taken.flags(), dtype=x.dtype)
         ints = (read.rows, read.columns, *groups)
         step = Step(spec, rows.grid(spec, read.rows, device), len(order) + len(nobody), ints, pitches, floats)
         run = bind([step], device)[0]

@@ -8,7 +8,7 @@ from typing import Any
 from kgen.dtypes import F32
 from kgen.launch import Step, bind
 from kgen.operand import Operand
-from kgen.ops import rows, rows_cut
+from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, others, part
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import text_of_rows
@@ -35,7 +35,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     }
     conditions = " && ".join(condition for condition, needed in kept.items() if needed)
     scale = "scale * " if spec["scaled"] else ""
-    number = scale + "to_float(taken[pack].at[i])"
+    number = scale + "float_of(taken[pack], i)"
     last = "min(seen, end)" if spec["ragged"] or spec["shifted"] else "seen"
     return {
         **text_of_rows(spec, "Max", "Sum"),
@@ -111,7 +111,7 @@ def plan_rows(
     wanted: Wanted,
     spec: Spec | None,
 ) -> Plan | None:
-    """One launch, or None where rows are too wide for the registers of a cluster."""
+    """One launch, or None where rows are too wide for the registers of a cluster, or do better in a team."""
     wide = y.dtype is not x.dtype
     groups = (mask and mask_rows(mask, axes)) or (1, 0, 0)
     taken = rows_cut.packs(
@@ -123,7 +123,7 @@ def plan_rows(
         # Rows of float32 lose as much to turns as they gain: they have half the arithmetic for each byte.
         whole = x.dtype is not F32 and not (wide or mask or wanted.causal or wanted.op == "logsumexp")
         found = rows_cut.cut(read.rows, read.columns, taken, HELD, y.device, looped=int(whole))
-        if found is None:
+        if found is None or (whole and rows_grid.preferred(found, taken)):
             return None
         spec = SOFTMAX.spec(**found.values(), **wanted.flags(wide=wide), **taken.flags(), dtype=x.dtype)
     else:

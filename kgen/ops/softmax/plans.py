@@ -12,11 +12,12 @@ from kgen.ops.calls import Plan
 from kgen.ops.softmax.along_rows import mask_rows, plan_rows
 from kgen.ops.softmax.columns import plan_columns
 from kgen.ops.softmax.flags import Wanted
+from kgen.ops.softmax.grid import plan_grid
 from kgen.ops.softmax.online import plan_online
 from kgen.registry import parse
 from kgen.spec import Spec
 
-ALGORITHMS = ("softmax", "softmax_online", "softmax_columns")
+ALGORITHMS = ("softmax", "softmax_grid", "softmax_online", "softmax_columns")
 
 
 def plan(
@@ -48,9 +49,11 @@ def plan(
         assert read is not None
         written = Rows(read.rows, read.columns, heights[1][0] if heights[1] else read.columns)
         found = None
-        if kernel != "softmax_online":
+        if kernel not in ("softmax_online", "softmax_grid"):
             found = plan_rows(x, mask, y, axes, read, written, wanted, spec)
-        if found is None and kernel != "softmax":
+        if found is None and kernel in (None, "softmax_grid"):
+            found = plan_grid(x, y, axes, read, written, wanted)
+        if found is None and kernel not in ("softmax", "softmax_grid"):
             found = plan_online(x, mask, y, axes, read, written, wanted, spec)
         if found is None:
             raise SpecError(f"{wanted.op}: rows of {read.columns} are too wide for the algorithm {algorithm!r}")

@@ -1,0 +1,105 @@
+"""Norms of rows that a team of blocks shares: the kernel, and its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kgen.launch import Step, bind
+from kgen.operand import Operand
+from kgen.ops import rows_cut, rows_grid
+from kgen.ops.axes import Rows
+from kgen.ops.calls import Plan
+from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
+from kgen.ops.rows_text import affine, centred, text_of_weights, weight_of
+from kgen.registry import register
+from kgen.spec import Flag, Spec
+
+
+def _check(spec: Spec) -> str | None:
+    if spec["residual"] and not spec["rms"]:
+        return "only an RMS norm takes a residual"
+    if spec["channels"] and spec["ragged"]:
+        return "the packs of a group lie within its channels"
+    return check_affine(spec) or rows_grid.check(spec)
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize
+    derived = rows_grid.derive(spec, 1 + spec["residual"], kept)
+    counts = 0 if spec["rms"] else spec["LANES"] // 32 * 4
+    return {**derived, "STATIC_SMEM": derived["STATIC_SMEM"] + counts}
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    return {
+        **rows_grid.TEXT,
+        **text_of_weights(spec),
+        "vectors": vectors(spec),
+        "kept": True,
+        "apart": "LANES",
+        "centred": centred(spec, "float_of(value[pack], i)"),
+        "affine": affine(spec),
+        "edge_centred": centred(spec, "edges[DEFER]"),
+        "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
+    }
+
+
+GRID = register(
+    rows_grid.GridKernel(
+        name="norm_grid",
+        summary="Normalises rows that teams of blocks share, and take in turn.",
+        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        axes=rows_grid.AXES,
+        flags=(
+            RMS,
+            Flag("residual", "what is normalised is the sum of two arrays, which is stored"),
+            *AFFINE,
+            rows_grid.RAGGED,
+        ),
+        derive=_derive,
+        text=_text,
+        check=_check,
+        grid="a block for each part of a row, for as many rows as all multiprocessors have room for; all run at once",
+        origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
+        defaults=("norm_grid_n2_v4_s5_weight_bias_f32", "norm_grid_n2_v8_s5_rms_weight_bf16"),
+    )
+)
+
+
+def plan_grid(
+    named: Mapping[str, Operand | None],
+    read: Rows,
+    pitches: Sequence[int],
+    taken: rows_cut.Packs,
+    flags: Mapping[str, bool],
+    order: Sequence[int],
+    nobody: Sequence[int],
+    groups: tuple[int, ...],
+    floats: tuple[float, ...],
+) -> Plan | None:
+    """One launch, or None where the device has no room for a row.
+
+    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them; `flags`: without `ragged`.
+    """
+    x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
+    assert x is not None and y is not None
+    device = y.device
+    along = [w for w in (weight, bias) if w and not flags.get("channels")]
+    kept = sum(taken.vec * w.dtype.itemsize for w in along)
+    arrays = 2 if flags["residual"] else 1
+    cut = rows_grid.cut(read.rows, read.columns, taken, device, arrays=arrays, kept=kept)
+    if cut is None:
+        return None
+    spec = GRID.spec(**cut.values(taken.vec), **flags, ragged=taken.ragged, dtype=x.dtype)
+    ints = (read.rows, read.columns, cut.parts, cut.width, *groups)
+    pointers = len(order) + len(nobody) + 2
+    step = Step(spec, cut.blocks, pointers, ints, tuple(pitches), floats, cooperative=True)
+    run = bind([step], device)[0]
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        messages, left, held = rows_grid.meeting(cut, device, stream)
+        run([*(pointers[i] for i in order), *nobody, messages, left], stream)
+        del held  # once the launch is queued
+
+    return Plan(launch, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")

@@ -1,0 +1,75 @@
+"""The softmax of rows that a team of blocks shares: the kernel, and its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kgen.launch import Step, bind
+from kgen.operand import Operand
+from kgen.ops import rows_cut, rows_grid
+from kgen.ops.axes import Rows
+from kgen.ops.calls import Plan
+from kgen.ops.softmax import flags as softmax_flags
+from kgen.ops.softmax.along_rows import pitched
+from kgen.ops.softmax.flags import Wanted
+from kgen.registry import register
+from kgen.spec import Spec
+
+FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scaled"))
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    scale = "scale * " if spec["scaled"] else ""
+    number, edge = f"{scale}float_of(value[pack], i) - below", "edges[DEFER] - below"
+    if not spec["log"]:
+        number, edge = f"exponential({number})", f"exponential({edge})"
+    return {
+        **rows_grid.TEXT,
+        "lse": False,
+        "divides": spec.dtype.itemsize == 4 and not spec["log"],
+        "residual": False,
+        "scale": scale,
+        "answer": softmax_flags.answer(spec, number),
+        "edge_answer": softmax_flags.answer(spec, edge),
+    }
+
+
+GRID = register(
+    rows_grid.GridKernel(
+        name="softmax_grid",
+        summary="Softmax of rows that teams of blocks share, and take in turn.",
+        formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
+        axes=rows_grid.AXES,
+        flags=(*FLAGS, rows_grid.RAGGED),
+        derive=rows_grid.derive,
+        text=_text,
+        check=rows_grid.check,
+        grid="a block for each part of a row, for as many rows as all multiprocessors have room for; all run at once",
+        origin="Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867",
+        defaults=("softmax_grid_n2_v4_s6_f32", "softmax_grid_n2_v8_s6_bf16"),
+    )
+)
+
+
+def plan_grid(x: Operand, y: Operand, axes: tuple[int, ...], read: Rows, written: Rows, wanted: Wanted) -> Plan | None:
+    """One launch, or None where the device has no room for a row, or the kernel cannot do what is wanted."""
+    if wanted.causal or wanted.mask or y.dtype is not x.dtype or wanted.op == "logsumexp":
+        return None
+    device = y.device
+    taken = rows_cut.packs(pitched(x, None, y, read, written, wanted, (1, 0, 0)), read.columns, ragged=True)
+    cut = rows_grid.cut(read.rows, read.columns, taken, device)
+    if cut is None:
+        return None
+    flags = {flag.name: wanted.flags(wide=False)[flag.name] for flag in FLAGS}
+    spec = GRID.spec(**cut.values(taken.vec), **flags, ragged=taken.ragged, dtype=x.dtype)
+    ints = (read.rows, read.columns, cut.parts, cut.width)
+    step = Step(spec, cut.blocks, 4, ints, (read.pitch, written.pitch), wanted.floats, cooperative=True)
+    run = bind([step], device)[0]
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        messages, left, held = rows_grid.meeting(cut, device, stream)
+        run((pointers[0], pointers[-1], messages, left), stream)
+        del held  # once the launch is queued
+
+    return Plan(launch, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")
