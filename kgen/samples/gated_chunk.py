@@ -35,7 +35,8 @@ def gated_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 def linear_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """The same where whole warpgroups multiply."""
     flags = {name: name in spec.flags for name in ("outer", "fine")}
-    return _chunks(CHUNK.spec(K=128, V=128, WARPS=8, dtype="bf16", **flags), shape, stages=spec.derived["STAGES"])
+    scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=spec["V"] // 16, dtype="bf16", **flags)
+    return _chunks(scan, shape, stages=spec.derived["STAGES"])
 
 
 def _chunks(spec: Spec, shape: Shape | None, stages: int) -> tuple[Case, ...]:
@@ -47,7 +48,8 @@ def _chunks(spec: Spec, shape: Shape | None, stages: int) -> tuple[Case, ...]:
     if spec["outer"]:  # of all segments but the last on the way
         return (_chunked(spec, (1, 2, 3 * segment - 7, *sizes), segments=3, reverse=True),)
     long = _chunked(spec, (1, 2, 2 * segment - 7, *sizes), segments=2, reverse=False)
-    return long, _chunked(spec, (1, 2, spec["C"] + 9, *sizes), segments=1, reverse=True)
+    narrow = spec["K"] - 24, spec["V"] - 24  # the last warps have no columns
+    return long, _chunked(spec, (1, 2, spec["C"] + 9, *narrow), segments=1, reverse=True)
 
 
 def _chunked(spec: Spec, shape: Shape, segments: int, *, reverse: bool) -> Case:
@@ -67,21 +69,26 @@ def states(spec: Spec, shape: Shape | None = None) -> Case:
     return _forward(call, chunk_scan.Cut(64, 64, 64, 4, 2), shape, gated=gated)
 
 
-def slope(spec: Spec, shape: Shape | None = None) -> Case:
-    """Two segments, from one state to another."""
-    shape = shape or (1, 2, 8 * spec["C"] - 5, 40, 48)
-    return _backward(spec, chunk_scan.Cut(64, 64, spec["C"], 4, 2), shape, gated=True)
+def slope(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Two segments, from one state to another; and one that takes more than two rounds of a block's threads."""
+    segmented = _backward(
+        spec, chunk_scan.Cut(64, 64, spec["C"], 4, 2), shape or (1, 2, 8 * spec["C"] - 5, 40, 48), gated=True
+    )
+    if shape:
+        return (segmented,)
+    whole = chunk_scan.Cut(64, 64, spec["C"], 1, 1)
+    return segmented, _backward(spec, whole, (1, 1, 2 * spec.threads + 99, 24, 24), gated=True)
 
 
 def turn(spec: Spec, shape: Shape | None = None) -> Case:
-    """Of more features than values, from one state to another."""
+    """Of more features than values, from one state to another; the last state of all is among those that turn."""
     call = CHUNK.spec(K=64, V=64, WARPS=4, dtype="f16")
     usual = chunk_scan.cut_of
 
     def taken(*about: Any) -> chunk_scan.Cut:
-        return usual(*about)._replace(chunk=64, pieces=4, segments=2)
+        return usual(*about)._replace(chunk=64, pieces=2, segments=2)
 
-    case = _backward(call, chunk_scan.Cut(64, 128, 64, 4, 2), shape or (1, 2, 500, 120, 40), gated=False)
+    case = _backward(call, chunk_scan.Cut(64, 128, 64, 2, 2), shape or (1, 2, 300, 104, 40), gated=False)
     return case._replace(settings=((chunk_scan, "cut_of", taken),))
 
 
