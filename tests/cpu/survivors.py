@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Survivor(NamedTuple):
-    """Globs of a specialization's name, of what was removed, and of `line / next line` there; and why it survives."""
+    """Globs of a specialization's name, of what was removed, of the line there between its neighbours; and the reason."""
 
     kernels: str
     removed: str
@@ -24,7 +24,7 @@ _NOTHING_LEFT = "pieces behind the sequence's end have less than no time steps, 
 _WHOLE = "states lie in tiles, of which blocks have a whole number"
 _STALE = "a first round is full in such rows, and later ones meet again what they had: an extreme stays as it is"
 _EXTRA = "a block has one of these, and there is no block too many"
-_TO_TILE = "if (row < rows_left && column < columns_left) { / [#*]*"
+_TO_TILE = "* / if (row < rows_left && column < columns_left) { / [#*]*"
 _MORE = "the largest of more numbers than the thread's own share, all of them the matrix's, is no other in the end"
 _SAME = "further lanes write the same number to the same place"
 
@@ -47,7 +47,8 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("linear_chunk*", "min(end, begin + early) -> begin + early", _NOTHING_LEFT),
     Survivor("gated_chunk_slope*", "min(end, begin + early) -> begin + early", _NOTHING_LEFT),
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
-    Survivor("gated_chunk_k*", "block <= strip", f"tiles of scores above the diagonal: {_IDLE}"),
+    Survivor("gated_chunk_k*", "block <= strip", f"scores above the diagonal: {_IDLE}", "for (int block = 0;*"),
+    Survivor("gated_chunk_k*_bf16", "block <= strip", f"scores above the diagonal: {_IDLE}"),
     Survivor("gated_chunk_*", "four >= fours", _WHOLE),
     Survivor(
         "gated_chunk_k*_outer_*",
@@ -55,9 +56,14 @@ SURVIVORS: tuple[Survivor, ...] = (
         "loaders have nothing in common, and each tells the others by the mbarrier",
     ),
     Survivor("gated_chunk_k*_outer_*", "asm volatile(*bar.sync %0, %1;*)", "the same"),
-    Survivor("gated_chunk_vector_k*", "min(segment * segment_steps, steps) -> segment * segment_steps", _NOTHING_LEFT),
+    Survivor("gated_chunk_vector*", "min(segment * segment_steps, steps) -> segment * segment_steps", _NOTHING_LEFT),
     Survivor("gated_chunk_vector*", "ahead < ahead_end", "nobody waits for what is fetched into L2 ahead"),
     Survivor("gated_chunk_vector_gradient*", "min(length_here - chunk * CHUNK, CHUNK) -> length_here*", _WITHIN),
+    Survivor(
+        "gated_chunk_vector_gradient*_bonus_*",
+        "min(tile + 1, TILES - 1) -> tile + 1",
+        "the last tile has nothing behind it, and what lies there in shared memory is not used",
+    ),
     Survivor("gated_scan*", "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column", _WITHIN),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
     Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
@@ -93,9 +99,9 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
     Survivor("nms_overlap*", "first > later", _IDLE),
-    Survivor("norm_backward_*_sums_*", "column < end", _IDLE, "if (column < end) { / *"),
+    Survivor("norm_backward_*_sums_*", "column < end", _IDLE, "* / if (column < end) { / *"),
     Survivor("take_*", "row < rows", "further rows read the last index, and its row, again", "*inside &&*"),
-    Survivor("take_n16_l256*", "row < rows", _EXTRA, "if (row < rows && column < width) { / *"),
+    Survivor("take_n16_l256*", "row < rows", _EXTRA, "* / if (row < rows && column < width) { / *"),
     Survivor("take_n16_l256*", "min(first_row + r * GROUPS, rows - 1) -> first_row + r * GROUPS", _EXTRA),
     Survivor("transpose_r*", "column < columns_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
     Survivor("transpose_r*", "row < rows_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
