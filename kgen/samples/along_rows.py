@@ -124,6 +124,13 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
     return y if bias is None else y + bias.astype(np.float64)
 
 
+def _none(*about: Any, **more: Any) -> None:
+    return None
+
+
+_NO_CUT = ((rows_cut, "cut", _none), (rows_grid, "cut", _none))  # rows are too wide for either
+
+
 def normalisation_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
     """Two groups of three channels, each in two parts of two rounds, which have other means.
 
@@ -135,7 +142,7 @@ def normalisation_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
     x += np.linspace(0, 6, x.size).astype(x.dtype).reshape(x.shape)
     expected = _normal(x.reshape(batch, 2, -1), None, None).reshape(x.shape)
     expected = expected * weight.astype(np.float64)[:, None] + bias.astype(np.float64)[:, None]
-    settings = ((rows_cut, "cut", lambda *about, **more: None), (norm_plans, "multiprocessors", lambda device: 1))
+    settings = (*_NO_CUT, (norm_plans, "multiprocessors", lambda device: 1))
     return Case(norm.group_norm, (x, 2, weight, bias), {}, expected, settings=settings)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Survivor(NamedTuple):
-    """Globs of a specialization's name, of what was removed, of the line there between its neighbours; and the reason."""
+    """Globs of a specialization's name, of what was removed, of the line between its neighbours; and the reason."""
 
     kernels: str
     removed: str
