@@ -198,7 +198,7 @@ def test_a_graph_of_counts_replays() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("bins", [5, 3000, 20_000, 40_000, 130_000])
-def test_weights_add_up_in_copies_in_passes_spilling_and_in_global_memory(xp, asnumpy, shared_cache, bins, dtype):
+def test_weights_add_up_in_copies_in_passes_and_in_global_memory(xp, asnumpy, shared_cache, bins, dtype):
     rng = np.random.default_rng(bins)
     x = rng.integers(-3, bins + 3, 9000)
     x[:3000] = bins // 2

@@ -29,8 +29,6 @@ DIGIT_BYTES = 32
 """Of a sum in digits, as float64 weights need it that are added in global memory at once."""
 PASSES = 2
 """Times that elements are read, at most, before adding in global memory takes over, which is as fast as three."""
-SPILLING, MOST_SPILLED = 224, 8
-"""KiB of shared memory that save additions in global memory, and how many times the bins there may be to gain by it."""
 LONGEST = 1 << 32
 """Elements whose sum cannot run over: as many as the bits above the largest weight, and a sign, allow."""
 
@@ -52,14 +50,12 @@ def _illegal(spec: Spec) -> str | None:
         return "bins are uniform or not"
     if not (spec["uniform"] or spec["edges"]) and spec.dtype not in INDICES:
         return f"{spec.dtype.numpy_name} elements are no indices"
-    if spec["spill"] and (spec["single"] or not spec["SMEM"] or spec["COPIES"] > 1):
-        return "bins of float64 weights are partly in shared memory, with no copies"
     return "copies are in shared memory" if spec["COPIES"] > 1 and not spec["SMEM"] else None
 
 
 def _in_digits(spec: Spec) -> bool:
     """Whether lanes add the digits of a weight: float32 ones have so few that one addition in two is saved anyhow."""
-    return bool(spec["spill"]) or not (spec["SMEM"] or spec["single"])
+    return not spec["SMEM"] and not spec["single"]
 
 
 WEIGHTS = register(
@@ -71,11 +67,7 @@ WEIGHTS = register(
             Axis("SMEM", "k", (48, 112, 224, 0), "KiB of shared memory for sums; 0: they are in global memory"),
             Axis("COPIES", "c", COPIES, "sums for each bin"),
         ),
-        flags=(
-            *MAPS,
-            Flag("single", "weights are float32, instead of float64"),
-            Flag("spill", "what falls into bins behind those of shared memory is added in global memory"),
-        ),
+        flags=(*MAPS, Flag("single", "weights are float32, instead of float64")),
         dtypes=ELEMENTS,
         derive=_geometry,
         text=lambda spec: {"digits": _in_digits(spec)},
@@ -143,11 +135,7 @@ def plan_weights(x: Operand, weights: Operand, out: Operand, bins: int, uniform:
     if line.length > LONGEST:
         raise ValueError(f"histogram: x has {line.length} elements; with weights it takes {LONGEST}")
     cut = cut_for(bins, device)
-    single, spill = weights.dtype is F32, False
-    room = SPILLING * 1024 // SUM_BYTES
-    if not (cut.kib or single) and bins <= MOST_SPILLED * room and shared_memory(device) >= 1024 * SPILLING:
-        cut, spill = Cut(SPILLING, 1, False, room, 1), True
-    spec = WEIGHTS.spec(SMEM=cut.kib, COPIES=cut.copies, dtype=x.dtype, single=single, spill=spill, **map_of(uniform))
+    spec = WEIGHTS.spec(SMEM=cut.kib, COPIES=cut.copies, dtype=x.dtype, single=weights.dtype is F32, **map_of(uniform))
     sms = multiprocessors(device)
     side_by_side = max(1, sms * spec.derived["BLOCKS"] // cut.passes)
     blocks = min(side_by_side, max(1, -(-line.length // (spec.threads * ITEMS)))) * cut.passes
