@@ -27,6 +27,8 @@ RAGGED = Flag("ragged", "rows begin anywhere, or end so, not at multiples of a p
 STATIC = 16
 """Bytes of shared memory for what each warp finds, and as many for the row and for the team."""
 MESSAGE = 16  # bytes of what a block tells its team of its part of a row
+MANY = 64
+"""Blocks of a team, beyond which it takes a warp too long to hear them all, row after row."""
 ASIDE = 96
 """What the meeting of a team costs for each row, in packs."""
 COPIES = Arch.parse("sm_80")  # the first that copies to shared memory without registers
@@ -143,6 +145,8 @@ def cut(height: int, columns: int, taken: Packs, device: int, *, arrays: int = 1
         step = taken.vec if taken.ragged else 1  # rows of a team all begin at the same place in a pack
         for parts in range(max(2, -(-total // (lanes * packs))), blocks + 1):
             teams = min(blocks // parts, height) // step * step
+            if parts > MANY and height > teams:
+                break
             if not teams or _words(stages, parts * teams, teams) > COUNTERS:
                 break
             wide = -(-total // parts)

@@ -17,7 +17,7 @@ import kgen
 from kgen.backend import HOST
 from kgen.launch import Step, bind
 from kgen.ops.calls import explain
-from kgen.ops.reduce import folding, launches, reduce
+from kgen.ops.reduce import folding, reduce
 from kgen.spec import Axis
 
 ToNumpy = Callable[[Any], np.ndarray]
@@ -226,27 +226,6 @@ def test_rows_that_begin_at_odd_addresses_are_taken_as_longer_ones(
         assert "; then " in explain(getattr(reduce, op), given_x, 0)
     found, expected = asnumpy(getattr(reduce, op)(given_x, 0)), getattr(np, op)(x.astype("f8"), 0)
     np.testing.assert_allclose(found, expected.astype(found.dtype), rtol=1e-3 if dtype == "f2" else 1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize(("dtype", "rows", "length"), [("f4", 700, 7), ("f2", 301, 31), ("i1", 515, 3), ("f8", 257, 5)])
-@pytest.mark.parametrize("op", ["sum", "max", "argmin"])
-def test_short_rows_one_behind_the_other_are_read_in_whole_words(
-    xp: ModuleType, asnumpy: ToNumpy, monkeypatch: pytest.MonkeyPatch, op: str, dtype: str, rows: int, length: int
-) -> None:
-    monkeypatch.setattr(launches, "PACKED_FROM", 0)
-    flat = np.random.default_rng(rows).integers(-20, 20, rows * length + 64).astype(dtype)
-    if dtype[0] == "f" and op != "sum":
-        flat[length + 2] = np.nan
-    function, given_flat = getattr(reduce, op), xp.asarray(flat)
-    # NumPy's arrays begin anywhere, and so may the second of these; the kernel is for the others.
-    address = given_flat.ctypes.data if xp is np else given_flat.data.ptr
-    start = -address % 16 // flat.itemsize
-    for ahead in (start, start + 1):
-        part = slice(ahead, ahead + rows * length)
-        given_x = given_flat[part].reshape(rows, length)
-        assert ("_packed" in explain(function, given_x, 1)) == (ahead == start)
-        expected = getattr(np, op)(flat[part].reshape(rows, length).astype("f8"), 1)
-        np.testing.assert_allclose(asnumpy(function(given_x, 1)).astype("f8"), expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2", "i4"])

@@ -36,8 +36,6 @@ DEFAULTS = (
 """Enough to read: the other operations differ from these in a line."""
 ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
 LOAD_BYTES = 16
-SHORT = 64
-"""Bytes of the longest rows that go through shared memory."""
 STATIC_LIMIT = 48 * 1024
 COLUMN_THREADS = 256
 RESIDENT = 1024
@@ -100,8 +98,6 @@ def _illegal_load(spec: Spec) -> str | None:
 def _illegal_rows(spec: Spec) -> str | None:
     if spec["split"] and spec["GROUP"] <= 32:
         return "only whole blocks share a row"
-    if spec["packed"] and (spec["GROUP"] > 1 or spec["VEC"] > 1):
-        return "a short row is one thread's, element by element"
     if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES:
         return f"loads are of one element or of {LOAD_BYTES} bytes"
     return _illegal_result(spec)
@@ -123,16 +119,15 @@ def _rows(spec: Spec) -> dict[str, int]:
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
     if group > 32 and arg:  # the extreme itself is found first, and then where it stands
         shared = shared * spec["split"] + group // 32 * max(4, spec.dtype.itemsize) + 8
-    if spec["packed"]:
-        shared = threads * SHORT
-    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared, "SHORT": SHORT}
+    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
 
 
 def _columns(spec: Spec) -> dict[str, int]:
     values = COLUMN_THREADS // 32 * spec["LANES"] * spec["VEC"]
     shared = _shared_bytes(spec, max(values, COLUMN_THREADS) if spec["split"] else values)
-    small = spec.dtype in FLOATS if operation(spec).startswith("arg") or spec.dtype.itemsize < 4 else False
-    resident = RESIDENT if small or (spec.dtype in FLOATING and summed(operation(spec))) else COLUMN_THREADS
+    op = operation(spec)
+    few = summed(op) or (spec.dtype in FLOATS and (op.startswith("arg") or spec.dtype.itemsize < 4))
+    resident = RESIDENT if few and spec.dtype in FLOATING else COLUMN_THREADS  # few registers for each column
     return {"THREADS": COLUMN_THREADS, "BLOCKS": resident // COLUMN_THREADS, "STATIC_SMEM": shared}
 
 
@@ -170,7 +165,6 @@ _OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("b
 _APART = Flag(
     "apart", "a thread's columns are LANES apart, since rows begin at addresses that are no multiple of a load"
 )
-_PACKED = Flag("packed", "rows are short, and lie one behind the other")
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
@@ -186,7 +180,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
             Axis("ITEMS", "i", (1, 4), "loads of a thread that are in flight together"),
             *bits,
         ),
-        flags=(*flags, _PACKED),
+        flags=flags,
         dtypes=ELEMENTS,
         derive=_rows,
         check=_illegal_rows,

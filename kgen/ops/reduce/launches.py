@@ -10,16 +10,7 @@ from typing import NamedTuple
 from kgen.dtypes import DType
 from kgen.launch import Step
 from kgen.ops.reduce.axes import Kept, Layout
-from kgen.ops.reduce.kernels import (
-    COLUMN_THREADS,
-    KERNELS,
-    LOAD_BYTES,
-    RESIDENT,
-    SHORT,
-    result_axes,
-    summed,
-    value_bytes,
-)
+from kgen.ops.reduce.kernels import COLUMN_THREADS, KERNELS, LOAD_BYTES, RESIDENT, result_axes, summed, value_bytes
 from kgen.ops.reduce.workspace import COUNTERS
 from kgen.spec import Spec
 
@@ -34,8 +25,6 @@ PART_COST = 0.02
 """What one more part costs, as a share of the time that a wave takes for whole groups."""
 OVERLAP = 1.35
 """Reads of blocks of columns that overlap, as a multiple of the columns, up to which that beats narrower loads."""
-PACKED_FROM = 1024
-"""Short rows for each multiprocessor, from which on blocks of them keep it busy."""
 NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
 """The ladder: elements of a load, and loads in flight."""
 
@@ -135,10 +124,7 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         items = items if loads > group else 1
         parts = _parts(rows, -(-loads // (group * items)), one.sms * RESIDENT // group) if group == max(GROUPS) else 1
     split = parts > 1
-    packed = vec == 1 and _packed(one, rows, inside)
-    if packed:
-        group, items = 1, ITEMS
-    spec = _spec(one, 0, GROUP=group, VEC=vec, ITEMS=items, split=split, packed=packed)
+    spec = _spec(one, 0, GROUP=group, VEC=vec, ITEMS=items, split=split)
     sizes, x_strides, out_strides = _levels(inside)
     per_block = spec.threads // group
     step = Step(
@@ -150,16 +136,6 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         doubles=(one.divisor,) if summed(one.op) else (),
     )
     return step, rows * parts * value_bytes(spec) if split else 0
-
-
-def _packed(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:
-    """Whether rows are short, many, and one behind the other from a multiple of a load on."""
-    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 1)
-    nbytes = one.dtype.itemsize
-    aligned = not (one.low | one.layout.start * nbytes) % LOAD_BYTES
-    dense = len(inside) == 1 and inside[0].stride == length and stride == 1
-    short = length > 1 and length * nbytes < SHORT and rows >= PACKED_FROM * one.sms
-    return dense and aligned and short and one.algorithm is None
 
 
 def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:
