@@ -36,6 +36,8 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("lmha_chunk*_outer_*", "state_bound <= LARGEST_STATE", "a state that is only added to may be of any size"),
     Survivor("argm*_rows_g8_*", "i * GROUP < left", _STALE, "*total = *"),
     Survivor("argm*_rows_g8_*", "at < loads", "what was not loaded is no extreme of the row", "*is_top*"),
+    Survivor("argm*_rows_g8_*", "b.index < a.index", "a thread compares at most one number with none"),
+    Survivor("argm*_rows_*", "found_at + stride < loads", "the same tile is loaded again"),
     Survivor(
         "*_columns_*_split_*",
         "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH",
