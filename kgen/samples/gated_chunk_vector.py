@@ -44,11 +44,11 @@ def walks(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 def gradients(spec: Spec, shape: Shape | None = None) -> Case:
     """In two segments on the way there and back, whose ends lie in the midst of a chunk."""
-    return _gradients(spec, spec["ROOM"], shape, bonus=bool(spec["bonus"]))
+    return _gradients(spec, spec["ROOM"], shape, bonus=bool(spec["bonus"]), fours=bool(spec["fours"]))
 
 
-def _gradients(spec: Spec, room: int, shape: Shape | None, *, bonus: bool) -> Case:
-    *over, features, values = shape or (1, 1, 8 * CHUNK + 7, room - 4, room - 28)
+def _gradients(spec: Spec, room: int, shape: Shape | None, *, bonus: bool, fours: bool = False) -> Case:
+    *over, features, values = shape or (1, 1, 8 * CHUNK + 7, room - (4 if fours else 8), room - (28 if fours else 24))
     q, k, g, v, do = numbers(spec, *3 * [(*over, features)], *2 * [(*over, values)])
     g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
     initial, dstate = numbers(spec, *2 * [(*over[:2], features, values)], dtype=np.float32)
@@ -57,7 +57,7 @@ def _gradients(spec: Spec, room: int, shape: Shape | None, *, bonus: bool) -> Ca
     expected = tuple(made[name] for name in ("q", "k", "v", "g", *(("u",) if bonus else ()), "initial"))
     options = {"initial_state": initial, "dstate": dstate, "mode": "chunk"}
     cut = chunk_vector.Cut(1, 2, 4, room, room)
-    settings = ((chunk_vector_backward, "cut_of", lambda problem, square: cut),)
+    settings = ((chunk_vector_backward, "cut_of", lambda problem, both_ways: cut),)
     bar = GRADIENT_SLACK * RMS_BAR[spec.dtype.name]
     return Case(rwkv6_backward if bonus else gla_backward, (do, *arrays), options, expected, bar, settings=settings)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kgen.arch import Arch
@@ -57,13 +58,16 @@ class Cut(NamedTuple):
     values: int  # as the axis V
 
 
-def cut_of(problem: Problem, square: bool = False) -> Cut:
-    """As many segments and slots as fill the device; of sequences of any lengths, by their mean."""
+def cut_of(problem: Problem, both_ways: bool = False) -> Cut:
+    """As many segments and slots as fill the device; of sequences of any lengths, by their mean.
+
+    For gradients states are walked along both ways at once, and there is room for as many values as features.
+    """
     features, values = room_for(problem.features), columns_for(problem.features, problem.values)
-    if square:
+    if both_ways:
         features = values = room_for(max(problem.features, problem.values))
     tiles = -(-problem.values // values)
-    blocks = problem.shared * tiles
+    blocks = problem.shared * tiles * (2 if both_ways else 1)
     if not blocks:
         return Cut(tiles, 1, 1, features, values)
     mean, sms = problem.batch * problem.length // problem.sequences, multiprocessors(problem.device)
@@ -95,16 +99,16 @@ def forward(program: Program, problem: Problem, q: Rows, k: Rows, v: Rows, o: Ro
     """Queue the forward pass; why it is cut as it is."""
     p, gates, cut = problem, problem.gate_rows, cut_of(problem)
     assert gates
-    states = add_states(program, p, cut, k, v, initial=initial)
+    (states,) = add_states(program, p, cut, Way(k, v, initial))
     spec = _spec(p, cut, unaligned=unaligned(p, q, k, v, o))
     packed = program.room("last state", p.shared * _size(cut)) if last != NOTHING else NOTHING
     pointers = (q.name, k.name, v.name, gates.name, *(["u"] if p.bonus else []))
     pointers += (*(["cu_seqlens"] if p.offsets else []), states, packed, o.name)
     groups = [p.heads // x.heads for x in (q, k, v, gates)]
-    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, direction(p, adjoint=False), *groups)
+    ints = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots, -1 if p.reverse else 1, *groups)
     longs = (*q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if p.bonus else ()), *o.strides)
     blocks = p.shared * cut.segments * cut.tiles
-    program.add(Step(spec, blocks, len(pointers), ints, longs, scales(p, adjoint=False)), pointers)
+    program.add(Step(spec, blocks, len(pointers), ints, longs, (p.scale, 1.0)), pointers)
     add_last(program, p, cut, packed, last)
     return f"{p.shared} states walk along {cut.segments} segments each, in chunks of {CHUNK} time steps"
 
@@ -118,76 +122,76 @@ def add_last(program: Program, problem: Problem, cut: Cut, packed: str, last: st
         program.add(Step(unpack, blocks, 2, (p.heads, p.features, p.values), p.states[last]), (packed, last))
 
 
-def add_states(
-    program: Program, problem: Problem, cut: Cut, k: Rows, v: Rows, *, adjoint: bool = False, initial: str = NOTHING
-) -> str:
-    """Queue what finds the states before each slot; the name of [sequences, heads, slots, tiles, K, V]."""
+class Way(NamedTuple):
+    """What a walk adds up, and its first state: keys and values; or, from the end, queries and results' gradients."""
+
+    k: Rows
+    v: Rows
+    initial: str = NOTHING
+
+
+def add_states(program: Program, problem: Problem, cut: Cut, *ways: Way) -> list[str]:
+    """Queue what finds the states before each slot, of the way forward and of the adjoint one; the names of both,
+    [sequences, heads, slots, tiles, K, V]."""
     p = problem
-    if cut.slots == 1 and initial == NOTHING:
-        return NOTHING
-    states = program.room(f"states{' of adjoint' if adjoint else ''}", p.shared * cut.slots * _size(cut))
-    decays = program.room(f"decays of {states}", p.shared * cut.slots * cut.features)
+    states, decays = [], []
+    for name, way in zip(("", " of adjoint"), ways, strict=False):
+        needed = cut.slots > 1 or way.initial != NOTHING
+        states.append(program.room(f"states{name}", p.shared * cut.slots * _size(cut)) if needed else NOTHING)
+        decays.append(program.room(f"decays{name}", p.shared * cut.slots * cut.features) if needed else NOTHING)
     if cut.slots > 1:
         # Nothing comes after the last segment.
-        walked = cut.slots - cut.slots // cut.segments
-        add_walk(program, p, cut, k, v, walked, 1, adjoint=adjoint, after=states, decays=decays)
+        add_walks(program, p, cut, ways, cut.slots - cut.slots // cut.segments, 1, after=states, decays=decays)
     prefix = PREFIX.spec(K=cut.features, V=cut.values)
-    strides = p.states.get(initial, (0, 0, 0, 0))
-    needed = cut.slots - cut.slots // cut.segments + 1
-    ints = (p.heads, p.features, p.values, needed, cut.slots)
+    ints = (p.heads, p.features, p.values, cut.slots - cut.slots // cut.segments + 1, cut.slots)
     blocks = p.shared * _size(cut) // PREFIX_THREADS
-    program.add(Step(prefix, blocks, 3, ints, strides), (initial, states, decays))
+    for way, state, decay in zip(ways, states, decays, strict=True):
+        if state != NOTHING:
+            strides = p.states.get(way.initial, (0, 0, 0, 0))
+            program.add(Step(prefix, blocks, 3, ints, strides), (way.initial, state, decay))
     return states
 
 
-def add_walk(
+def add_walks(
     program: Program,
     problem: Problem,
     cut: Cut,
-    k: Rows,
-    v: Rows,
+    ways: Sequence[Way],
     segments: int,
     share: int,
     *,
-    adjoint: bool,
-    before: str = NOTHING,
-    after: str = NOTHING,
-    decays: str = NOTHING,
-    kept: tuple[str, str] = (NOTHING, NOTHING),
+    before: Sequence[str] = (),
+    after: Sequence[str] = (),
+    decays: Sequence[str] = (),
+    kept: Sequence[str] = (),
+    units: Sequence[str] = (),
 ) -> None:
-    """Queue a walk along `segments` of `share` slots each; of the state's gradient, with queries and do for k and v."""
+    """Queue walks along `segments` of `share` slots each; names are those of the way forward and the adjoint one."""
     p, gates = problem, problem.gate_rows
     assert gates
+    (k, v, _), (q, do, _) = ways[0], ways[-1]
     spec = CHUNK_STATE.spec(
         K=cut.features,
         V=cut.values,
         OFFSETS=p.offsets,
-        unaligned=unaligned(p, k, v),
+        unaligned=unaligned(p, k, v, q, do),
         gfloat=p.gate_type is F32,
         dtype=p.dtype,
     )
-    pointers = (k.name, v.name, gates.name, *(["cu_seqlens"] if p.offsets else []), before, after, decays, *kept)
+    pointers = [k.name, v.name, q.name, do.name, gates.name, *(["cu_seqlens"] if p.offsets else [])]
+    for names in (before, after, decays, kept, units):
+        pointers += [*names, NOTHING, NOTHING][:2]
+    ints = (p.heads, p.length, p.features, p.values, len(ways), segments, cut.slots, share)
     groups = [p.heads // x.heads for x in (k, v, gates)]
-    early = adjoint and not p.bonus
-    ints = (p.heads, p.length, p.features, p.values, segments, cut.slots, share, direction(p, adjoint), adjoint, early)
-    longs = (*k.strides, *v.strides, *gates.strides)
-    blocks = p.shared * segments * cut.tiles
-    program.add(Step(spec, blocks, len(pointers), (*ints, *groups), longs, scales(p, adjoint)[1:]), pointers)
+    longs = (*k.strides, *v.strides, *q.strides, *do.strides, *gates.strides)
+    blocks = p.shared * segments * cut.tiles * len(ways)
+    all_ints = (*ints, -1 if p.reverse else 1, not p.bonus, *groups)
+    program.add(Step(spec, blocks, len(pointers), all_ints, longs, (p.scale,)), tuple(pointers))
 
 
 def _size(cut: Cut) -> int:
     """Numbers of a state in tiles."""
     return cut.features * cut.values * cut.tiles
-
-
-def direction(problem: Problem, adjoint: bool) -> int:
-    """Of a walk."""
-    return -1 if problem.reverse != adjoint else 1
-
-
-def scales(problem: Problem, adjoint: bool) -> tuple[float, float]:
-    """Of what is read, and of what is added: a gradient's state is scaled, the state is not."""
-    return (1.0, problem.scale) if adjoint else (problem.scale, 1.0)
 
 
 def unaligned(problem: Problem, *rows: Rows) -> bool:

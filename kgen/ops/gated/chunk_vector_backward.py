@@ -1,8 +1,7 @@
-"""The gradients of linear attention with a gate for each feature: two walks keep states, then all pieces at once.
+"""The gradients of linear attention with a gate for each feature: walks keep states, then all pieces at once.
 
-there   the states before every piece of time steps
-back    their gradients behind every piece
-pieces  all gradients of one piece's time steps, of what comes before it, behind it, and of one another
+there and back  the states before every piece of time steps, and their gradients behind it, side by side
+pieces          all gradients of one piece's time steps, of what comes before it, behind it, and of one another
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from kgen.dtypes import F32
 from kgen.launch import Step
 from kgen.operand import Operand
 from kgen.ops.gated import chunk_vector
-from kgen.ops.gated.chunk_vector import Cut, add_last, add_states, add_walk, cut_of
+from kgen.ops.gated.chunk_vector import Cut, Way, add_last, add_states, add_walks, cut_of
 from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_GRADIENT, PIECE, WIDEST
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of
 from kgen.ops.gated.sums import add_sum
@@ -37,7 +36,7 @@ def refusal(problem: Problem, *rows: Rows) -> str | None:
     gates = problem.gate_rows
     if any(x.heads != problem.heads for x in (*rows, *((gates,) if gates else ()))):
         return "its gradients take as many heads of one input as of another"
-    room = _spec(problem, cut_of(problem, square=True), unaligned=False).dynamic_smem
+    room = _spec(problem, cut_of(problem, both_ways=True)).dynamic_smem
     if room > shared_memory(problem.device):
         return f"its gradients need {room} bytes of shared memory, and the GPU has {shared_memory(problem.device)}"
     return None
@@ -63,39 +62,38 @@ def backward(
     do, q, k, v = rows
     made = tuple(rows_of(name, gradients[name], layout) for name in ("dq", "dk", "dv", "dg"))
     last = "dinitial" if "dinitial" in gradients else NOTHING
-    cut = cut_of(p, square=True)
+    cut = cut_of(p, both_ways=True)
     # Of sequences of any lengths one after the other as many as there may be, some of them with nothing to do.
     pieces = p.length // PIECE + p.sequences if p.offsets else p.sequences * -(-p.length // PIECE)
     slots = (p.batch * p.length // PIECE + p.sequences) * p.heads
     packed = NOTHING if last == NOTHING else program.room("last state", p.shared * cut.features * cut.values)
-    kept = []
-    for adjoint, x, y, first in ((False, k, v, initial), (True, q, do, dstate)):
-        before = add_states(program, p, cut, x, y, adjoint=adjoint, initial=first)
-        name = "adjoints" if adjoint else "states"
-        states = program.room(f"kept {name}", slots * cut.features * cut.values // 2)
-        kept += [states, program.room(f"units of {states}", slots)]
-        add_walk(
-            program,
-            p,
-            cut,
-            x,
-            y,
-            cut.segments,
-            cut.slots // cut.segments,
-            adjoint=adjoint,
-            before=before,
-            after=packed if adjoint else NOTHING,
-            kept=(states, kept[-1]),
-        )
+    ways = (Way(k, v, initial), Way(q, do, dstate))
+    before = add_states(program, p, cut, *ways)
+    size = slots * cut.features * cut.values // 2
+    kept = [program.room(name, size) for name in ("kept states", "kept adjoints")]
+    units = [program.room(f"units of {name}", slots) for name in kept]
+    share = cut.slots // cut.segments
+    add_walks(
+        program, p, cut, ways, cut.segments, share, before=before, after=(NOTHING, packed), kept=kept, units=units
+    )
     add_last(program, p, cut, packed, last)
     du = gradients.get("du")
     blocks = pieces * p.heads
     bonus = program.room("bonus slopes", blocks * p.features) if du else None
-    odd = chunk_vector.unaligned(p, do, q, k, v, *made[:3]) or made[2].word < 4
-    spec = _spec(p, cut, unaligned=odd)
+    odd = chunk_vector.unaligned(p, do, q, k, v, *made[:2]) or made[2].word < 4
+    fours = not odd and any(x.word < 16 for x in (do, q, k, v, gates, *made[:2]))
+    spec = _spec(p, cut, unaligned=odd, fours=fours)
     pointers = (do.name, q.name, k.name, v.name, gates.name, *(["u"] if du else []))
-    pointers += (*(["cu_seqlens"] if p.offsets else []), *kept, *(x.name for x in made), *([bonus] if bonus else []))
-    ints = (p.heads, p.length, p.features, p.values, p.sequences, chunk_vector.direction(p, adjoint=False))
+    pointers += (
+        *(["cu_seqlens"] if p.offsets else []),
+        kept[0],
+        units[0],
+        kept[1],
+        units[1],
+        *(x.name for x in made),
+        *([bonus] if bonus else []),
+    )
+    ints = (p.heads, p.length, p.features, p.values, p.sequences, -1 if p.reverse else 1)
     longs = [*do.strides, *q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if du else ())]
     longs += [stride for x in made for stride in x.strides]
     program.add(Step(spec, blocks, len(pointers), ints, tuple(longs), (p.scale,)), pointers)
@@ -112,12 +110,13 @@ def backward(
     return f"{walks}; then {blocks} pieces of {PIECE} at once"
 
 
-def _spec(problem: Problem, cut: Cut, *, unaligned: bool) -> Spec:
+def _spec(problem: Problem, cut: Cut, *, unaligned: bool = False, fours: bool = False) -> Spec:
     return CHUNK_GRADIENT.spec(
         ROOM=cut.features,
         OFFSETS=problem.offsets,
         bonus=problem.bonus,
         unaligned=unaligned,
+        fours=fours,
         gfloat=problem.gate_type is F32,
         ufloat=problem.bonus and problem.bonus_type is F32,
         dtype=problem.dtype,

@@ -76,7 +76,7 @@ def _gradient_geometry(spec: Spec) -> dict[str, int]:
     groups = room // 32
     warps = tiles * groups
     row, states = 2 * (room + 8), 2 * room * room
-    sums = warps * 4 * (33 if spec["bonus"] else 32) * 36
+    sums = warps * 4 * 32 * 36
     tiles_of_rows = 2 * PIECE * (row + 2 * (PIECE + 8))
     near = warps * (4 * 16 * 20 + 2 * 16 * 24 + 4 * 16)
     bonus = 4 * PIECE + 4 * tiles * room + 4 * room + 4 * tiles * room if spec["bonus"] else 0
@@ -103,6 +103,12 @@ def _bonus_problem(spec: Spec) -> str | None:
     return "what is not there has no type" if spec["ufloat"] and not spec["bonus"] else None
 
 
+def _gradient_problem(spec: Spec) -> str | None:
+    if spec["unaligned"] and spec["fours"]:
+        return "what is loaded one by one is not loaded in fours"
+    return _bonus_problem(spec)
+
+
 def _state_problem(spec: Spec) -> str | None:
     if spec["K"] == 128 and spec["V"] < 128:
         return "the scan that goes on from there does not take it"
@@ -111,12 +117,13 @@ def _state_problem(spec: Spec) -> str | None:
 
 _AXES = (
     Axis("K", "k", (64, 128), "room for features of q and k; the true count comes at run time"),
-    Axis("V", "v", (32, 64, 128), "value columns of a block, 32 for each warp that multiplies"),
+    Axis("V", "v", (32, 64, 128), "value columns of a block"),
     Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
 )
 _BONUS = Flag("bonus", "a token reads the state before its gate, and itself times a bonus (RWKV6)")
 _UFLOAT = Flag("ufloat", "the bonus is floats")
 _UNALIGNED = Flag("unaligned", "rows begin anywhere, and elements lie apart: they are loaded one by one")
+_FOURS = Flag("fours", "rows consist of fours of neighbours, not of eights")
 _GFLOAT = Flag("gfloat", "gates are floats")
 _ORIGIN = (
     "Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products in place of the "
@@ -168,10 +175,10 @@ CHUNK_GRADIENT = register(
             "dq[t] = S[t] do[t],  dk[t] = R[t] v[t],  dv[t] = R[t]^T k[t],  dg[t] = e^g[t] sum(S[t - 1] R[t])"
         ),
         axes=(Axis("ROOM", "r", (64, 128), "room for features and for values"), _AXES[2]),
-        flags=(_BONUS, _UNALIGNED, _GFLOAT, _UFLOAT),
+        flags=(_BONUS, _UNALIGNED, _FOURS, _GFLOAT, _UFLOAT),
         dtypes=(BF16, F16),
         derive=_gradient_geometry,
-        check=_bonus_problem,
+        check=_gradient_problem,
         text=_text,
         grid="(pieces * heads): one block per piece of 64 time steps",
         origin=_ORIGIN,

@@ -89,7 +89,7 @@ def gla_backward(
     One time step after another, dg[t] = dg[t + 1] + q[t] dq[t] - k[t] dk[t], of dq and dk in float32 and without the
     token's own part, which both have; the sum carries its rounding errors along, and starts afresh behind a gate whose
     e^g is 0. In chunks dg[t] is what passes the gate: of the state and its gradient at the ends of a piece of 64 time
-    steps, and of such sums within it.
+    steps, and of such sums within it; an infinity or NaN may reach any other time step of its piece.
     """
     inputs = (do, q, k, v, g, initial_state, cu_seqlens, dstate)
     outs = (None,) * (5 if initial_state is not None else 4)
