@@ -38,15 +38,16 @@ SPILLS_ALLOWED = {
     "gated_chunk_k64_v64_w4_g1": 48,
     "linear_chunk": 16,
     "linear_chunk_outer": 32,
-    "gated_chunk_vector": 48,
-    "gated_chunk_vector_state": 124,
-    "gated_chunk_vector_gradient": 692,
+    "gated_chunk_vector": 12,
+    "gated_chunk_vector_state": 80,
+    "gated_chunk_vector_gradient": 164,
     "softmax_columns_t8_d64_n4_v8_online": 8,
     "gemv_v4_l32_r1_u1": 24,
 }
 """Bytes that a thread of these may spill. lmha_chunk: 16 warps leave each thread 128 registers, the state takes 64 of
 them, and where no warp can hand registers over (before sm_90) what `adds` has on its way from memory comes on top.
-gated_chunk and linear_chunk: twelve warps leave 168, or eight with two blocks 128, and the state and its operands take most of them.
+gated_chunk and linear_chunk: twelve warps leave 168, or eight with two blocks 128, and the state and its operands take
+most of them.
 gated_chunk_vector: of as many warps some hold a state that takes 128 registers of each thread. The others are at the
 limit that their blocks per multiprocessor set, on one architecture of the three."""
 

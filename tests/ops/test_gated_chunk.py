@@ -17,6 +17,7 @@ from kgen.ops.calls import explain
 from kgen.ops.gated import chunk, chunk_scan
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
+from kgen.ops.gated.linear_chunk import LINEAR
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
 from tests.ops.test_gated import GATES, Case, _on_a_gpu, make
 
@@ -88,6 +89,15 @@ def test_warpgroups_give_what_float64_gives(
     assert "linear_chunk" in explain(linear_attention, *map(xp.asarray, case.arrays.values()), mode="chunk")
     check(xp, asnumpy, case, "bf16")
     forget()
+
+
+def test_warps_take_no_more_registers_than_others_hand_over() -> None:
+    """Warps that ask for more than a launch gave to all of the block wait for ever."""
+    for spec in LINEAR.specs(lambda name, value: name != "outer" or not value):
+        threads, state_threads = spec.derived["THREADS"], 2 * spec["V"]
+        each = 65536 // threads // 8 * 8
+        taken = (threads - state_threads) * spec.derived["LOADER_REGISTERS"]
+        assert taken + state_threads * spec.derived["STATE_REGISTERS"] <= threads * each, spec
 
 
 @pytest.mark.parametrize("segments", [1, 2])
