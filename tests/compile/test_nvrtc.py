@@ -38,9 +38,9 @@ SPILLS_ALLOWED = {
     "gated_chunk_k64_v64_w4_g1": 48,
     "linear_chunk": 16,
     "linear_chunk_outer": 32,
-    "gated_chunk_vector": 12,
+    "gated_chunk_vector": 24,
     "gated_chunk_vector_state": 80,
-    "gated_chunk_vector_gradient": 164,
+    "gated_chunk_vector_gradient": 220,
     "softmax_columns_t8_d64_n4_v8_online": 8,
     "gemv_v4_l32_r1_u1": 24,
 }
