@@ -62,7 +62,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("gated_chunk_k*_outer_*", "asm volatile(*bar.sync %0, %1;*)", "the same"),
     Survivor("gated_chunk_vector*", "min(segment * segment_steps, steps) -> segment * segment_steps", _NOTHING_LEFT),
-    Survivor("gated_chunk_vector*", "ahead < ahead_end", "nobody waits for what is fetched into L2 ahead"),
+    Survivor("gated_chunk_vector*", "ahead_left > 0", "nobody waits for what is fetched into L2 ahead"),
     Survivor("gated_chunk_vector_gradient*", "min(length_here - chunk * CHUNK, CHUNK) -> length_here*", _WITHIN),
     Survivor(
         "gated_chunk_vector_gradient*_bonus_*",
