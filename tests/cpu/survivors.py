@@ -38,6 +38,10 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("argm*_rows_g8_*", "at < loads", "what was not loaded is no extreme of the row", "*is_top*"),
     Survivor("argm*_rows_g8_*", "b.index < a.index", "a thread compares at most one number with none"),
     Survivor("argm*_rows_*", "found_at + stride < loads", "the same tile is loaded again"),
+    Survivor("*_grid_*", "other < 32", "no sample has teams of more than 32 blocks, which take ten seconds to watch"),
+    Survivor(
+        "*_grid_*", "turn < turns", "what is told after the last row is cleared with all else", "__syncthreads(); *"
+    ),
     Survivor(
         "*_columns_*_split_*",
         "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH",
@@ -56,11 +60,12 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("gated_chunk_k*_bf16", "block <= strip", f"scores above the diagonal: {_IDLE}"),
     Survivor("gated_chunk_*", "four >= fours", _WHOLE),
     Survivor(
-        "gated_chunk_k*_outer_*",
+        "*_chunk_*outer_*",
         "named_barrier(AMONG_LOADERS, 32 * LOADERS)",
         "loaders have nothing in common, and each tells the others by the mbarrier",
     ),
     Survivor("gated_chunk_k*_outer_*", "asm volatile(*bar.sync %0, %1;*)", "the same"),
+    Survivor("linear_chunk*outer_*", "asm volatile(*bar.sync %0, %1;*)", "the same"),
     Survivor("gated_chunk_vector*", "min(segment * segment_steps, steps) -> segment * segment_steps", _NOTHING_LEFT),
     Survivor("gated_chunk_vector*", "ahead_left > 0", "nobody waits for what is fetched into L2 ahead"),
     Survivor("gated_chunk_vector_gradient*", "min(length_here - chunk * CHUNK, CHUNK) -> length_here*", _WITHIN),
