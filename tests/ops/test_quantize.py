@@ -179,7 +179,7 @@ def test_floats_beyond_the_largest_code_saturate(xp, asnumpy):
 def test_a_library_without_8_bit_floats_gets_their_bytes(monkeypatch):
     from kgen.dtypes import FP8, U8
     from kgen.ops.elementwise import operator
-    from kgen.ops.moving import quantize as module
+    from kgen.ops.moving import quantize_scales as module
 
     def bytes_for_all(dtype, like):
         return U8 if dtype in FP8 else dtype
