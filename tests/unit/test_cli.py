@@ -15,7 +15,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
-from kgen import device, doctor, nvrtc, registry, report
+from kgen import device, doctor, registry, report, toolkit
 from kgen.arch import Arch
 from kgen.cli import main
 from kgen.commands import common
@@ -70,7 +70,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> None:
         raise ToolchainError("NVRTC cannot be loaded", hint="pip install it")
 
-    monkeypatch.setattr(nvrtc, "_nvrtc", missing)
+    monkeypatch.setattr(toolkit, "nvrtc", missing)
 
 
 @pytest.fixture
