@@ -18,39 +18,66 @@ from pathlib import Path
 import numpy as np
 
 import kgen
-from kgen import reference
+from kgen import gated_reference, reference
 from kgen.ops.causal.algorithms import ALGORITHMS
 from kgen.recipe import BUILTIN_TEMPLATES
-from tests.gpu.numerics import RMS_BAR, host, operands, poisoned, rms_error
+from tests.gpu.numerics import GRADIENT_SLACK, RMS_BAR, host, operands, poisoned, rms_error
 
 SHAPES = [(1, 2, 300, 64, 64), (2, 1, 77, 20, 33), (1, 1, 530, 100, 100), (1, 1, 40, 150, 70), (1, 1, 1, 1, 1)]
 
 
+SLOPE_BAR = 3e-3  # of the gradients of gates
+CHUNKED = [((1, 2, 300, 128, 128), "bf16"), ((1, 1, 130, 60, 40), "f16")]
+
+PIPELINE = "common/pipeline.cuh.j2"
 ARRIVALS = {
-    "common/pipeline.cuh.j2": {
-        """    __syncwarp();
+    """    __syncwarp();
     if (threadIdx.x % 32 == 0) {
         asm volatile("{ .reg .b64 phase; mbarrier.arrive""": """    {
         asm volatile("{ .reg .b64 phase; mbarrier.arrive""",
-    },
-    "lmha_chunk.cu.j2": {
-        "initialize(stages[stage].ready, PRODUCERS);": "initialize(stages[stage].ready, 32 * PRODUCERS);",
-        "initialize(stages[stage].free, CONSUMERS);": "initialize(stages[stage].free, 32 * CONSUMERS);",
-    },
+    """shared_address(&mbarrier)), "r"(warps)""": """shared_address(&mbarrier)), "r"(32 * warps)""",
 }
 
 
 def let_every_thread_arrive() -> None:
-    """Put a changed lmha_chunk before kgen's own."""
+    """Put a changed pipeline before kgen's own."""
+    text = (BUILTIN_TEMPLATES / PIPELINE).read_text()
+    for old, new in ARRIVALS.items():
+        assert text.count(old) == 1, f"{PIPELINE} has changed: {old!r}"
+        text = text.replace(old, new)
     folder = Path(tempfile.mkdtemp())
-    (folder / "common").mkdir()
-    for name, changes in ARRIVALS.items():
-        text = (BUILTIN_TEMPLATES / name).read_text()
-        for old, new in changes.items():
-            assert text.count(old) == 1, f"{name} has changed: {old!r}"
-            text = text.replace(old, new)
-        (folder / name).write_text(text)
+    (folder / PIPELINE).parent.mkdir()
+    (folder / PIPELINE).write_text(text)
     os.environ["KGEN_TEMPLATES"] = str(folder)
+
+
+def chunked(rng: np.random.Generator) -> int:
+    """The gated operators in chunks, and their gradients; returns how many results were checked."""
+    import cupy
+
+    checked = 0
+    for (*outer, e, m), dtype in CHUNKED:
+        q, k, v, do = operands(rng, [(*outer, e), (*outer, e), (*outer, m), (*outer, m)], dtype)
+        step, feature = (cupy.asarray(-rng.exponential(size=shape)).astype("f") for shape in (outer, (*outer, e)))
+        (bonus,) = operands(rng, [(outer[1], e)], dtype)
+        for forward, backward, more in (
+            (kgen.linear_attention, kgen.linear_attention_backward, ()),
+            (kgen.simple_gla, kgen.simple_gla_backward, (step,)),
+            (kgen.gla, kgen.gla_backward, (feature,)),
+            (kgen.rwkv6, kgen.rwkv6_backward, (feature, bonus)),
+        ):
+            given = (q, k, v, *more)
+            exact = [host(x) for x in given]
+            out = poisoned(v.shape, dtype)
+            forward(*given, mode="chunk", scale=1.0, out=out)
+            assert rms_error(host(out), gated_reference.gated(*exact)[0]) <= RMS_BAR[dtype], (forward, dtype)
+            wanted = gated_reference.gated_backward(host(do), *exact)
+            made = backward(do, *given, mode="chunk", scale=1.0)
+            for name, x in zip("qkvgu", made):
+                bar = SLOPE_BAR if name == "g" else GRADIENT_SLACK * RMS_BAR[dtype]
+                assert x is None or rms_error(host(x), wanted[name]) <= bar, (backward, dtype, name)
+            checked += 1 + len(given)
+    return checked
 
 
 def main(words: list[str]) -> None:
@@ -83,6 +110,7 @@ def main(words: list[str]) -> None:
         )
         k[..., outer[2] // 2, 0] = np.inf  # the plain path of a chunk that tensor cores may not see
         kgen.causal_dot_product(q, k, v)
+    checked += chunked(rng)
     cupy.cuda.Device().synchronize()
     print(f"{checked} results are right")
 
