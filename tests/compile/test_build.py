@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import kgen
-from kgen import nvrtc
+from kgen import nvrtc, toolkit
 from kgen.arch import Arch
 from kgen.build import Built, build, build_many, find, store
 from kgen.dtypes import F16, F32
@@ -114,7 +114,7 @@ def test_the_key_changes_with_everything_that_decides_the_cubin(
     flags = [Flags(), Flags(lineinfo=True), Flags(extra=("--use_fast_math",))]
     keys = [KEYS(one, SM_90A, each) for each in flags]
     keys += [KEYS(other, SM_90A, Flags()), KEYS(one, SM_80, Flags()), KEYS(one, Arch.parse("sm_90"), Flags())]
-    monkeypatch.setattr(nvrtc, "header_digest", lambda text: "another")
+    monkeypatch.setattr(toolkit, "header_digest", lambda text: "another")
     keys.append(KEYS(one, SM_90A, Flags()))
     monkeypatch.setattr(nvrtc, "compiler_id", lambda: "nvrtc 99.0")
     keys.append(KEYS(one, SM_90A, Flags()))

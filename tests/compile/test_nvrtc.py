@@ -43,6 +43,8 @@ SPILLS_ALLOWED = {
     "gated_chunk_vector_gradient": 220,
     "softmax_columns_t8_d64_n4_v8_online": 8,
     "gemv_v4_l32_r1_u1": 24,
+    "gemv_columns_v8_l32_u8_partial": 16,
+    "gemv_columns_quantized_v16_l32_u8_inner_partial": 16,
 }
 """Bytes that a thread of these may spill. lmha_chunk: 16 warps leave each thread 128 registers, the state takes 64 of
 them, and where no warp can hand registers over (before sm_90) what `adds` has on its way from memory comes on top.

@@ -60,6 +60,7 @@ GRID = register(
         derive=_derive,
         text=_text,
         check=_check,
+        min_arch=rows_grid.COPIES,
         grid="a block for each part of a row, for as many rows as all multiprocessors have room for; all run at once",
         origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
         defaults=("norm_grid_n2_v4_s5_weight_bias_f32", "norm_grid_n2_v8_s5_rms_weight_bf16"),

@@ -45,6 +45,7 @@ GRID = register(
         derive=rows_grid.derive,
         text=_text,
         check=rows_grid.check,
+        min_arch=rows_grid.COPIES,
         grid="a block for each part of a row, for as many rows as all multiprocessors have room for; all run at once",
         origin="Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867",
         defaults=("softmax_grid_n2_v4_s6_f32", "softmax_grid_n2_v8_s6_bf16"),
