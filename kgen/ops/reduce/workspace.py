@@ -41,7 +41,7 @@ def workspace(nbytes: int, groups: int, device: int, stream: int) -> tuple[int, 
     size, memory, counters = _kept.get(key, (0, None, 0))
     if size < nbytes or memory is None:
         size = max(_LEAST, 1 << (nbytes - 1).bit_length())
-        memory = scratch(size, device, stream)
+        memory = scratch(size, device, stream, kept=True)
         counters = counters or _zeros(COUNTERS, device)
         _kept[key] = size, memory, counters
     return memory.ptr, counters, memory
