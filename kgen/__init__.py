@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from kgen.dtypes import F32 as F32
     from kgen.errors import KgenError as KgenError
     from kgen.launch import load as load
-    from kgen.ops.calls import explain as explain
-    from kgen.ops.calls import workspace as workspace
     from kgen.ops.causal.causal_dot_product import causal_dot_product as causal_dot_product
     from kgen.ops.causal.causal_dot_product import causal_dot_product_backward as causal_dot_product_backward
     from kgen.ops.causal.linear_state import linear_state as linear_state
@@ -118,6 +116,8 @@ if TYPE_CHECKING:
     from kgen.ops.norm.norm import group_norm as group_norm
     from kgen.ops.norm.norm import layer_norm as layer_norm
     from kgen.ops.norm.norm import rms_norm as rms_norm
+    from kgen.ops.questions import explain as explain
+    from kgen.ops.questions import workspace as workspace
     from kgen.ops.reduce.dot import dot as dot
     from kgen.ops.reduce.dot import vdot as vdot
     from kgen.ops.reduce.reduce import argmax as argmax
@@ -173,7 +173,7 @@ _FACE = {
     "elu_backward": "ops.elementwise.activations",
     "embedding": "ops.moving.take",
     "exp": "ops.elementwise.activations",
-    "explain": "ops.calls",
+    "explain": "ops.questions",
     "fused_add_rms_norm": "ops.norm.norm",
     "geglu": "ops.elementwise.activations",
     "gelu": "ops.elementwise.activations",
@@ -262,7 +262,7 @@ _FACE = {
     "tanh_backward": "ops.elementwise.activations",
     "transpose": "ops.moving.transpose",
     "vdot": "ops.reduce.dot",
-    "workspace": "ops.calls",
+    "workspace": "ops.questions",
 }
 
 __all__ = sorted([*_FACE, "__version__"])  # pyright: ignore

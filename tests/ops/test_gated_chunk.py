@@ -13,11 +13,11 @@ import pytest
 from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
 from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
-from kgen.ops.calls import explain
 from kgen.ops.gated import chunk, chunk_scan
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from kgen.ops.gated.linear_chunk import LINEAR
+from kgen.ops.questions import explain
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
 from tests.ops.test_gated import GATES, Case, _on_a_gpu, make
 

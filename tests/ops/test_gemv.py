@@ -104,7 +104,7 @@ def test_a_small_matrix_takes_one_launch_either_way(xp, asnumpy, shared_cache):
 
 
 def gemv_steps(a, x, trans):
-    from kgen.ops.calls import explain
+    from kgen.ops.questions import explain
 
     return explain(gemv, a, x, trans=trans)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kgen.dtypes import DTYPES
 from kgen.ops import rows_cut
-from kgen.ops.calls import explain
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
+from kgen.ops.questions import explain
 from kgen.ops.rows import Cut
 from tests.ops.test_softmax import ULP, examples, rows_in_turn, view
 

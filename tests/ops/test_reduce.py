@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import kgen
 from kgen.backend import HOST
 from kgen.launch import Step, bind
-from kgen.ops.calls import explain
+from kgen.ops.questions import explain
 from kgen.ops.reduce import folding, reduce
 from kgen.spec import Axis
 

@@ -11,8 +11,8 @@ import pytest
 
 from kgen.dtypes import DTYPES
 from kgen.ops import rows_cut, rows_grid
-from kgen.ops.calls import explain
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
+from kgen.ops.questions import explain
 from kgen.ops.softmax.softmax import log_softmax, softmax
 
 AsNumpy = Callable[[Any], np.ndarray]

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgen.checking import watching
-from kgen.ops.calls import explain
 from kgen.ops.moving.transpose import transpose
+from kgen.ops.questions import explain
 
 SIZES = ("uint8", "float16", "float32", "int64")
 

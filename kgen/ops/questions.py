@@ -1,0 +1,58 @@
+"""What is asked about a call without making it: which kernels it takes and why, how much memory."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from kgen.ops.calls import OPERATORS, Operator
+
+
+def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """How a call would be carried out: the kernels and their grids, and why those. Nothing is computed.
+
+    >>> import cupy, kgen                                                          # doctest: +SKIP
+    >>> x = cupy.ones((1, 8, 2048, 64), "f")                                       # doctest: +SKIP
+    >>> print(kgen.explain(kgen.causal_dot_product, x, x, x))                      # doctest: +SKIP
+    """
+    own: Callable[..., str] | None = getattr(function, "explain", None)
+    if own is not None:  # a function that is an object, as elementwise ones are
+        return own(*args, **kwargs)
+    shared, inputs, options = _called(function, args, kwargs)
+    return shared.explain(inputs, options)
+
+
+def workspace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """How many bytes of device memory a call takes beside its inputs and results, and gives back. Nothing is computed.
+
+    It depends on shapes, strides and options alone, not on what the arrays hold. A call in a CUDA graph's capture keeps
+    them, with the graph. Not counted are copies of NumPy arrays on their way to the GPU, and what blocks that meet keep
+    for the next call, 256 KiB and more for each stream.
+
+    >>> import numpy as np, kgen
+    >>> x = np.ones((1, 2, 64, 32), "f")
+    >>> with kgen.backend("cpu"):
+    ...     kgen.workspace(kgen.gla, x, x, x, -x), kgen.workspace(kgen.gla_backward, x, x, x, x, -x)
+    (0, 16640)
+    """
+    own: Callable[..., int] | None = getattr(function, "workspace", None)
+    if own is not None:
+        return own(*args, **kwargs)
+    shared, inputs, options = _called(function, args, kwargs)
+    return shared.workspace(inputs, options)
+
+
+def _called(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Operator, tuple[Any, ...], tuple[Any, ...]]:
+    """The operator behind a public function, and what it would be called with."""
+    shared = OPERATORS.get(function.__name__)
+    if shared is None:
+        raise TypeError(f"{function.__name__} is no operator")
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = bound.arguments
+    if missing := [name for name in (*shared.arguments, *shared.options) if name not in given]:
+        raise TypeError(f"{function.__name__}: a call has more than one part, and {missing[0]} is no parameter of it")
+    return shared, tuple(given[name] for name in shared.arguments), tuple(given[name] for name in shared.options)
