@@ -16,8 +16,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 0821ca7e, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
-//           bc256050
+//   parts   reduce_columns.cu.j2 b2ef3c42, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
+//           2d3235c8
 //   again   kgen build argmax_columns_l32_v4_i4_split_f32
 
 // A block owns one of several parts of LANES * VEC neighbouring columns.
@@ -108,7 +108,7 @@ using Result = long long;
 __device__ __forceinline__ Accumulator widen(Element x) { return static_cast<Accumulator>(x); }
 
 // Whether b takes the place of a. NaN takes any place, and keeps it.
-__device__ __forceinline__ bool displaces(Accumulator b, Accumulator a) { return b > a || (b != b && a == a); }
+__device__ __forceinline__ bool displaces(Accumulator b, Accumulator a) { return !(b <= a) && a == a; }
 
 struct Extreme {
     using Value = Accumulator;
@@ -151,9 +151,7 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];  // neighbours in memory
 };
 
-__device__ __forceinline__ Value single(Element x, long long index) { return {widen(x), index}; }
-
-extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_columns_l32_v4_i4_split_f32(
+extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32_v4_i4_split_f32(
     const Element* __restrict__ x, Result* __restrict__ out, Value* partials, unsigned* counters,
     int parts, int columns, int size1, int size2, int size3,
     long long length, long long row, long long column, long long out_column,
@@ -182,11 +180,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_columns_l32
     out += rest * out0 + i1 * out1 + i2 * out2 + i3 * out3;
     const Element* line = x + own_column;
 
-    Value values[VEC];
+    // The extreme of each column, and in which of this thread's rows it stood first.
+    Accumulator extremes[VEC];
+    unsigned found[VEC];
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
-        values[j] = Combine::identity();
+        extremes[j] = Extreme::identity();
+        found[j] = 0;
     }
+    unsigned nth = 0;
     const long long end = own_column < columns ? length : 0;
     const long long step = DEPTH * row;
     const long long stride = static_cast<long long>(parts) * (DEPTH * ITEMS);
@@ -201,18 +203,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_columns_l32
                 packs[i] = *reinterpret_cast<const Pack*>(from);
             }
         }
-        // A tile is combined by itself first, which keeps the chains of additions short.
 #pragma unroll
-        for (int j = 0; j < VEC; ++j) {
-            Value total = single(packs[0].at[j], at);
+        for (int i = 0; i < ITEMS; ++i) {
+            if (i < rows) {
 #pragma unroll
-            for (int i = 1; i < ITEMS; ++i) {
-                if (i < rows) {
-                    total = Combine::combine(total, single(packs[i].at[j], at + i * DEPTH));
+                for (int j = 0; j < VEC; ++j) {
+                    const Accumulator candidate = widen(packs[i].at[j]);
+                    if (displaces(candidate, extremes[j])) {
+                        extremes[j] = candidate;
+                        found[j] = nth + i;
+                    }
                 }
             }
-            values[j] = Combine::combine(values[j], total);
         }
+        nth += ITEMS;
+    }
+    Value values[VEC];
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+        const long long index = part * (DEPTH * ITEMS) + depth + found[j] / ITEMS * stride + found[j] % ITEMS * DEPTH;
+        values[j] = nth > 0 ? Value{extremes[j], index} : Combine::identity();
     }
 
     // The rows of a warp by shuffles, then the warps in their order.

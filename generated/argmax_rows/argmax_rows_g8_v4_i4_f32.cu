@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 56dd8ead, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 bc256050
+//   parts   reduce_rows.cu.j2 122105d5, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 2d3235c8
 //   again   kgen build argmax_rows_g8_v4_i4_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -100,7 +100,7 @@ using Result = long long;
 __device__ __forceinline__ Accumulator widen(Element x) { return static_cast<Accumulator>(x); }
 
 // Whether b takes the place of a. NaN takes any place, and keeps it.
-__device__ __forceinline__ bool displaces(Accumulator b, Accumulator a) { return b > a || (b != b && a == a); }
+__device__ __forceinline__ bool displaces(Accumulator b, Accumulator a) { return !(b <= a) && a == a; }
 
 struct Extreme {
     using Value = Accumulator;
@@ -191,10 +191,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
 
     const auto load = [&](long long at) { return body[at]; };
 
-    // Combines a thread's share of the tile that begins at its load `at`.
+    // Combines a thread's share of the tile that begins at its load `at`, and leaves it in `packs`.
+    Pack packs[ITEMS];
     const auto tile = [&](long long at) {
         const long long left = loads - at;
-        Pack packs[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i * GROUP < left) {
@@ -237,15 +237,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
     const Accumulator own = Extreme::combine(extreme, at_ends.value);
     const Accumulator top = warp_reduce<Extreme, GROUP>(own);
     const auto is_top = [&](Accumulator x) { return !displaces(x, top) && !displaces(top, x); };
-    Value value = {top, NOWHERE};
+    long long index = NOWHERE;
     if (is_top(extreme)) {
-        Pack packs[ITEMS];
-#pragma unroll
-        for (int i = 0; i < ITEMS; ++i) {
-            const long long at = found_at + i * GROUP;
-            if (at < loads) {
-                packs[i] = load(at);
-            }
+        if (found_at + stride < loads) {  // else the tile is still there
+            tile(found_at);
         }
         Pack pack = {};
         long long which = NOWHERE;  // of the tile's loads: the first one that has it
@@ -261,16 +256,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
 #pragma unroll
             for (int j = VEC - 1; j >= 0; --j) {
                 if (is_top(widen(pack.at[j]))) {
-                    value.index = head + which * VEC + j;
+                    index = head + which * VEC + j;
                 }
             }
         }
     }
     if (is_top(at_ends.value)) {
-        value.index = min(value.index, at_ends.index);
+        index = min(index, at_ends.index);
     }
-
-    value = warp_reduce<Combine, GROUP>(value);
+#pragma unroll
+    for (int distance = 1; distance < GROUP; distance *= 2) {
+        index = min(index, shuffle_xor(index, distance));
+    }
+    const Value value = {top, index};
     if (exists && lane == 0) {
         *out = finish(value);
     }

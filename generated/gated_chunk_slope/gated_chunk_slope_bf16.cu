@@ -2,7 +2,7 @@
 //
 // The gradient of gates, one per head and time step, from what the scans of dq and dk leave for it.
 //
-//     dg[t] = dg[t + 1] + q[t] . dq[t] - k[t] . dk[t],    and S . dS behind each segment
+//     dg[t + 1] = dg[t] + k[t] . dk[t] - q[t] . dq[t],    and S . dS at the beginning of each segment
 //
 //   C                64  time steps of which pieces of a sequence consist
 //   OFFSETS           0  bytes of an offset, where sequences follow one another
@@ -12,7 +12,7 @@
 //   grid                 (segments * heads * sequences): one block per segment of time
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with sums that restart
-//   parts   gated_chunk_slope.cu.j2 e9a93702, common/convert.cuh.j2 2d24696b, common/gated_chunk_range.cuh.j2
+//   parts   gated_chunk_slope.cu.j2 4aa9d327, common/convert.cuh.j2 2d24696b, common/gated_chunk_range.cuh.j2
 //           1bb874e5
 //   again   kgen build gated_chunk_slope_bf16
 
@@ -24,13 +24,14 @@ using Element = __nv_bfloat16;
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-// What a gate changes is the state before its time step, S, of which the gradient is D: d gate = e^gate S . D. From
-// step to step that changes by what queries read and what keys add, so it is a sum from the sequence's end on,
-//     d gate[t] = d gate[t + 1] + q[t] . dq[t] - k[t] . dk[t],
-// dq and dk without the step's own part, which they share. Where a segment ends, S and D are known, and the sum starts
-// afresh from their product: so errors do not pile up. There, the last step's own k v^T is left out of S, and its
-// k . dk of the sum, for they are the same and may be far larger than all the rest. A gate whose e^gate is 0 has no
-// gradient, and separates what is behind it from what is before.
+// What a gate changes is the state before its time step, S, of which the gradient is D: d gate = S . D. From step to
+// step that changes by what keys add and what queries read, so it is a sum from the sequence's beginning on,
+//     d gate[t + 1] = d gate[t] + k[t] . dk[t] - q[t] . dq[t],
+// dq and dk without the step's own part, which they share. Where a segment begins, S and D are known, and the sum
+// starts afresh from their product: so errors do not pile up. Summed from the end on, it would have to start from the
+// last state, most of which may be what the last step adds, and whose gradient no gate has: nothing here is a small
+// difference of such numbers. A gate whose e^gate is 0 has no gradient, and separates what is behind it from what is
+// before.
 constexpr int THREADS = 256;
 constexpr int WARPS = THREADS / 32;
 constexpr int C = 64;  // time steps of which pieces consist
@@ -59,18 +60,15 @@ __device__ __forceinline__ Stretch from_lane(const Stretch& x, int distance)
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_slope_bf16(
     const float* __restrict__ queries,  // [parts, batch, heads, length]: parts of q . dq, and
     const float* __restrict__ keys,     // of k . dk
-    const Gate* __restrict__ gate, const Element* __restrict__ k, const Element* __restrict__ v,
+    const Gate* __restrict__ gate,
     // States and their gradients, numbers in the same order, before each piece as the scans of dq and of dk walk.
     const float4* __restrict__ states,
-    const float4* __restrict__ gradients,  // both [sequences, heads, pieces, feature tiles, value tiles, 32 lanes]
-    const float4* __restrict__ last,       // likewise, [sequences, heads, ..]: the last states; null: without gradients
+    const float4* __restrict__ gradients,      // both [sequences, heads, pieces, fours]
+    const float4* __restrict__ last_gradient,  // [sequences, heads, fours]: of the first state; null: there is none
     Result* __restrict__ slopes,
-    int heads, int length, int features, int values, int gate_group, int k_group, int v_group,
-    int parts, int pieces, int segments, int mirrored, int value_tiles,
+    int heads, int length, int gate_group, int parts, int pieces, int segments, int mirrored, int fours,
     long long product_part,
     long long gate_batch, long long gate_head, long long gate_step,
-    long long k_batch, long long k_head, long long k_step, long long k_feature,
-    long long v_batch, long long v_head, long long v_step, long long v_value,
     long long slope_batch, long long slope_head, long long slope_step)
 {
     __shared__ Stretch warps[WARPS];
@@ -103,32 +101,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_slope_bf1
     queries += batch_head * length;
     keys += batch_head * length;
 
-    // S . D behind the segment.
-    const int fours = (features + 15) / 16 * value_tiles * 32;
-    const long long own_states = (sequence * heads + head) * pieces;
-    const int behind = first_piece + share;  // the piece that comes next
-    const float4* s = segment + 1 < segments ? states + (own_states + behind) * fours : last;
-    const float4* d = gradients + (own_states + pieces - behind) * fours;
+    // S . D before the segment.
+    const long long own_state = sequence * heads + head;
+    const float4* s = states + (own_state * pieces + first_piece) * fours;
+    const float4* d = segment > 0 ? gradients + (own_state * pieces + pieces - first_piece) * fours
+                                  : last_gradient + own_state * fours;
     Stretch carried = {};
-    if (s != nullptr && steps > 0) {
-        const long long end_time = first_time + static_cast<long long>(direction) * (steps - 1);
-        k += batch * k_batch + head / k_group * k_head + end_time * k_step;
-        v += batch * v_batch + head / v_group * v_head + end_time * v_step;
-        if (segment + 1 == segments) {
-            s += (sequence * heads + head) * fours;
-        }
+    if (segment > 0 || last_gradient != nullptr) {
         double sum = 0;
         for (int i = threadIdx.x; i < fours; i += THREADS) {
             const float4 x = s[i];
             const float4 y = d[i];
-            const int value = i / 32 % value_tiles * 8 + i % 4 * 2;
-            const int feature = i / 32 / value_tiles * 16 + i % 32 / 4;
-            const float k_here[2] = {feature < features ? to_float(k[feature * k_feature]) : 0.0f,
-                                     feature + 8 < features ? to_float(k[(feature + 8) * k_feature]) : 0.0f};
-            const float v_here[2] = {value < values ? to_float(v[value * v_value]) : 0.0f,
-                                     value + 1 < values ? to_float(v[(value + 1) * v_value]) : 0.0f};
-            sum += (x.x - v_here[0] * k_here[0]) * y.x + (x.y - v_here[1] * k_here[0]) * y.y;
-            sum += (x.z - v_here[0] * k_here[1]) * y.z + (x.w - v_here[1] * k_here[1]) * y.w;
+            sum += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
         }
 #pragma unroll
         for (int distance = 16; distance > 0; distance /= 2) {
@@ -145,17 +129,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_slope_bf1
         __syncthreads();  // all have read before they are written again
     }
 
-    // From the segment's end to its beginning, a time step for each thread.
+    // From the segment's beginning to its end, a time step for each thread.
     for (int done = 0; done < steps; done += THREADS) {
-        const int step = steps - 1 - done - static_cast<int>(threadIdx.x);
+        const int step = done + static_cast<int>(threadIdx.x);
         const long long time = first_time + static_cast<long long>(direction) * step;
         Stretch own = {};
-        if (step >= 0) {
+        if (step < steps) {
             own.restarts = expf(to_float(gate[time * gate_step])) == 0;
-            if (!own.restarts) {
+            if (!own.restarts && step > 0) {
                 for (int part = 0; part < parts; ++part) {
-                    own.sum += queries[part * product_part + time];
-                    own.sum -= step + 1 < steps ? keys[part * product_part + time] : 0.0f;
+                    own.sum += keys[part * product_part + time - direction];
+                    own.sum -= queries[part * product_part + time - direction];
                 }
             }
         }
@@ -178,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_slope_bf1
             }
             carried = joined(carried, warps[i]);
         }
-        if (step >= 0) {
+        if (step < steps) {
             slopes[time * slope_step] = from_float(joined(before, own).sum);
         }
         __syncthreads();  // all have read before the next ones are written

@@ -6,7 +6,7 @@
 //     o[t] = q[t]^T S
 //
 //   K                 128  room for features of q and k; the true count comes at run time
-//   V                 128  value columns of a block, 32 for each warp that multiplies
+//   V                 128  value columns of a block
 //   OFFSETS             0  bytes of an offset, where sequences follow one another
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
@@ -16,9 +16,9 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 43793c98, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
-//           common/pipeline.cuh.j2 2e659a4b, common/gated_chunk_vector.cuh.j2 f915a6b2, common/tiles.cuh.j2
-//           d8ad3b89
+//   parts   gated_chunk_vector.cu.j2 72406519, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//           common/pipeline.cuh.j2 2e659a4b, common/gated_chunk_vector.cuh.j2 0a9165e3,
+//           common/gated_chunk_producer.cuh.j2 40c20681, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_k128_v128_bf16
 
 #include <cuda_bf16.h>
@@ -127,8 +127,6 @@ __device__ __forceinline__ void wait(const unsigned long long& mbarrier, int par
 constexpr int K = 128;  // features; shorter rows are padded with zeros
 constexpr int V = 128;  // value columns of this block
 constexpr int CHUNK = 32;  // time steps
-constexpr int BLOCK = 4;   // of them, which a producer takes of four features
-constexpr int BLOCKS = CHUNK / BLOCK;
 constexpr unsigned ALL_LANES = 0xffffffff;
 
 // Operands of the tensor cores are binary16, scaled by a power of two for each chunk: the largest of q, of k and of v
@@ -191,6 +189,18 @@ struct alignas(16) Four {
     }
 };
 
+// Of gates, which are natural logarithms.
+__device__ __forceinline__ Four decay_of(const Four& gate)
+{
+    constexpr float LOG2_E = 1.44269504f;
+    Four decay;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        decay.x[i] = exp2_of(gate.x[i] * LOG2_E);
+    }
+    return decay;
+}
+
 __device__ __forceinline__ Four unpack_four(uint2 pairs)
 {
     const float2 left = unpack(pairs.x);
@@ -226,6 +236,34 @@ __device__ __forceinline__ unsigned largest_of(unsigned magnitudes)
     const unsigned bits = __reduce_max_sync(ALL_LANES, max(magnitudes & 0xffff, magnitudes >> 16));
     return __float_as_uint(unpack(bits).x);
 }
+
+// Writes two neighbours of a row, `left` of whose elements lie in the tensor.
+__device__ __forceinline__ void store_pair(bool present, int left, Element* o, float x, float y)
+{
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(x), "f"(y));
+    if (present && left > 0) {
+        *reinterpret_cast<unsigned*>(o) = pair;
+    }
+}
+
+constexpr int BLOCK = 4;  // time steps, which a producer takes of four features
+constexpr int BLOCKS = CHUNK / BLOCK;
+
+// Which of `COUNT` pieces a warp is at, and the parity of the piece's phase.
+template <int COUNT>
+struct Turn {
+    int at = 0;
+    int parity = 0;
+
+    __device__ __forceinline__ void next()
+    {
+        if (++at == COUNT) {
+            at = 0;
+            parity ^= 1;
+        }
+    }
+};
 
 // Three kinds of warps work side by side, a chunk apart: PRODUCERS load a chunk and multiply it by its decays, SCORERS
 // make scores of that, and the CONSUMERS, each with the state of 32 value columns in its registers, finish the chunk.
@@ -270,21 +308,6 @@ struct alignas(16) Stage {
 };
 constexpr int STAGES = 3;
 
-// Which of `COUNT` pieces a warp is at, and the parity of the piece's phase.
-template <int COUNT>
-struct Turn {
-    int at = 0;
-    int parity = 0;
-
-    __device__ __forceinline__ void next()
-    {
-        if (++at == COUNT) {
-            at = 0;
-            parity ^= 1;
-        }
-    }
-};
-
 // What producers tell one another, in two chunks by turns.
 struct alignas(16) Notes {
     float total[BLOCKS][K];      // the decay over each block
@@ -307,9 +330,13 @@ __device__ __forceinline__ void score_tiles(unsigned queries, unsigned keys, int
             if constexpr (!SAME) {
                 load_tiles(right, keys + tile * 16 * K_ROW + step * STEP);
             }
-            const unsigned(&columns)[4] = SAME ? left : right;  // row-major tiles of either operand lie alike
-            mma(score[tile][0], left, columns[0], columns[2]);
-            mma(score[tile][1], left, columns[1], columns[3]);
+            if constexpr (SAME) {  // row-major tiles of either operand lie alike
+                mma(score[tile][0], left, left[0], left[2]);
+                mma(score[tile][1], left, left[1], left[3]);
+            } else {
+                mma(score[tile][0], left, right[0], right[1]);
+                mma(score[tile][1], left, right[2], right[3]);
+            }
         }
     }
 #pragma unroll
@@ -327,24 +354,12 @@ __device__ __forceinline__ void score_tiles(unsigned queries, unsigned keys, int
     }
 }
 
-using Output = Element;
-
-// Writes two neighbours of a row, `left` of whose elements lie in the tensor.
-__device__ __forceinline__ void store_pair(bool present, int left, Output* o, float x, float y)
-{
-    unsigned pair;
-    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(pair) : "f"(x), "f"(y));
-    if (present && left > 0) {
-        *reinterpret_cast<unsigned*>(o) = pair;
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector_k128_v128_bf16(
     const Element* __restrict__ q,
     const Element* __restrict__ k, const Element* __restrict__ v, const Element* __restrict__ g,
     const float* __restrict__ states,  // [sequences, heads, slots, tiles, K, V]: before every segment; or null
     float* last,                       // [sequences, heads, tiles, K, V], or null
-    Output* o,
+    Element* o,
     int heads, int length, int features, int values, int segments, int slots, int direction,
     int q_group, int k_group, int v_group, int g_group,
     float read_scale, float add_scale,  // of what a query reads, and of what a time step adds
@@ -400,6 +415,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         }
     }
     // No score of a later key is ever written.
+#pragma unroll 1
     for (int i = threadIdx.x; i < STAGES * CHUNK * CHUNK; i += THREADS) {
         stages[i / (CHUNK * CHUNK)].scores[i / CHUNK % CHUNK][i % CHUNK] = 0;
     }
@@ -411,6 +427,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         const int level = warp_in_block - CONSUMERS - PRODUCERS;
         const int row = lane % 16;
         const int column = lane / 16 * 8;
+        const int key_row = lane / 16 * 8 + lane % 8;  // a column's tiles side by side
+        const int key_column = lane / 8 % 2 * 8;
         Turn<2> turn;
         Turn<STAGES> stage_turn;
         for (int chunk = 0; chunk < chunks; ++chunk, turn.next(), stage_turn.next()) {
@@ -421,10 +439,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             score_tiles<true, 2>(own, own, 1 << level, &stage.scores[0][0], lane);
             if (level == 0) {  // queries and their own keys
                 score_tiles<false, 2>(shared_address(&tree.plain[0][row][column]),
-                                      shared_address(&tree.plain[1][row][column]), 0, &stage.scores[0][0], lane);
+                                      shared_address(&tree.plain[1][key_row][key_column]), 0,
+                                      &stage.scores[0][0], lane);
             } else if (level == 1) {  // below the diagonal
                 score_tiles<false, 1>(shared_address(&tree.level[4][16 + row][column]),
-                                      shared_address(&tree.level[4][row][column]), 16, &stage.scores[16][0], lane);
+                                      shared_address(&tree.level[4][key_row][key_column]), 16,
+                                      &stage.scores[16][0], lane);
             }
             arrive(tree.free);
             arrive(stage.ready);
@@ -462,11 +482,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         // 32 bytes of a row that comes two chunks later, to be in the L2 cache by then.
         const int ahead_row = 2 * CHUNK + thread / (K / 16);
         const int ahead_column = thread % (K / 16) * 16;
-        const int ahead_end = end_step - first_step - ahead_row;
-        long long ahead = 0;
-        const auto prefetch = [&](const auto* x, long long time_stride, int left) {
-            if (ahead < ahead_end && left > 0) {
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(x + ahead * direction * time_stride));
+        int ahead_left = end_step - first_step - ahead_row;  // steps
+        const auto prefetch = [&](const auto* x, int left) {
+            if (ahead_left > 0 && left > 0) {
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(x));
             }
         };
         const auto* q_ahead = at(q, q_batch, q_head, q_time, q_feature,
@@ -497,11 +516,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             v_lane += CHUNK * direction * v_time;
             g_lane += CHUNK * direction * g_time;
             step += CHUNK;
-            prefetch(q_ahead, q_time, features - ahead_column);
-            prefetch(k_ahead, k_time, features - ahead_column);
-            prefetch(g_ahead, g_time, features - ahead_column);
-            prefetch(v_ahead, v_time, ahead_column < V ? values - first_column - ahead_column : 0);
-            ahead += CHUNK;
+            prefetch(q_ahead, features - ahead_column);
+            prefetch(k_ahead, features - ahead_column);
+            prefetch(v_ahead, ahead_column < V ? values - first_column - ahead_column : 0);
+            prefetch(g_ahead, features - ahead_column);
+            q_ahead += CHUNK * direction * q_time;
+            k_ahead += CHUNK * direction * k_time;
+            v_ahead += CHUNK * direction * v_time;
+            g_ahead += CHUNK * direction * g_time;
+            ahead_left -= CHUNK;
         };
         load();
 
@@ -520,12 +543,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             unsigned v_top = 0;
 #pragma unroll
             for (int r = 0; r < BLOCK; ++r) {
-                constexpr float LOG2_E = 1.44269504f;
-                const Four gate = unpack_four(g_next[r]);
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    a[r].x[i] = exp2_of(gate.x[i] * LOG2_E);
-                }
+                a[r] = decay_of(unpack_four(g_next[r]));
                 total *= a[r];
                 q_top = larger(q_top, q_next[r]);
                 k_top = larger(k_top, k_next[r]);
@@ -674,7 +692,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             state[i / 8][i % 8 / 4][i % 4] *= state_scale;
         }
     }
-    Output* o_lane = o + batch * o_batch + head * o_head + (origin + (first_step + group) * direction) * o_time +
+    Element* o_lane = o + batch * o_batch + head * o_head + (origin + (first_step + group) * direction) * o_time +
                      (column + 2 * pair) * o_feature;
     const long long o_stride = direction * o_time;
     float unit = unit_of(STATE_EXPONENT, __float_as_uint(bound));

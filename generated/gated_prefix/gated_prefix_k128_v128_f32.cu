@@ -5,7 +5,7 @@
 //     S[s + 1] = diag(decay[s]) S[s] + added[s]
 //
 //   K        128  room for features of q and k; the true count comes at run time
-//   V        128  value columns of a block, 32 for each warp that multiplies
+//   V        128  value columns of a block
 //   dtype    f32  float in memory, float in registers
 //   threads  128  per block
 //   grid          (tiles * K * V / THREADS * heads * sequences): one thread per number of a state

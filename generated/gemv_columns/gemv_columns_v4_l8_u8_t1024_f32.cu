@@ -14,7 +14,7 @@
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 1c680dee, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv_columns.cu.j2 6cd9e1b3, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_columns_v4_l8_u8_t1024_f32
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns; a group of LANES threads
@@ -82,26 +82,42 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gemv_columns_v4_l8
     a += batch * a_batch + column;
 
     Real sum[VEC] = {};
-    for (int start = group; start < depth && column < columns; start += GROUPS * UNROLL) {
-        // All loads are under way before the first product; what lies past the end is zero.
-        Pack pack[UNROLL] = {};
-        Real factor[UNROLL] = {};
+    const auto add = [&](const Pack& pack, Real factor) {
+        Real weight[VEC];
+        widen(pack, weight);
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
-            const int row = start + u * GROUPS;
-            if (row < depth) {
-                pack[u] = load(a + row * a_row);
-                factor[u] = to_real(x[row * x_step]);
+        for (int j = 0; j < VEC; ++j) {
+            sum[j] += weight[j] * factor;
+        }
+    };
+    if (column < columns) {
+        int row = group;
+        const Weight* weights = a + row * a_row;
+        const Value* factors = x + row * x_step;
+        // What lies GROUPS rows further; added up, it costs a fraction of a product for each row.
+        const long long a_next = GROUPS * a_row;
+        const long long x_next = GROUPS * x_step;
+        for (; row + (UNROLL - 1) * GROUPS < depth; row += UNROLL * GROUPS) {
+            // All loads are under way before the first product.
+            Pack pack[UNROLL];
+            Real factor[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                pack[u] = load(weights);
+                factor[u] = to_real(*factors);
+                weights += a_next;
+                factors += x_next;
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                add(pack[u], factor[u]);
             }
         }
-#pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
-            Real weight[VEC];
-            widen(pack[u], weight);
-#pragma unroll
-            for (int j = 0; j < VEC; ++j) {
-                sum[j] += weight[j] * factor[u];
-            }
+#pragma unroll 1
+        for (; row < depth; row += GROUPS) {
+            add(load(weights), to_real(*factors));
+            weights += a_next;
+            factors += x_next;
         }
     }
 

@@ -16,7 +16,7 @@
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv_columns.cu.j2 1c680dee, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv_columns.cu.j2 6cd9e1b3, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_columns_quantized_v16_l32_u8_inner_partial_i8
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits` pieces
@@ -92,26 +92,46 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     a += batch * a_batch + column;
 
     Real sum[VEC] = {};
-    for (int start = first; start < end && column < columns; start += GROUPS * UNROLL) {
-        // All loads are under way before the first product; what lies past the end is zero.
-        Pack pack[UNROLL] = {};
-        Real factor[UNROLL] = {};
+    const auto add = [&](const Pack& pack, Real factor) {
+        Real weight[VEC];
+        widen(pack, weight);
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
-            const int row = start + u * GROUPS;
-            if (row < end) {
-                pack[u] = load(a + row * a_row);
-                factor[u] = to_real(x[row * x_step]) * scale[row * scale_row];
+        for (int j = 0; j < VEC; ++j) {
+            sum[j] += weight[j] * factor;
+        }
+    };
+    if (column < columns) {
+        int row = first;
+        const Weight* weights = a + row * a_row;
+        const Value* factors = x + row * x_step;
+        const float* scales = scale + row * scale_row;
+        // What lies GROUPS rows further; added up, it costs a fraction of a product for each row.
+        const long long a_next = GROUPS * a_row;
+        const long long x_next = GROUPS * x_step;
+        const long long scale_next = GROUPS * scale_row;
+        for (; row + (UNROLL - 1) * GROUPS < end; row += UNROLL * GROUPS) {
+            // All loads are under way before the first product.
+            Pack pack[UNROLL];
+            Real factor[UNROLL];
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                pack[u] = load(weights);
+                factor[u] = to_real(*factors) * *scales;
+                weights += a_next;
+                factors += x_next;
+                scales += scale_next;
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL; ++u) {
+                add(pack[u], factor[u]);
             }
         }
-#pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
-            Real weight[VEC];
-            widen(pack[u], weight);
-#pragma unroll
-            for (int j = 0; j < VEC; ++j) {
-                sum[j] += weight[j] * factor[u];
-            }
+#pragma unroll 1
+        for (; row < end; row += GROUPS) {
+            add(load(weights), to_real(*factors) * *scales);
+            weights += a_next;
+            factors += x_next;
+            scales += scale_next;
         }
     }
 

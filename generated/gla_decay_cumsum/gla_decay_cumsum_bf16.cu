@@ -10,7 +10,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_decay_cumsum.cu.j2 b73874d9, common/convert.cuh.j2 2d24696b
+//   parts   gla_decay_cumsum.cu.j2 6a1bbe3c, common/convert.cuh.j2 2d24696b
 //   again   kgen build gla_decay_cumsum_bf16
 
 // The first of five kernels: gla_prepare_qg_kg, gla_fused_chunk, gla_inner_chunk and gla_combine go on from here.
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(32) kgen_gla_decay_cumsum_bf16(
     const int first_feature = blockIdx.x % tiles * FEATURES;
     const int first_step = blockIdx.x / tiles % chunks * CHUNK;
     const long long sequence = blockIdx.x / tiles / chunks;
-    const int steps = min(CHUNK, length - first_step);
+    const int steps_left = length - first_step;
 
     g += sequence / heads * g_batch + sequence % heads * g_head + first_step * g_step;
     b += (sequence * length + first_step) * features;
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(32) kgen_gla_decay_cumsum_bf16(
         float sum = 0;
 #pragma unroll
         for (int step = 0; step < CHUNK; ++step) {
-            if (step < steps) {
+            if (step < steps_left) {
                 sum += to_float(g[step * g_step + feature * g_feature]) * LOG2_E;
                 b[static_cast<long long>(step) * features + feature] = sum;
             }

@@ -12,7 +12,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_fused_chunk.cu.j2 83844bd0, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89
+//   parts   gla_fused_chunk.cu.j2 e22a3535, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gla_fused_chunk_bf16
 
 // The third of five kernels, and the only one that walks through time: chunk after chunk, what the queries read of the
@@ -106,8 +106,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_bf16(
     const long long batch = sequence / heads;
     const long long head = sequence % heads;
     const int first_feature = feature_tile * FEATURES;
-    const int features_here = min(FEATURES, features - first_feature);
-    const int columns_here = min(COLUMNS, values - first_column);
+    const int features_left = features - first_feature;
+    const int columns_left = values - first_column;
 
     qg += sequence * length * features + first_feature;
     kg += sequence * length * features + first_feature;
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_bf16(
     };
     if (initial) {
         each([&](float& number, int feature, int column) {
-            if (feature < features_here && column < columns_here) {
+            if (feature < features_left && column < columns_left) {
                 number = initial[initial_start + feature * initial_feature + column * initial_column];
             }
         });
@@ -153,17 +153,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_bf16(
         for (int i = threadIdx.x; i < CHUNK * FEATURES; i += THREADS) {
             const int step = i / FEATURES;
             const int feature = i % FEATURES;
-            const bool there = step < steps && feature < features_here;
+            const bool there = step < steps && feature < features_left;
             const long long at = static_cast<long long>(first + step) * features + feature;
             const Element nothing = from_float(0);
-            const bool value_there = step < steps && feature < columns_here;
+            const bool value_there = step < steps && feature < columns_left;
             queries[step][feature] = there ? qg[at] : nothing;
             keys[step][feature] = there ? kg[at] : nothing;
             chunk_values[step][feature] = value_there ? v[(first + step) * v_step + feature * v_column] : nothing;
         }
         for (int feature = threadIdx.x; feature < FEATURES; feature += THREADS) {
             const long long at = static_cast<long long>(first + steps - 1) * features + feature;
-            decays[feature] = feature < features_here ? exp2f(b[at]) : 0.0f;
+            decays[feature] = feature < features_left ? exp2f(b[at]) : 0.0f;
         }
         __syncthreads();  // the chunk is complete
 
@@ -188,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_bf16(
             for (int n = 0; n < 4; ++n) {
                 const int step = lane / 4 + n / 2 * 8;
                 const int column = warp_column + i * 8 + lane % 4 * 2 + n % 2;
-                if (step < steps && column < columns_here) {
+                if (step < steps && column < columns_left) {
                     parts[static_cast<long long>(first + step) * values + column] = sums[i][n];
                 }
             }
@@ -213,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_bf16(
 
     if (last) {
         each([&](float& number, int feature, int column) {
-            if (feature < features_here && column < columns_here) {
+            if (feature < features_left && column < columns_left) {
                 last[last_start + feature * last_feature + column * last_column] = number;
             }
         });

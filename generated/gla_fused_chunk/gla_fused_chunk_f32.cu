@@ -12,7 +12,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_fused_chunk.cu.j2 83844bd0, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89
+//   parts   gla_fused_chunk.cu.j2 e22a3535, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gla_fused_chunk_f32
 
 // The third of five kernels, and the only one that walks through time: chunk after chunk, what the queries read of the
@@ -55,8 +55,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_f32(
     const long long batch = sequence / heads;
     const long long head = sequence % heads;
     const int first_feature = feature_tile * FEATURES;
-    const int features_here = min(FEATURES, features - first_feature);
-    const int columns_here = min(COLUMNS, values - first_column);
+    const int features_left = features - first_feature;
+    const int columns_left = values - first_column;
 
     qg += sequence * length * features + first_feature;
     kg += sequence * length * features + first_feature;
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_f32(
     };
     if (initial) {
         each([&](float& number, int feature, int column) {
-            if (feature < features_here && column < columns_here) {
+            if (feature < features_left && column < columns_left) {
                 number = initial[initial_start + feature * initial_feature + column * initial_column];
             }
         });
@@ -92,14 +92,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_f32(
         for (int i = threadIdx.x; i < CHUNK * FEATURES; i += THREADS) {
             const int step = i / FEATURES;
             const int feature = i % FEATURES;
-            const bool there = step < steps && feature < features_here;
+            const bool there = step < steps && feature < features_left;
             const long long at = static_cast<long long>(first + step) * features + feature;
             queries[step][feature] = there ? to_float(qg[at]) : 0.0f;
             keys[step][feature] = there ? to_float(kg[at]) : 0.0f;
         }
         for (int feature = threadIdx.x; feature < FEATURES; feature += THREADS) {
             const long long at = static_cast<long long>(first + steps - 1) * features + feature;
-            decays[feature] = feature < features_here ? exp2f(b[at]) : 0.0f;
+            decays[feature] = feature < features_left ? exp2f(b[at]) : 0.0f;
         }
         __syncthreads();  // the chunk is complete
 
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_f32(
             for (int i = 0; i < FEATURES; ++i) {
                 sum += queries[step][i] * state[i];
             }
-            if (column < columns_here) {
+            if (column < columns_left) {
                 parts[static_cast<long long>(first + step) * values + column] = sum;
             }
         }
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_f32(
         }
 #pragma unroll 4
         for (int step = 0; step < steps; ++step) {
-            const float value = column < columns_here ? to_float(v[(first + step) * v_step + column * v_column]) : 0.0f;
+            const float value = column < columns_left ? to_float(v[(first + step) * v_step + column * v_column]) : 0.0f;
 #pragma unroll
             for (int i = 0; i < FEATURES; ++i) {
                 state[i] += keys[step][i] * value;
@@ -130,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_f32(
 
     if (last) {
         each([&](float& number, int feature, int column) {
-            if (feature < features_here && column < columns_here) {
+            if (feature < features_left && column < columns_left) {
                 last[last_start + feature * last_feature + column * last_column] = number;
             }
         });

@@ -11,7 +11,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_inner_chunk.cu.j2 8c58818e, common/convert.cuh.j2 2d24696b
+//   parts   gla_inner_chunk.cu.j2 5941d0d8, common/convert.cuh.j2 2d24696b
 //   again   kgen build gla_inner_chunk_bf16
 
 // The fourth of five kernels: what the tokens of a chunk have to do with one another. The gates stand between each pair
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_gla_inner_chunk_bf16(
     const long long chunk = blockIdx.x / tiles % chunks;
     const long long sequence = blockIdx.x / tiles / chunks;
     const int first_feature = tile * FEATURES;
-    const int features_here = min(FEATURES, features - first_feature);
+    const int features_left = features - first_feature;
     const int first_step = chunk * CHUNK;
     const int steps = min(CHUNK, length - first_step);
 
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_gla_inner_chunk_bf16(
     for (int i = threadIdx.x; i < CHUNK * FEATURES; i += 128) {
         const int step = i / FEATURES;
         const int feature = i % FEATURES;
-        const bool there = step < steps && feature < features_here;
+        const bool there = step < steps && feature < features_left;
         queries[step][feature] = there ? to_float(q[step * q_step + feature * q_feature]) : 0.0f;
         exponents[step][feature] = there ? b[static_cast<long long>(step) * features + feature] : 0.0f;
     }
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_gla_inner_chunk_bf16(
 #pragma unroll
     for (int n = 0; n < OWN; ++n) {
         const int feature = n * LANES + lane;
-        if (key < steps && feature < features_here) {
+        if (key < steps && feature < features_left) {
             keys[n] = to_float(k[key * k_step + feature * k_feature]);
         }
     }

@@ -8,11 +8,11 @@
 //   threads  256  per block
 //   grid          (ceil(bins / THREADS))
 //
-//   parts   histogram_total.cu.j2 b29fb9cd
+//   parts   histogram_total.cu.j2 44c7ecbd
 //   again   kgen build histogram_total_f64
 
 constexpr int THREADS = 256;
-constexpr int FRACTION = 94;  // bits below the power of two above the largest weight
+constexpr int FRACTION = 93;  // bits below the power of two above the largest weight
 
 using Long = unsigned long long;
 

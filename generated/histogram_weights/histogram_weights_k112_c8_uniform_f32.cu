@@ -13,11 +13,11 @@
 //   grid                   (resident blocks): passes vary fastest
 //
 //   after   fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013
-//   parts   histogram_weights.cu.j2 dcd4f1bf, common/histogram_bins.cuh.j2 7baf56bf
+//   parts   histogram_weights.cu.j2 c46d5776, common/histogram_bins.cuh.j2 7baf56bf
 //   again   kgen build histogram_weights_k112_c8_uniform_f32
 
-// Weights are added as integers, whose sums are the same in any order: the unit is 2^-94 of the power of two above the
-// largest weight, so that 128 bits hold any sum of 2^33 weights, and more digits of each than a double has.
+// Weights are added as integers, whose sums are the same in any order: the unit is 2^-93 of the power of two above the
+// largest weight, so that 128 bits hold any sum of 2^32 weights, and more digits of each than a double has.
 // A block adds in shared memory what it meets on its walk along x: four words for a bin, each passing on what it
 // carries over to the next one. At the end the block adds its sums to those in global memory.
 // There are COPIES sums for each bin, and a lane uses the one of its number modulo COPIES.
@@ -30,7 +30,7 @@ using Long = unsigned long long;
 constexpr int COPIES = 8;  // sums for each bin
 constexpr int ITEMS = 4;  // elements of a thread that are in flight together
 constexpr int THREADS = 512;
-constexpr int FRACTION = 94;  // bits below the power of two above the largest weight
+constexpr int FRACTION = 93;  // bits below the power of two above the largest weight
 constexpr int MANTISSA = 52;  // bits of a weight, as they are stored
 constexpr int BIAS = 1023;  // of its exponent
 

@@ -16,10 +16,10 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 d0531e02, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 5fbd59ba, common/rows_exchanges.cuh.j2
+//   parts   norm.cu.j2 75e9da83, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 ccf3dfbc
+//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build norm_t128_n4_v8_rms_weight_bf16
 
 // A row stays in registers from its one reading to its one writing.
@@ -39,16 +39,34 @@ constexpr int WARPS = LANES / 32;  // of a block
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
+// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
+// take them apart first would cost as much again.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
+
+    Pack() = default;
+    __device__ __forceinline__ Pack(const Pack& other) { *this = other; }
+    __device__ __forceinline__ Pack& operator=(const Pack& other)
+    {
+        reinterpret_cast<uint4&>(at) = reinterpret_cast<const uint4&>(other.at);
+        return *this;
+    }
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    const unsigned two = reinterpret_cast<const unsigned*>(pack.at)[i / 2];
+    return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
+}
 
 __device__ __forceinline__ Pack filled(float x)
 {
+    const Element one = from_float(x);
     Pack pack;
+    const unsigned two = 0x10001 * reinterpret_cast<const unsigned short&>(one);
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-        pack.at[i] = from_float(x);
+    for (int i = 0; i < VEC / 2; ++i) {
+        reinterpret_cast<unsigned*>(pack.at)[i] = two;
     }
     return pack;
 }
@@ -93,8 +111,14 @@ using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
 
 struct alignas(16) Weights {
-    Weight at[VEC];
+    unsigned twos[VEC / 2];  // that many registers: taken apart as they are needed
 };
+
+__device__ __forceinline__ float weight_of(const Weights& weights, int i)
+{
+    const unsigned two = weights.twos[i / 2];
+    return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
+}
 
 __device__ __forceinline__ Weights load_weights(const Weight* from) { return *reinterpret_cast<const Weights*>(from); }
 
@@ -132,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_weigh
     for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            add(to_float(value[pack].at[i]));
+            add(float_of(value[pack], i));
         }
     }
     sum = over_row<Sum>(sum, exchanges, turn);
@@ -149,8 +173,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_weigh
         Pack given;
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const float normal = to_float(value[pack].at[i]) * rstd;
-            given.at[i] = from_float(normal * (weight_offset + weight_to_float(weights.at[i])));
+            const float normal = float_of(value[pack], i) * rstd;
+            given.at[i] = from_float(normal * (weight_offset + weight_of(weights, i)));
         }
         if (column < end) {
             store(y + column, given);

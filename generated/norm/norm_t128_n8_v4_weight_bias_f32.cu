@@ -16,10 +16,10 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 d0531e02, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 5fbd59ba, common/rows_exchanges.cuh.j2
+//   parts   norm.cu.j2 75e9da83, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 ccf3dfbc
+//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build norm_t128_n8_v4_weight_bias_f32
 
 // A row stays in registers from its one reading to its one writing.
@@ -42,12 +42,18 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 };
 
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    return to_float(pack.at[i]);
+}
+
 __device__ __forceinline__ Pack filled(float x)
 {
+    const Element one = from_float(x);
     Pack pack;
 #pragma unroll
     for (int i = 0; i < VEC; ++i) {
-        pack.at[i] = from_float(x);
+        pack.at[i] = one;
     }
     return pack;
 }
@@ -95,6 +101,8 @@ struct alignas(16) Weights {
     Weight at[VEC];
 };
 
+__device__ __forceinline__ float weight_of(const Weights& weights, int i) { return weight_to_float(weights.at[i]); }
+
 __device__ __forceinline__ Weights load_weights(const Weight* from) { return *reinterpret_cast<const Weights*>(from); }
 
 extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bias_f32(
@@ -133,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
     for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            add(to_float(value[pack].at[i]));
+            add(float_of(value[pack], i));
         }
     }
     sum = over_row<Sum>(sum, exchanges, turn);
@@ -147,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
         if (column < end) {
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const float apart = to_float(value[pack].at[i]) - mean;
+                const float apart = float_of(value[pack], i) - mean;
                 square += apart * apart;
             }
         }
@@ -168,8 +176,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
         Pack given;
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const float normal = (to_float(value[pack].at[i]) - mean) * rstd;
-            given.at[i] = from_float(normal * weight_to_float(weights.at[i]) + weight_to_float(biases.at[i]));
+            const float normal = (float_of(value[pack], i) - mean) * rstd;
+            given.at[i] = from_float(normal * weight_of(weights, i) + weight_of(biases, i));
         }
         if (column < end) {
             store(y + column, given);

@@ -16,10 +16,10 @@
 //                       neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 443fec9a, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 5fbd59ba, common/rows_exchanges.cuh.j2
+//   parts   norm_backward.cu.j2 81a0ff45, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_pack.cuh.j2 ccf3dfbc
+//           common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build norm_backward_t128_n4_v4_f32
 
 // Both rows stay in registers, as they are in memory, from their one reading to the writing of the gradient.
@@ -40,12 +40,18 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 };
 
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    return to_float(pack.at[i]);
+}
+
 __device__ __forceinline__ Pack filled(float x)
 {
+    const Element one = from_float(x);
     Pack pack;
 #pragma unroll
     for (int i = 0; i < VEC; ++i) {
-        pack.at[i] = from_float(x);
+        pack.at[i] = one;
     }
     return pack;
 }
@@ -140,8 +146,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_backward_t128_n4_v4_
         for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const float number = to_float(value[pack].at[i]);
-                add(weighed(to_float(given[pack].at[i])), number);
+                const float number = float_of(value[pack], i);
+                add(weighed(float_of(given[pack], i)), number);
             }
         }
     };
@@ -161,8 +167,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_backward_t128_n4_v4_
             Pack found;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const float upstream = weighed(to_float(given[pack].at[i]));
-                found.at[i] = gradient(upstream, to_float(value[pack].at[i]));
+                const float upstream = weighed(float_of(given[pack], i));
+                found.at[i] = gradient(upstream, float_of(value[pack], i));
             }
             if (column < end) {
                 store(dx + column, found);

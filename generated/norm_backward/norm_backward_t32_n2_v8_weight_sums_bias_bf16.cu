@@ -19,10 +19,10 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 443fec9a, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 5fbd59ba, common/rows_exchanges.cuh.j2
+//   parts   norm_backward.cu.j2 81a0ff45, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_pack.cuh.j2 ccf3dfbc
+//           common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build norm_backward_t32_n2_v8_weight_sums_bias_bf16
 
 // Both rows stay in registers, as they are in memory, from their one reading to the writing of the gradient.
@@ -43,16 +43,34 @@ constexpr int ROWS = 128 / LANES;  // of a block
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
+// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
+// take them apart first would cost as much again.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
+
+    Pack() = default;
+    __device__ __forceinline__ Pack(const Pack& other) { *this = other; }
+    __device__ __forceinline__ Pack& operator=(const Pack& other)
+    {
+        reinterpret_cast<uint4&>(at) = reinterpret_cast<const uint4&>(other.at);
+        return *this;
+    }
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    const unsigned two = reinterpret_cast<const unsigned*>(pack.at)[i / 2];
+    return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
+}
 
 __device__ __forceinline__ Pack filled(float x)
 {
+    const Element one = from_float(x);
     Pack pack;
+    const unsigned two = 0x10001 * reinterpret_cast<const unsigned short&>(one);
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-        pack.at[i] = from_float(x);
+    for (int i = 0; i < VEC / 2; ++i) {
+        reinterpret_cast<unsigned*>(pack.at)[i] = two;
     }
     return pack;
 }
@@ -81,8 +99,14 @@ using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
 
 struct alignas(16) Weights {
-    Weight at[VEC];
+    unsigned twos[VEC / 2];  // that many registers: taken apart as they are needed
 };
+
+__device__ __forceinline__ float weight_of(const Weights& weights, int i)
+{
+    const unsigned two = weights.twos[i / 2];
+    return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
+}
 
 __device__ __forceinline__ Weights load_weights(const Weight* from) { return *reinterpret_cast<const Weights*>(from); }
 
@@ -153,10 +177,10 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
             for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    const float number = to_float(value[pack].at[i]);
-                    add(weighed(to_float(given[pack].at[i]), weight_to_float(weights[pack].at[i])), number);
-                    weight_sum[pack][i] += to_float(given[pack].at[i]) * normal(number);
-                    bias_sum[pack][i] += to_float(given[pack].at[i]);
+                    const float number = float_of(value[pack], i);
+                    add(weighed(float_of(given[pack], i), weight_of(weights[pack], i)), number);
+                    weight_sum[pack][i] += float_of(given[pack], i) * normal(number);
+                    bias_sum[pack][i] += float_of(given[pack], i);
                 }
             }
         };
@@ -178,8 +202,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
                 Pack found;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    const float upstream = weighed(to_float(given[pack].at[i]), weight_to_float(weights[pack].at[i]));
-                    found.at[i] = gradient(upstream, to_float(value[pack].at[i]));
+                    const float upstream = weighed(float_of(given[pack], i), weight_of(weights[pack], i));
+                    found.at[i] = gradient(upstream, float_of(value[pack], i));
                 }
                 if (row < rows && column < end) {
                     store(dx + column, found);

@@ -14,8 +14,8 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 a082b793, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
-//           common/rows_weight.cuh.j2 5fbd59ba, common/rows_affine.cuh.j2 75db9e3b
+//   parts   norm_split.cu.j2 505603e3, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 c54f2483,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_affine.cuh.j2 75db9e3b
 //   again   kgen build norm_split_v8_partial_bf16
 
 // A block finds the mean of its part of a row, and the sum of squares about it: each thread first of the numbers that
@@ -34,9 +34,25 @@ constexpr int PACKS = 4;  // packs that a thread has in flight
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
+// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
+// take them apart first would cost as much again.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
+
+    Pack() = default;
+    __device__ __forceinline__ Pack(const Pack& other) { *this = other; }
+    __device__ __forceinline__ Pack& operator=(const Pack& other)
+    {
+        reinterpret_cast<uint4&>(at) = reinterpret_cast<const uint4&>(other.at);
+        return *this;
+    }
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    const unsigned two = reinterpret_cast<const unsigned*>(pack.at)[i / 2];
+    return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
+}
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -108,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_partia
             here.count += inside ? VEC : 0;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                value[pack][i] = inside ? to_float(taken.at[i]) : 0.0f;
+                value[pack][i] = inside ? float_of(taken, i) : 0.0f;
                 here.mean += value[pack][i];
             }
         }

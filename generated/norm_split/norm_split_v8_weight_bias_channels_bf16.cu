@@ -16,8 +16,8 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 a082b793, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
-//           common/rows_weight.cuh.j2 5fbd59ba, common/rows_affine.cuh.j2 75db9e3b
+//   parts   norm_split.cu.j2 505603e3, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 c54f2483,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_affine.cuh.j2 75db9e3b
 //   again   kgen build norm_split_v8_weight_bias_channels_bf16
 
 // The parts of a row are put together, in the same order in every block; then the row is read again.
@@ -35,9 +35,25 @@ constexpr int PACKS = 4;  // packs that a thread has in flight
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
+// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
+// take them apart first would cost as much again.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
+
+    Pack() = default;
+    __device__ __forceinline__ Pack(const Pack& other) { *this = other; }
+    __device__ __forceinline__ Pack& operator=(const Pack& other)
+    {
+        reinterpret_cast<uint4&>(at) = reinterpret_cast<const uint4&>(other.at);
+        return *this;
+    }
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    const unsigned two = reinterpret_cast<const unsigned*>(pack.at)[i / 2];
+    return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
+}
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -131,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_weight
             const Pack taken = column < end ? load(x + column) : Pack{};
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                value[pack][i] = to_float(taken.at[i]) - moments.mean;
+                value[pack][i] = float_of(taken, i) - moments.mean;
             }
         }
 #pragma unroll

@@ -14,7 +14,7 @@
 //   grid                 a block for each strip of columns and part of the rows
 //
 //   after   the chain rule
-//   parts   norm_weights.cu.j2 060da7cf, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc
+//   parts   norm_weights.cu.j2 45bfe23e, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build norm_weights_v4_bias_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines. The DEPTH threads of a column go
@@ -35,6 +35,11 @@ constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    return to_float(pack.at[i]);
+}
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -69,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_norm_weights_v4
             const float mean = means[row];
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const float upstream = to_float(given.at[i]);
-                weight[i] += upstream * (to_float(value.at[i]) - mean) * rstd;
+                const float upstream = float_of(given, i);
+                weight[i] += upstream * (float_of(value, i) - mean) * rstd;
                 bias[i] += upstream;
             }
         }

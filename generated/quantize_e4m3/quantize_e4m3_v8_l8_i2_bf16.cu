@@ -13,7 +13,7 @@
 //   grid           (ceil(groups * LANES / (THREADS * DOWN))): LANES threads for each group
 //
 //   after   the scaled formats of 8-bit training and inference
-//   parts   quantize.cu.j2 fce656a3, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2 e9146c1c
+//   parts   quantize.cu.j2 b9ba80a5, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2 e9146c1c
 //   again   kgen build quantize_e4m3_v8_l8_i2_bf16
 
 // LANES threads hold a group of neighbours in registers: they look for its largest magnitude, and divide its numbers by
@@ -80,6 +80,16 @@ __device__ __forceinline__ Pack<Code> encode(const float (&x)[VEC])
     return codes;
 }
 
+// A pack as it lies in memory. Held as numbers, which a compiler would rather do than widen them twice, packs would not
+// fit the registers.
+using Bits = uint4;
+
+__device__ __forceinline__ Pack<Element> numbers_of(Bits bits)
+{
+    asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
+    return reinterpret_cast<const Pack<Element>&>(bits);
+}
+
 __device__ __forceinline__ Pack<Code> encode(const Pack<Element>& pack, const Divisor& divisor)
 {
     float quotients[VEC];
@@ -118,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_e4m3_v8_l8_i
     const long long first = static_cast<long long>(blockIdx.x) * (TEAMS * DOWN) + threadIdx.x / LANES;
 
     // All loads of a thread are under way before the first is waited for; what is missing is zero.
-    Pack<Element> packs[DOWN][ITEMS] = {};
+    Bits packs[DOWN][ITEMS] = {};
     int whole[DOWN];  // packs of a group
     Code* target[DOWN];
 #pragma unroll
@@ -128,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_e4m3_v8_l8_i
         const int begin = row_groups == 1 ? 0 : static_cast<int>(number % row_groups) * group;
         whole[d] = number < groups ? min(group, columns - begin) / VEC : 0;
         target[d] = q + row * columns + begin;
-        const Pack<Element>* source = reinterpret_cast<const Pack<Element>*>(x + row * pitch + begin);
+        const Bits* source = reinterpret_cast<const Bits*>(x + row * pitch + begin);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (lane + i * LANES < whole[d]) {
@@ -141,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_e4m3_v8_l8_i
         float most = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            most = fmaxf(most, largest_of(packs[d][i]));
+            most = fmaxf(most, largest_of(numbers_of(packs[d][i])));
         }
         const Divisor divisor = divisor_for(largest_of_group(most));
         if (whole[d] && lane == 0) {
@@ -150,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_e4m3_v8_l8_i
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (lane + i * LANES < whole[d]) {
-                reinterpret_cast<Pack<Code>*>(target[d])[lane + i * LANES] = encode(packs[d][i], divisor);
+                reinterpret_cast<Pack<Code>*>(target[d])[lane + i * LANES] = encode(numbers_of(packs[d][i]), divisor);
             }
         }
     }

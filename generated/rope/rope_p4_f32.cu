@@ -11,7 +11,7 @@
 //   grid              (ceil(B T D / (2 PAIRS THREADS)) * parts of the heads)
 //
 //   after   Su et al., RoFormer (2021); halves as in GPT-NeoX
-//   parts   rope.cu.j2 4fad0d29, common/convert.cuh.j2 2d24696b
+//   parts   rope.cu.j2 87b28e78, common/convert.cuh.j2 2d24696b
 //   again   kgen build rope_p4_f32
 
 // A thread owns PAIRS neighbouring pairs of features of one token and turns them in one head after the other: the sines
@@ -26,8 +26,10 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 constexpr int PAIRS = 4;  // of features, of a thread
 constexpr int UNROLL = 4;  // heads that are loaded at once
 
-struct alignas(PAIRS * sizeof(Element)) Pack {
-    Element at[PAIRS];
+constexpr int PACK = PAIRS;  // neighbours that are loaded at once
+
+struct alignas(PACK * sizeof(Element)) Pack {
+    Element at[PACK];
 };
 using Bits = uint4;  // of a pack
 

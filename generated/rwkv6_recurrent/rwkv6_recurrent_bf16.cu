@@ -12,7 +12,7 @@
 //
 //   after   Peng et al., Eagle and Finch: RWKV, 2024; flash-linear-attention's fused_recurrent_rwkv6 of that
 //           year
-//   parts   rwkv6_recurrent.cu.j2 40e19a04, common/convert.cuh.j2 2d24696b
+//   parts   rwkv6_recurrent.cu.j2 49c5af40, common/convert.cuh.j2 2d24696b
 //   again   kgen build rwkv6_recurrent_bf16
 
 // A block is one warp, and takes TILE features and TILE value columns of one sequence through all of its time steps: a
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(TILE) kgen_rwkv6_recurrent_bf16(
     const long long head = sequence % heads;
     const int first_feature = feature_tile * TILE;
     const int feature = first_feature + lane;
-    const int features_here = min(TILE, features - first_feature);
+    const int features_left = features - first_feature;
     const bool has_feature = feature < features;
     const bool has_column = column < values;
 
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(TILE) kgen_rwkv6_recurrent_bf16(
         initial += batch * initial_batch + head * initial_head + column * initial_column;
 #pragma unroll
         for (int i = 0; i < TILE; ++i) {
-            if (i < features_here) {
+            if (i < features_left) {
                 state[i] = initial[(first_feature + i) * initial_feature];
             }
         }
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(TILE) kgen_rwkv6_recurrent_bf16(
         last += batch * last_batch + head * last_head + column * last_column;
 #pragma unroll
         for (int i = 0; i < TILE; ++i) {
-            if (i < features_here) {
+            if (i < features_left) {
                 last[(first_feature + i) * last_feature] = state[i];
             }
         }

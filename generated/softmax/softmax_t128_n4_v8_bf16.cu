@@ -14,10 +14,10 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 fa923cdf, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
+//   parts   softmax.cu.j2 fa923cdf, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
 //           common/rows.cuh.j2 64587b07, common/rows_exp.cuh.j2 d568b819, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_pack.cuh.j2 ccf3dfbc
+//           common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build softmax_t128_n4_v8_bf16
 
 // A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential
@@ -41,16 +41,34 @@ constexpr int WARPS = LANES / 32;  // of a block
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
+// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
+// take them apart first would cost as much again.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
+
+    Pack() = default;
+    __device__ __forceinline__ Pack(const Pack& other) { *this = other; }
+    __device__ __forceinline__ Pack& operator=(const Pack& other)
+    {
+        reinterpret_cast<uint4&>(at) = reinterpret_cast<const uint4&>(other.at);
+        return *this;
+    }
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    const unsigned two = reinterpret_cast<const unsigned*>(pack.at)[i / 2];
+    return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
+}
 
 __device__ __forceinline__ Pack filled(float x)
 {
+    const Element one = from_float(x);
     Pack pack;
+    const unsigned two = 0x10001 * reinterpret_cast<const unsigned short&>(one);
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-        pack.at[i] = from_float(x);
+    for (int i = 0; i < VEC / 2; ++i) {
+        reinterpret_cast<unsigned*>(pack.at)[i] = two;
     }
     return pack;
 }
@@ -132,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_bf16(
     for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            value[pack][i] = to_float(taken[pack].at[i]);
+            value[pack][i] = float_of(taken[pack], i);
             top = fmaxf(top, value[pack][i]);
         }
     }

@@ -13,10 +13,10 @@
 //   grid          a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 fa923cdf, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2 2d24696b,
+//   parts   softmax.cu.j2 fa923cdf, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
 //           common/rows.cuh.j2 64587b07, common/rows_exp.cuh.j2 d568b819, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_pack.cuh.j2 ccf3dfbc
+//           common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build softmax_t32_n8_v4_f32
 
 // A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential
@@ -42,12 +42,18 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 };
 
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    return to_float(pack.at[i]);
+}
+
 __device__ __forceinline__ Pack filled(float x)
 {
+    const Element one = from_float(x);
     Pack pack;
 #pragma unroll
     for (int i = 0; i < VEC; ++i) {
-        pack.at[i] = from_float(x);
+        pack.at[i] = one;
     }
     return pack;
 }
@@ -113,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
     for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            value[pack][i] = to_float(taken[pack].at[i]);
+            value[pack][i] = float_of(taken[pack], i);
             top = fmaxf(top, value[pack][i]);
         }
     }

@@ -14,10 +14,10 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the chain rule
-//   parts   softmax_backward.cu.j2 f8be6d08, common/rows_take.cuh.j2 d246a0e8, common/convert.cuh.j2
+//   parts   softmax_backward.cu.j2 ae0b5316, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2
 //           2d24696b, common/rows.cuh.j2 64587b07, common/rows_exp.cuh.j2 d568b819,
 //           common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2
-//           cd82b773, common/rows_pack.cuh.j2 ccf3dfbc
+//           cd82b773, common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build softmax_backward_t128_n4_v4_f32
 
 // Both rows stay in registers, as they are in memory, from their one reading to the writing of the gradient.
@@ -38,12 +38,18 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 };
 
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    return to_float(pack.at[i]);
+}
+
 __device__ __forceinline__ Pack filled(float x)
 {
+    const Element one = from_float(x);
     Pack pack;
 #pragma unroll
     for (int i = 0; i < VEC; ++i) {
-        pack.at[i] = from_float(x);
+        pack.at[i] = one;
     }
     return pack;
 }
@@ -123,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_backward_t128_n4_
         for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                sum += to_float(given[pack].at[i]) * to_float(result[pack].at[i]);
+                sum += float_of(given[pack], i) * float_of(result[pack], i);
             }
         }
     };
@@ -139,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_backward_t128_n4_
             Pack found;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                found.at[i] = gradient(to_float(given[pack].at[i]), to_float(result[pack].at[i]));
+                found.at[i] = gradient(float_of(given[pack], i), float_of(result[pack], i));
             }
             if (column < end) {
                 store(dx + column, found);

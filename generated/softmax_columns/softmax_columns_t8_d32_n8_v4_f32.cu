@@ -14,7 +14,7 @@
 //   grid                 (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 6a54b116, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
+//   parts   softmax_columns.cu.j2 d90aeac0, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 c54f2483,
 //           common/rows_exp.cuh.j2 d568b819
 //   again   kgen build softmax_columns_t8_d32_n8_v4_f32
 
@@ -38,6 +38,11 @@ constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    return to_float(pack.at[i]);
+}
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -84,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_softmax_columns
             const Pack taken = there ? load(x + place * x_step) : Pack{};
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                value[held][i] = there ? to_float(taken.at[i]) : -INF;
+                value[held][i] = there ? float_of(taken, i) : -INF;
             }
         }
     };

@@ -15,7 +15,7 @@
 //   grid                  (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 6a54b116, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
+//   parts   softmax_columns.cu.j2 d90aeac0, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 c54f2483,
 //           common/rows_exp.cuh.j2 d568b819
 //   again   kgen build softmax_columns_t8_d64_n4_v8_online_bf16
 
@@ -38,9 +38,25 @@ constexpr int HELD = 4;  // numbers of a column in a thread's registers
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
+// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
+// take them apart first would cost as much again.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
+
+    Pack() = default;
+    __device__ __forceinline__ Pack(const Pack& other) { *this = other; }
+    __device__ __forceinline__ Pack& operator=(const Pack& other)
+    {
+        reinterpret_cast<uint4&>(at) = reinterpret_cast<const uint4&>(other.at);
+        return *this;
+    }
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    const unsigned two = reinterpret_cast<const unsigned*>(pack.at)[i / 2];
+    return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
+}
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -87,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_softmax_columns
             const Pack taken = there ? load(x + place * x_step) : Pack{};
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                value[held][i] = there ? to_float(taken.at[i]) : -INF;
+                value[held][i] = there ? float_of(taken, i) : -INF;
             }
         }
     };

@@ -13,7 +13,7 @@
 //   grid                a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 44b56b4a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
+//   parts   softmax_online.cu.j2 93504f9f, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 c54f2483,
 //           common/rows_exp.cuh.j2 d568b819
 //   again   kgen build softmax_online_v4_f32
 
@@ -37,6 +37,11 @@ constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    return to_float(pack.at[i]);
+}
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -115,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v4_f3
         const Pack taken = inside ? load(x + column) : Pack{};
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            value[i] = inside ? to_float(taken.at[i]) : -INF;
+            value[i] = inside ? float_of(taken, i) : -INF;
         }
     };
 

@@ -14,7 +14,7 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 44b56b4a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 ccf3dfbc,
+//   parts   softmax_online.cu.j2 93504f9f, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 c54f2483,
 //           common/rows_exp.cuh.j2 d568b819
 //   again   kgen build softmax_online_v8_apply_bf16
 
@@ -37,9 +37,25 @@ constexpr int PACKS = 4;  // packs that a thread has in flight
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
+// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
+// take them apart first would cost as much again.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
+
+    Pack() = default;
+    __device__ __forceinline__ Pack(const Pack& other) { *this = other; }
+    __device__ __forceinline__ Pack& operator=(const Pack& other)
+    {
+        reinterpret_cast<uint4&>(at) = reinterpret_cast<const uint4&>(other.at);
+        return *this;
+    }
 };
+
+__device__ __forceinline__ float float_of(const Pack& pack, int i)
+{
+    const unsigned two = reinterpret_cast<const unsigned*>(pack.at)[i / 2];
+    return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
+}
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -121,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_ap
         const Pack taken = inside ? load(x + column) : Pack{};
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            value[i] = inside ? to_float(taken.at[i]) : -INF;
+            value[i] = inside ? float_of(taken, i) : -INF;
         }
     };
 

@@ -17,8 +17,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 0821ca7e, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
-//           bc256050
+//   parts   reduce_columns.cu.j2 b2ef3c42, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
+//           2d3235c8
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_f32
 
 // A block owns one of several parts of LANES * VEC neighbouring columns.
@@ -125,8 +125,6 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];  // neighbours in memory
 };
 
-__device__ __forceinline__ Value single(Element x, long long) { return widen(x); }
-
 extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4_i4_o32_split_f32(
     const Element* __restrict__ x, Result* __restrict__ out, Value* partials, unsigned* counters,
     int parts, int columns, int size1, int size2, int size3,
@@ -179,11 +177,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
         // A tile is combined by itself first, which keeps the chains of additions short.
 #pragma unroll
         for (int j = 0; j < VEC; ++j) {
-            Value total = single(packs[0].at[j], at);
+            Value total = widen(packs[0].at[j]);
 #pragma unroll
             for (int i = 1; i < ITEMS; ++i) {
                 if (i < rows) {
-                    total = Combine::combine(total, single(packs[i].at[j], at + i * DEPTH));
+                    total = Combine::combine(total, widen(packs[i].at[j]));
                 }
             }
             values[j] = Combine::combine(values[j], total);

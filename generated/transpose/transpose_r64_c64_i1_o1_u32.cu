@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 def1fd9f
+//   parts   transpose.cu.j2 0c18b276
 //   again   kgen build transpose_r64_c64_i1_o1_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -35,6 +35,7 @@ template <int N>
 struct alignas(N * sizeof(Element)) Pack {
     Element at[N];
 };
+using Bits = unsigned;  // that are loaded at once, whole
 
 // Where an element lies in shared memory. A row is an odd number of words, so that a warp that gathers a column finds
 // it in different banks.
@@ -61,14 +62,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i1_
     const int columns_left = columns - first_column;
 
     // All loads of a thread are under way before the first is waited for.
-    Pack<LOAD> loaded[LOADS];
+    Bits loaded[LOADS];
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
         if (row < rows_left && column < columns_left) {
-            loaded[i].at[0] = x[row * x_row + column * x_column];
+            loaded[i] = *reinterpret_cast<const Bits*>(x + row * x_row + column * x_column);
         }
     }
 #pragma unroll
@@ -79,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i1_
         if (row < rows_left && column < columns_left) {
 #pragma unroll
             for (int j = 0; j < LOAD; ++j) {
-                tile[place(row, column + j)] = loaded[i].at[j];
+                tile[place(row, column + j)] = reinterpret_cast<const Element*>(&loaded[i])[j];
             }
         }
     }

@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 def1fd9f
+//   parts   transpose.cu.j2 0c18b276
 //   again   kgen build transpose_r64_c64_i4_o4_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -35,9 +35,10 @@ template <int N>
 struct alignas(N * sizeof(Element)) Pack {
     Element at[N];
 };
+using Bits = uint4;  // that are loaded at once, whole
 
 // Where an element lies in shared memory. Rows are cut into units of 16 bytes, and those of rows that a warp gathers a
-// column from are exchanged, so that it finds them in different banks.
+// column from are exchanged, so that it finds them in different banks. They lie alike in UNIT rows.
 constexpr int UNIT = 16 / sizeof(Element);
 __device__ __forceinline__ int place(int row, int column)
 {
@@ -63,14 +64,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
     const int columns_left = columns - first_column;
 
     // All loads of a thread are under way before the first is waited for.
-    Pack<LOAD> loaded[LOADS];
+    Bits loaded[LOADS];
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
         if (row < rows_left && column < columns_left) {
-            loaded[i] = *reinterpret_cast<const Pack<LOAD>*>(x + row * x_row + column);
+            loaded[i] = *reinterpret_cast<const Bits*>(x + row * x_row + column);
         }
     }
 #pragma unroll
@@ -79,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
         if (row < rows_left && column < columns_left) {
-            *reinterpret_cast<Pack<LOAD>*>(&tile[place(row, column)]) = loaded[i];
+            *reinterpret_cast<Bits*>(&tile[place(row, column)]) = loaded[i];
         }
     }
 
@@ -95,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
             Pack<STORE> gathered;
 #pragma unroll
             for (int j = 0; j < STORE; ++j) {
-                gathered.at[j] = tile[place(row + j, column)];
+                gathered.at[j] = tile[place(row, column) + j * COLUMNS];
             }
             *reinterpret_cast<Pack<STORE>*>(out + column * out_column + row) = gathered;
         }

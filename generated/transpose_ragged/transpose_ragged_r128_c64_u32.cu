@@ -6,15 +6,16 @@
 //
 //   ROWS             128  rows of the input in a tile
 //   COLUMNS           64  columns of the input in a tile
+//   THREADS          256  threads of a block
 //   BATCH              0  further axes
 //   dtype            u32  unsigned in memory, unsigned in registers
 //   threads          256  per block
-//   shared memory  36432  bytes, static
+//   shared memory  36564  bytes, dynamic: asked for at launch
 //   grid                  (ceil((rows + UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 2aa60715
+//   parts   transpose_ragged.cu.j2 71ad1c57
 //   again   kgen build transpose_ragged_r128_c64_u32
 
 // A block turns one tile over in shared memory. Whatever the rows' addresses and lengths are, memory is read and
@@ -22,6 +23,9 @@
 // in shared memory as they came; rows of the result are written from the pack that holds the tile's first row on, so
 // that a few rows before the tile are loaded too. Packs at which a column of the tile begins lie alike for every
 // UNIT-th column.
+//
+// What limits this is how often the L2 cache is asked, once for each line of 128 bytes that an instruction of a warp
+// touches: eight lanes write the eight packs of a line, wherever a column's lines begin.
 
 constexpr int ROWS = 128;  // of the input in a tile; neighbours in the result
 constexpr int COLUMNS = 64;  // of the input in a tile; neighbours in the input
@@ -31,17 +35,26 @@ using Element = unsigned;  // of this size; its bits are only moved
 using Word = unsigned;  // what shared memory is made of
 
 constexpr int UNIT = 16 / sizeof(Element);  // elements of a pack
+constexpr int IN_WORD = sizeof(Word) / sizeof(Element);
 constexpr int WORDS = 16 / sizeof(Word);  // words of a pack
+constexpr int WARPS = THREADS / 32;
+constexpr int LINE = 8;  // packs of 128 bytes
 constexpr int LOADED = ROWS + UNIT;  // rows that are loaded
 constexpr int PACKS = COLUMNS / UNIT + 1;  // that are loaded of a row
 constexpr int LOADS = (LOADED * PACKS + THREADS - 1) / THREADS;  // of a thread
-constexpr int PITCH = PACKS * WORDS | 1;  // words from row to row: odd, so that rows begin in different banks
-constexpr int SIDE = 32 / UNIT;  // packs of a column that a warp writes, of UNIT columns at once
-constexpr int STORES = COLUMNS / UNIT * ROWS / THREADS;  // of a thread
+constexpr int PITCH = PACKS * WORDS | 1;  // words from row to row
+constexpr int NEXT = UNIT * PITCH + 1;  // words from a pack of a column to its next: odd, for lanes in different banks
+constexpr int APART = 8 * sizeof(Word) / sizeof(Element);  // columns between those that a warp writes at once
+constexpr int LINES = ROWS / UNIT / LINE;  // of a column
+constexpr int TURNS = UNIT * LINES / WARPS;  // of a warp, each with columns that begin alike
+constexpr int SETS = COLUMNS / UNIT / 4;  // of four such columns
 
 struct alignas(16) Pack {
     Word at[WORDS];
 };
+
+// Where a row lies in shared memory, in words: each UNIT rows are moved on by one more.
+__device__ __forceinline__ int place_of(int row) { return row * PITCH + row / UNIT; }
 
 // How many elements after a multiple of 16 bytes an address lies.
 __device__ __forceinline__ int past(const Element* address)
@@ -56,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_ragged_r128
     long long x_row,
     long long out_column)
 {
-    __shared__ Word tile[LOADED * PITCH];
+    extern __shared__ Word tile[];
 
     // Tiles follow each other along the rows of the result.
     const int first_row = blockIdx.x % row_tiles * ROWS;
@@ -92,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_ragged_r128
         if (own < LOADED * PACKS) {
 #pragma unroll
             for (int word = 0; word < WORDS; ++word) {
-                tile[own / PACKS * PITCH + own % PACKS * WORDS + word] = loaded[i].at[word];
+                tile[place_of(own / PACKS) + own % PACKS * WORDS + word] = loaded[i].at[word];
             }
         }
     }
@@ -100,39 +113,51 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_ragged_r128
     // The whole tile is there.
     __syncthreads();
 
-    // A thread writes the packs of the same rows to columns that are UNIT apart.
+    const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
-    const int pack = threadIdx.x % ROWS / 32 * SIDE + lane % SIDE;
-    const int first_own = threadIdx.x / ROWS * (STORES * UNIT) + lane / SIDE;
-    Element* target = out + (first_column + first_own) * out_column + first_row;
-    const int low = pack * UNIT - past(target);  // beside the tile's first row
-    target += low;
-    int place[UNIT];  // in shared memory, of the first column
     const unsigned first_past = past(x + first_row * x_row + first_column);
+    // Turns are short, and unrolled they would take twice the registers.
+#pragma unroll 1
+    for (int turn = 0; turn < TURNS; ++turn) {
+        // A thread writes to columns that begin alike, a pack of one line of each.
+        const int number = turn * WARPS + warp;
+        const int line = number % LINES;
+        const int own_column = number / LINES + lane / LINE * APART;
+        const Element* elements = reinterpret_cast<const Element*>(tile) + own_column;
+        Element* target = out + (first_column + own_column) * out_column + first_row;
+        const int early = past(target);  // rows by which a column's packs begin before the tile
+        target -= early;
+        int place[UNIT];  // in shared memory, of a column's first pack
 #pragma unroll
-    for (int j = 0; j < UNIT; ++j) {
-        const int row = low + j;
-        const int row_past = (first_past + row * static_cast<unsigned>(x_row)) % UNIT;
-        place[j] = (UNIT + row) * static_cast<int>(PITCH * sizeof(Word) / sizeof(Element)) + row_past + first_own;
-    }
-    const bool whole = 0 <= first_row + low && first_row + low + UNIT <= rows;
-    const Element* elements = reinterpret_cast<const Element*>(tile);
+        for (int j = 0; j < UNIT; ++j) {
+            const int row_past = (first_past + (j - early) * static_cast<unsigned>(x_row)) % UNIT;
+            place[j] = ((UNIT - early + j) * PITCH + (j >= early)) * IN_WORD + row_past;
+        }
 #pragma unroll
-    for (int i = 0; i < STORES; ++i) {
-        if (first_column + first_own + i * UNIT < columns) {
-            Element* column = target + i * UNIT * out_column;
-            if (whole) {
-                uint4 words;
+        for (int set = 0; set < SETS; ++set) {
+            const int further = set % (APART / UNIT) * UNIT + set / (APART / UNIT) * 4 * APART;
+            if (first_column + own_column + further < columns) {
+                Element* column = target + further * out_column;
+                // A column's first line begins before its packs: lanes that have none of it write those of its last.
+                const int skipped = static_cast<int>(reinterpret_cast<unsigned long long>(column) / 16 % LINE);
+                const int inside = line * LINE + lane % LINE - skipped;
+                const int pack = inside < 0 ? inside + LINES * LINE : inside;
+                const Element* source = elements + further + pack * (NEXT * IN_WORD);
+                const int row = first_row - early + pack * UNIT;
+                column += pack * UNIT;
+                if (0 <= row && row + UNIT <= rows) {
+                    uint4 words;
 #pragma unroll
-                for (int j = 0; j < UNIT; ++j) {
-                    reinterpret_cast<Element*>(&words)[j] = elements[place[j] + i * UNIT];
-                }
-                __stcg(reinterpret_cast<uint4*>(column), words);  // by name, or it would be taken apart
-            } else {
+                    for (int j = 0; j < UNIT; ++j) {
+                        reinterpret_cast<Element*>(&words)[j] = source[place[j]];
+                    }
+                    __stcg(reinterpret_cast<uint4*>(column), words);  // by name, or it would be taken apart
+                } else {
 #pragma unroll
-                for (int j = 0; j < UNIT; ++j) {
-                    if (0 <= first_row + low + j && first_row + low + j < rows) {
-                        column[j] = elements[place[j] + i * UNIT];
+                    for (int j = 0; j < UNIT; ++j) {
+                        if (0 <= row + j && row + j < rows) {
+                            column[j] = source[place[j]];
+                        }
                     }
                 }
             }
