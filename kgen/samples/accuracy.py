@@ -23,7 +23,7 @@ def rms_bar(dtype: str, outputs: int) -> float:
 
 def rms_error(result: Any, expected: np.ndarray[Any, Any]) -> float:
     """RMS of the error over RMS of what is expected; infinite where anything is not finite, or of another shape."""
-    result = np.asarray(result, np.float64)
+    result, expected = np.asarray(result, np.float64), np.asarray(expected, np.float64)
     if result.shape != expected.shape or not np.isfinite(result).all():
         return float("inf")
     return float(np.sqrt(np.mean((result - expected) ** 2)) / (np.sqrt(np.mean(expected**2)) + 1e-300))

@@ -56,7 +56,7 @@ def quantize(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
         scales = np.maximum.reduceat(abs(wide_x), starts, axis=1) / np.float32(448)
         codes = (wide_x / np.repeat(scales, group, axis=1)[:, : x.shape[1]]).astype(code.numpy)
         options = {"dtype": code.name, "axis": -1, "block": group}
-        return Case(kgen_quantize, (x,), options, (codes.astype(np.float64), scales), 1e-6)
+        return Case(kgen_quantize, (x,), options, (codes.astype(np.float64), scales), 0)
 
     (x,) = numbers(spec, (rows, columns))
     return case(x), case(_of_all_sizes(x, 0))
@@ -89,7 +89,7 @@ def quantize_columns(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
         wide_x = x.astype(np.float32)
         scales = abs(wide_x).max(axis=1, keepdims=True) / np.float32(448)
         codes = (wide_x / scales).astype(dtype_of("e4m3").numpy).astype(np.float64)
-        return Case(kgen_quantize, (x,), {"axis": 1}, (codes, scales), 1e-6)
+        return Case(kgen_quantize, (x,), {"axis": 1}, (codes, scales), 0)
 
     (x,) = numbers(spec, (matrices, rows, columns))
     return case(x), case(_of_all_sizes(x, 2))
