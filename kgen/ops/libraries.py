@@ -90,7 +90,7 @@ class TorchTensors:
         self._grad_enabled = torch.is_grad_enabled
         self._place = functools.cache(functools.partial(torch.device, "cuda"))
         self.stream = torch_stream()
-        self._several = device_count() > 1
+        self._device = gpu().cuda.runtime.getDevice if device_count() > 1 else None
 
     def signature(self, arrays: tuple[Any, ...], options: Key) -> tuple[Key, list[int]]:
         kinds = self._kinds
@@ -112,7 +112,7 @@ class TorchTensors:
             except (RuntimeError, NotImplementedError):  # no plain strided memory
                 return (), []
             pointers.append(pointer)
-        if self._several and device != gpu().cuda.runtime.getDevice():
+        if self._device is not None and device != self._device():
             return (), []
         return tuple(parts), pointers
 

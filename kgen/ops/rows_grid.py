@@ -6,17 +6,14 @@ device has room for a few of them. What clusters do for rows of less than a mega
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from kgen.arch import Arch
 from kgen.device import device_arch, multiprocessors, shared_memory
 from kgen.ops import rows
 from kgen.ops.reduce.workspace import COUNTERS, workspace
 from kgen.ops.rows import RESERVED, SHARED, VECTOR
-from kgen.ops.rows_cut import Packs
-from kgen.spec import Axis, Flag, Kernel, Spec
+from kgen.ops.rows_cut import COPIES, Packs
+from kgen.spec import Axis, Flag, Spec
 
 LANES = Axis("LANES", "t", (128, 256, 512, 1024), "threads of a block", default=512)
 PACKS = Axis("PACKS", "n", (1, 2, 4), "packs of a thread in its block's part of a row")
@@ -31,7 +28,6 @@ MANY = 64
 """Blocks of a team, beyond which it takes a warp too long to hear them all, row after row."""
 ASIDE = 96
 """What the meeting of a team costs for each row, in packs."""
-COPIES = Arch.parse("sm_80")  # the first that copies to shared memory without registers
 
 
 TEXT = {
@@ -44,25 +40,6 @@ TEXT = {
     "CLUSTER": 1,
 }
 """For the templates, beside numbers."""
-
-
-class GridKernel(Kernel):
-    """A kernel on AXES. Of its many flags few go together: these are sorted out first."""
-
-    def specs(self, admits: Callable[[str, object], bool] = lambda name, value: True) -> Iterator[Spec]:
-        """Every legal specialization that `admits` allows."""
-        words = [flag.name for flag in self.flags]
-        subsets = [frozenset(c) for n in range(len(words) + 1) for c in itertools.combinations(words, n)]
-        for dtype in (dtype for dtype in self.dtypes if admits("dtype", dtype)):
-            smallest = (128, 1, VECTOR // dtype.itemsize, 3)
-            for flags in subsets:
-                if all(admits(word, word in flags) for word in words) and not self.check(
-                    Spec(self, smallest, flags, dtype)
-                ):
-                    for values in itertools.product(*([v for v in a.values if admits(a.name, v)] for a in self.axes)):
-                        spec = Spec(self, values, flags, dtype)
-                        if self.check(spec) is None:
-                            yield spec
 
 
 class Cut(NamedTuple):

@@ -13,6 +13,7 @@ from typing import Any
 
 from kgen.arch import Arch
 from kgen.dtypes import BF16, F16, F32
+from kgen.ops.gated.kernels import offset_type
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -20,7 +21,6 @@ STAGES = 3
 SUM_THREADS = 256
 
 _HALF, _FLOAT = 2, 4  # bytes
-_OFFSET_TYPES = {0: "", 4: "int", 8: "long long"}
 _SIGNALS = 32  # bytes of mbarriers
 _HALF_AN_SM = 113 * 1024  # bytes of shared memory of which a multiprocessor of Hopper has twice as many
 
@@ -67,7 +67,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "scaled": scaled,
         "read_factor": " * ".join(factors),
         "hands_over": False,
-        "offset_type": _OFFSET_TYPES[spec["OFFSETS"]],
+        "offset_type": offset_type(spec),
         "mapped": mapped if spec["FEATURE"] else [],
         "with_slope": with_slope,
         "with_own": bool(spec["products"]) or with_slope,
@@ -200,7 +200,7 @@ SLOPE = register(
         dtypes=(F16, BF16),
         derive=lambda spec: {"THREADS": SUM_THREADS, "STATIC_SMEM": SUM_THREADS // 32 * 16},
         check=lambda spec: "results are floats already" if spec["wide"] and spec["gfloat"] else None,
-        text=lambda spec: {"outer": False, "offset_type": _OFFSET_TYPES[spec["OFFSETS"]]},
+        text=lambda spec: {"outer": False, "offset_type": offset_type(spec)},
         grid="(segments * heads * sequences): one block per segment of time",
         origin="Yang et al., Gated Linear Attention Transformers, 2024, with sums that restart",
         defaults=("gated_chunk_slope_bf16",),

@@ -17,7 +17,7 @@ from kgen.spec import Spec
 SHORTEST = 4 * CHUNK
 """Time steps of a segment at least: each costs a pass over its keys and values."""
 FEWEST_STEPS = 32
-"""Time steps from which on chunks are faster than a walk step by step."""
+"""Time steps from which on chunks are faster than a walk step by step, gradients too."""
 
 
 def refusal(problem: Problem) -> str | None:

@@ -20,8 +20,6 @@ from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of
 from kgen.ops.gated.sums import add_sum
 from kgen.spec import Spec
 
-FEWEST_STEPS = 32
-"""Time steps from which on chunks are faster than a walk step by step."""
 SUMS_AT_ONCE = 32
 """Sums over some of the pieces, that are then summed up themselves."""
 
@@ -40,11 +38,6 @@ def refusal(problem: Problem, *rows: Rows) -> str | None:
     if room > shared_memory(problem.device):
         return f"its gradients need {room} bytes of shared memory, and the GPU has {shared_memory(problem.device)}"
     return None
-
-
-def pays(problem: Problem) -> bool:
-    """Whether chunks are the faster way."""
-    return problem.length >= FEWEST_STEPS
 
 
 def backward(

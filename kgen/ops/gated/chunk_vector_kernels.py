@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from kgen.arch import Arch
 from kgen.dtypes import BF16, F16, F32
+from kgen.ops.gated.kernels import offset_type
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -89,7 +90,7 @@ def _text(spec: Spec) -> dict[str, bool | str]:
     return {
         "results": not spec.kernel.name.endswith("_state"),
         "tensors": "qkvg",
-        "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
+        "offset_type": offset_type(spec),
     }
 
 

@@ -27,6 +27,11 @@ SUM_THREADS = 256
 _FLOAT_BYTES = 4
 
 
+def offset_type(spec: Spec) -> str:
+    """The type of offsets, where sequences follow one another."""
+    return {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]]
+
+
 def _steps(room: int, pairs: bool) -> int:
     """Time steps from barrier to barrier: fewer where each takes much of a loader's registers."""
     return 16 if room <= 128 else 8 if room <= 256 or pairs else 4
@@ -104,7 +109,7 @@ def _scan_text(spec: Spec) -> dict[str, Any]:
         "walked": "walked" if shifted else "steps",
         "with_own": role.products or role.slopes or bool(spec["FEATURE"] and role.turned),
         "with_slope": role.turned,
-        "offset_type": {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]],
+        "offset_type": offset_type(spec),
     }
 
 

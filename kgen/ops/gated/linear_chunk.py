@@ -9,6 +9,7 @@ from typing import Any
 
 from kgen.arch import Arch
 from kgen.dtypes import BF16
+from kgen.ops.gated.kernels import offset_type
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -19,7 +20,6 @@ _BYTES = 2
 _SHARED = 227 * 1024  # bytes of a block on Hopper
 _SIGNALS = 32  # bytes of mbarriers
 _LINE = 1024  # bytes, to whose multiples tiles are aligned
-_OFFSET_TYPES = {0: "", 4: "int", 8: "long long"}
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
@@ -44,7 +44,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     rows = ("rows", 64, 0)
     return {
         "hands_over": not spec["outer"],
-        "offset_type": _OFFSET_TYPES[spec["OFFSETS"]],
+        "offset_type": offset_type(spec),
         "products": [columns] if spec["outer"] else [rows, columns],
     }
 

@@ -16,6 +16,7 @@ from kgen.dtypes import F32, FLOATS, I32
 from kgen.launch import Run, Step, bind
 from kgen.operand import Operand, aligned
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.composed import Call, calling
 from kgen.ops.gated import examine
 from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import Form
@@ -44,16 +45,14 @@ def step_operator(form: Form, function: Callable[..., Any]) -> Operator:
         examine=partial(_examine, form),
     )
 
-    def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def calls(*args: Any, **kwargs: Any) -> list[Call]:
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
         options = _options(name, **{x: given[x] for x in _FROM_CALLER if x in given})
-        return tuple(given[x] for x in arguments), options
+        return [Call(operator, tuple(given[x] for x in arguments), options)]
 
-    # kgen.explain and kgen.workspace ask for these, since not all options are parameters.
-    function.__dict__["explain"] = lambda *args, **kwargs: operator.explain(*called(args, kwargs))
-    function.__dict__["workspace"] = lambda *args, **kwargs: operator.workspace(*called(args, kwargs))
+    calling(calls)(function)  # kgen.explain and kgen.workspace cannot tell: not all options are parameters
     return operator
 
 

@@ -13,7 +13,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
 from kgen.ops.rows_text import affine, centred, text_of_weights, weight_of
 from kgen.registry import register
-from kgen.spec import Flag, Spec
+from kgen.spec import Flag, Kernel, Spec
 
 
 def _check(spec: Spec) -> str | None:
@@ -46,7 +46,7 @@ def _text(spec: Spec) -> dict[str, Any]:
 
 
 GRID = register(
-    rows_grid.GridKernel(
+    Kernel(
         name="norm_grid",
         summary="Normalises rows that teams of blocks share, and take in turn.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
@@ -60,7 +60,7 @@ GRID = register(
         derive=_derive,
         text=_text,
         check=_check,
-        min_arch=rows_grid.COPIES,
+        min_arch=rows_cut.COPIES,
         grid="a block for each part of a row, for as many rows as all multiprocessors have room for; all run at once",
         origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
         defaults=("norm_grid_n2_v4_s5_weight_bias_f32", "norm_grid_n2_v8_s5_rms_weight_bf16"),

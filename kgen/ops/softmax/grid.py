@@ -14,7 +14,7 @@ from kgen.ops.softmax import flags as softmax_flags
 from kgen.ops.softmax.along_rows import pitched
 from kgen.ops.softmax.flags import Wanted
 from kgen.registry import register
-from kgen.spec import Spec
+from kgen.spec import Kernel, Spec
 
 FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scaled"))
 
@@ -36,7 +36,7 @@ def _text(spec: Spec) -> dict[str, Any]:
 
 
 GRID = register(
-    rows_grid.GridKernel(
+    Kernel(
         name="softmax_grid",
         summary="Softmax of rows that teams of blocks share, and take in turn.",
         formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
@@ -45,7 +45,7 @@ GRID = register(
         derive=rows_grid.derive,
         text=_text,
         check=rows_grid.check,
-        min_arch=rows_grid.COPIES,
+        min_arch=rows_cut.COPIES,
         grid="a block for each part of a row, for as many rows as all multiprocessors have room for; all run at once",
         origin="Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867",
         defaults=("softmax_grid_n2_v4_s6_f32", "softmax_grid_n2_v8_s6_bf16"),
