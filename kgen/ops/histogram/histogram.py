@@ -131,7 +131,8 @@ def histogram(
     range    the outer edges, by default the extremes of x (for which the host waits). What lies outside is not counted,
              nor is NaN; the last bin includes its upper edge
     weights  float64 or float32, of x's shape: their sums (float64) instead of counts (int64)
-    density  whether results are divided by their total and the widths of bins (float64)
+    density  whether results are divided by their total and the widths of bins (float64, also where edges are float32,
+             whose widths NumPy rounds to float32)
 
     Edges have NumPy's type and values. Raises ValueError for no bins, edges that decrease, bounds not finite or not
     in order, and weights of another shape; TypeError for bins that are neither a number nor edges.
