@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import kgen
@@ -47,11 +47,17 @@ def check(xp: ModuleType, asnumpy: AsNumpy, operator: str, sizes: tuple[int, ...
     given = {"initial_state": xp.asarray(initial), "return_state": True, "out": out}
     o, state = FORWARD[operator](*on, mode="article", **given)
     assert o is out
+    # Errors are measured against sums of so many terms with any signs: a lone result may be next to nothing.
+    scale, *squares = (np.square(x.astype(np.float64)) for x in (np.float64(sizes[3] ** -0.5), *arrays, initial))
+    squares[3] = 2 * arrays[3].astype(np.float64)
+    usual = reference.gated(*squares[:-1], scale=float(scale), initial=squares[-1])
     dtype = about.get("dtype", "f32")
     # The article rounds the decayed queries and keys of GLA and its state to the inputs' type, beside the result.
     roundings = 1 if dtype == "f32" or operator == "rwkv6" else 4**0.5
-    assert rms_error(asnumpy(o).astype(np.float64), expected) < roundings * rms_bar(dtype, expected.size)
-    assert rms_error(asnumpy(state), last) < rms_bar(dtype if operator == "gla" else "f32", last.size)
+    bars = roundings * rms_bar(dtype, o.size), rms_bar(dtype if operator == "gla" else "f32", state.size)
+    for got, want, squared, bar in zip((o, state), (expected, last), usual, bars, strict=True):
+        error = rms_error(asnumpy(got).astype(np.float64), want)
+        assert error * min(1, np.sqrt(np.mean(want**2) / np.mean(squared))) < bar
 
 
 @pytest.mark.parametrize("operator", FORWARD)
@@ -70,6 +76,7 @@ def test_results_and_states_are_those_of_float64(
     sizes=st.tuples(*(st.integers(1, n) for n in (2, 3, 50, 140, 140))),
     seed=st.integers(0, 99),
 )
+@example(operator="gla", sizes=(1, 1, 1, 132, 1), seed=1)  # 132 terms of about 0.1 make 0.03
 def test_any_size_will_do(xp: ModuleType, asnumpy: AsNumpy, operator: str, sizes: tuple[int, ...], seed: int) -> None:
     check(xp, asnumpy, operator, sizes, seed=seed)
 
