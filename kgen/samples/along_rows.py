@@ -16,6 +16,9 @@ from kgen.ops.softmax import softmax as softmaxes
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 
+Settings = tuple[tuple[Any, str, Any], ...]
+"""Of a case."""
+
 
 def _softmax(x: Array, axis: int) -> Array:
     x = np.exp(x.astype(np.float64) - x.astype(np.float64).max(axis, keepdims=True))
@@ -34,7 +37,7 @@ def _read(spec: Spec, *arrays: Array) -> tuple[Array, ...]:
     return tuple(between_poison(x, 257) if spec["shifted"] else x for x in arrays)
 
 
-def _taking(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:
+def _taking(spec: Spec) -> Settings:
     """For operators that choose a specialization by themselves: this one."""
     return ((rows_cut, "cut", lambda *about, **more: rows.Cut.of(spec)),)
 
@@ -56,18 +59,30 @@ def softmax_of_long_rows(spec: Spec, shape: Shape | None = None) -> Case:
     return Case(softmaxes.softmax, (x,), options, _softmax(x, -1), settings=settings)
 
 
-def _teams(spec: Spec, shape: Shape | None) -> tuple[Shape, tuple[tuple[Any, str, Any], ...]]:
-    """Some rows for each of a few teams of two blocks, whose parts nearly fill the stages; ragged, an odd width."""
-    teams, width = spec["VEC"], (spec["LANES"] * spec["PACKS"] - 3) * spec["VEC"]
-    shape = shape or (2 * teams + 3, 2 * width - 5 * spec["VEC"] + spec["ragged"])
-    packs = shape[1] // spec["VEC"]
-    cut = rows_grid.Cut(spec["PACKS"], spec["STAGES"], 2, teams, -(-packs // 2) * spec["VEC"])
+def _teams(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
+    """Some rows for each of a few teams of two blocks, whose parts nearly fill the stages; ragged, an odd width.
+
+    And one row for so many blocks that a warp hears them in two rounds.
+    """
+    vec, packs = spec["VEC"], spec["LANES"] * spec["PACKS"] - 3
+    many = 33
+    of_two = _of_teams(spec, 2, vec, shape or (2 * vec + 3, (2 * packs - 5) * vec + spec["ragged"]))
+    return (of_two,) if shape else (of_two, _of_teams(spec, many, 1, (1, many * vec + spec["ragged"])))
+
+
+def _of_teams(spec: Spec, parts: int, teams: int, shape: Shape) -> tuple[Shape, Settings]:
+    """The shape, and what makes its rows those of so many teams."""
+    wide = -(-(shape[1] // spec["VEC"]) // parts)
+    cut = rows_grid.Cut(spec["PACKS"], spec["STAGES"], parts, teams, wide * spec["VEC"])
     return shape, ((rows_grid, "cut", lambda *about, **more: cut), (rows_grid, "preferred", lambda *about: True))
 
 
-def softmax_of_teams(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows that two blocks share, several for each team."""
-    shape, settings = _teams(spec, shape)
+def softmax_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that two blocks share, several for each team; a row that many share."""
+    return tuple(_softmax_of_a_team(spec, *about) for about in _teams(spec, shape))
+
+
+def _softmax_of_a_team(spec: Spec, shape: Shape, settings: Settings) -> Case:
     (x,) = numbers(spec, shape)
     options = {"axis": -1, "algorithm": "softmax_grid"}
     return Case(softmaxes.softmax, (x,), options, _softmax(x, -1), settings=settings)
@@ -96,12 +111,12 @@ def normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     return _normalisation(spec, shape or _row(spec, 3), _taking(spec))
 
 
-def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows that two blocks share, several for each team."""
-    return _normalisation(spec, *_teams(spec, shape))
+def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that two blocks share, several for each team; a row that many share."""
+    return tuple(_normalisation(spec, *about) for about in _teams(spec, shape))
 
 
-def _normalisation(spec: Spec, shape: Shape, settings: tuple[tuple[Any, str, Any], ...]) -> Case:
+def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
     x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
     x += np.asarray(3, x.dtype)
     if "shifted" in spec.flags:

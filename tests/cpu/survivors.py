@@ -38,8 +38,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("argm*_rows_g8_*", "at < loads", "what was not loaded is no extreme of the row", "*is_top*"),
     Survivor("argm*_rows_g8_*", "b.index < a.index", "a thread compares at most one number with none"),
     Survivor("argm*_rows_*", "found_at + stride < loads", "the same tile is loaded again"),
-    Survivor("*_grid_*", "other < 32", "no sample has teams of more than 32 blocks, which take ten seconds to watch"),
-    Survivor("*_grid_*", "turn < turns", "what is told after the last row is cleared with all else", "*&& warp == 0*"),
     Survivor(
         "*_columns_*_split_*",
         "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH",
