@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 CPU    := $(if $(shell command -v g++ || command -v clang++ || command -v c++),,$(comma)cpu)
 READY  := $(VENV)/.ready-cuda$(CUDA)
 
-.PHONY: build test lint test-gpu sanitize bench clean
+.PHONY: build test lint test-gpu sanitize wheel bench clean
 
 build: $(READY)
 	$(BIN)/kgen build
@@ -37,6 +37,14 @@ sanitize:
 	$(SANITIZER) --tool racecheck --kernel-name kns=kgen --error-exitcode 1 \
 	  $(PYTHON) -m tests.gpu.sanitize --every-thread-arrives
 
+# A wheel that brings the default kernels compiled, so that no first call waits for the compiler.
+ARCHS ?= sm_80,sm_86,sm_89,sm_90a,sm_100a,sm_120a
+wheel: $(READY)
+	rm -rf build kgen/cubins
+	$(BIN)/kgen build --arch $(ARCHS) --shelf kgen/cubins --out build/generated
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ; \
+	  made=$$?; rm -rf build kgen/cubins; exit $$made
+
 bench:
 	$(PYTHON) -m kgen bench causal_dot_product
 
@@ -46,4 +54,4 @@ $(READY): pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist kgen/cubins *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,7 +1,10 @@
-"""Spec + Arch -> Built: the cubin from the store, or from the compiler and then into the store.
+"""Spec + Arch -> Built: the cubin off a shelf, or from the store, or from the compiler and then into the store.
 
 The key is made of all that decides the cubin (the templates and the values that fill them, architecture, options,
 compiler, toolkit headers) and of nothing else, so an entry is right for ever and there is nothing to invalidate.
+
+A shelf is a store that was filled on another machine and is only read. Whoever filled it chose the compiler: its key
+has the major version of CUDA instead, since that is what drivers ask of a cubin.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from typing import NamedTuple
 from kgen import nvrtc, toolkit
 from kgen.arch import Arch
 from kgen.config import config
-from kgen.errors import JitDisabledError, KgenError
-from kgen.nvrtc import PLAIN, Flags, Resources
-from kgen.recipe import Recipe, recipe
+from kgen.errors import JitDisabledError, KgenError, ToolchainError
+from kgen.nvrtc import PLAIN, Binary, Flags, Resources
+from kgen.recipe import Recipe, jinja_version, recipe
 from kgen.render import Source, render_recipe, source_of
 from kgen.spec import Spec
 from kgen.store import Entry, Store, content_key
@@ -56,8 +59,7 @@ def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) 
     where KGEN_JIT=off forbids compiling.
     """
     made = recipe(spec)
-    key = _key(made, arch, flags)
-    kept = None if force else store().load(spec.name, str(arch), key)
+    kept = None if force else _kept(made, arch, flags)
     if kept is not None:
         return _from_disk(made, arch, kept)
     if not config().jit:
@@ -70,14 +72,7 @@ def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) 
     nvrtc.load_ahead()
     source = render_recipe(made)
     binary = nvrtc.compile_source(source, arch, flags)
-    meta = {
-        "symbol": binary.symbol,
-        "resources": binary.resources.as_dict(),
-        "compiler": binary.compiler,
-        "flags": list(flags.options),
-        "milliseconds": binary.milliseconds,
-    }
-    entry = store().publish(spec.name, str(arch), key, source.text, binary.cubin, meta)
+    entry = _publish(store(), spec, _key(made, arch, flags), source.text, binary, flags)
     logging.getLogger("kgen").info("%s for %s compiled in %.0f ms", spec.name, arch, binary.milliseconds)
     return Built(
         source, arch, binary.cubin, binary.resources, binary.compiler, "compiled", binary.milliseconds, entry.path
@@ -88,7 +83,7 @@ def find(spec: Spec, arch: Arch) -> Built | None:
     """The kernel from the cache, or None; never compiles, and what keeps it from looking is no error."""
     try:
         made = recipe(spec)
-        kept = store().load(spec.name, str(arch), _key(made, arch, PLAIN))
+        kept = _kept(made, arch, PLAIN)
     except KgenError:
         return None
     return None if kept is None else _from_disk(made, arch, kept)
@@ -137,9 +132,45 @@ def _store(root: Path, limit: int) -> Store:
     return Store(root, limit)
 
 
+def shelve(built: Built, folder: Path) -> None:
+    """Put a kernel, built with no flags of its own, on the shelf `folder`.
+
+    Raises ToolchainError where nothing tells for which drivers it is.
+    """
+    key = _shelf_key(recipe(built.spec), built.arch, PLAIN)
+    if key is None:
+        raise ToolchainError("which CUDA the cubins are for is not known", hint=toolkit.INSTALL)
+    _publish(Store(folder), built.spec, key, built.source.text, built, PLAIN)
+
+
+def _publish(where: Store, spec: Spec, key: str, text: str, kernel: Binary | Built, flags: Flags) -> Entry:
+    meta = {
+        "symbol": spec.symbol,
+        "resources": kernel.resources.as_dict(),
+        "compiler": kernel.compiler,
+        "flags": list(flags.options),
+        "milliseconds": kernel.milliseconds,
+    }
+    return where.publish(spec.name, str(kernel.arch), key, text, kernel.cubin, meta)
+
+
+def _kept(made: Recipe, arch: Arch, flags: Flags) -> Entry | None:
+    """The shelf comes first: to ask the store takes a compiler, if only its version."""
+    place, key = (made.spec.name, str(arch)), _shelf_key(made, arch, flags)
+    found = Store(config().shelf).read(*place, key) if key else None
+    return found or store().load(*place, _key(made, arch, flags))
+
+
+def _shelf_key(made: Recipe, arch: Arch, flags: Flags) -> str | None:
+    if (cuda := toolkit.major_version()) is None:
+        return None
+    return content_key(recipe=made.identity, arch=str(arch), flags=flags.options, cuda=str(cuda))
+
+
 def _key(made: Recipe, arch: Arch, flags: Flags) -> str:
     return content_key(
         recipe=made.identity,
+        jinja=jinja_version(),
         arch=str(arch),
         flags=flags.options,
         compiler=nvrtc.compiler_id(),

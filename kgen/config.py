@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kgen.errors import KgenError
 
 BACKENDS = ("auto", "gpu", "cpu")
+_HERE = Path(__file__).resolve().parent
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -25,6 +26,7 @@ class Config(NamedTuple):
 
     cache_dir    KGEN_CACHE_DIR    where compiled kernels are kept; default $XDG_CACHE_HOME/kgen or ~/.cache/kgen
     cache_bytes  KGEN_CACHE_SIZE   size at which the least recently used are dropped: 512M, 2G; default 1G
+    shelf        KGEN_SHELF        kernels compiled elsewhere, only read; default those that kgen was installed with
     backend      KGEN_BACKEND      what computes NumPy arrays: "gpu", "cpu" (executor), or "auto", the first there is
     jit          KGEN_JIT          "off" forbids compiling: a kernel that is in no cache is an error
     templates    KGEN_TEMPLATES    a folder searched for templates before kgen's own
@@ -34,6 +36,7 @@ class Config(NamedTuple):
 
     cache_dir: Path
     cache_bytes: int
+    shelf: Path
     backend: str
     jit: bool
     templates: Path | None
@@ -46,6 +49,7 @@ def config() -> Config:
     return Config(
         cache_dir=_cache_dir(),
         cache_bytes=_size("KGEN_CACHE_SIZE", "1G"),
+        shelf=_path("KGEN_SHELF") or _HERE / "cubins",
         backend=_choice("KGEN_BACKEND", BACKENDS),
         jit=_switch("KGEN_JIT", "on"),
         templates=_path("KGEN_TEMPLATES"),

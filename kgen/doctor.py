@@ -19,6 +19,7 @@ from kgen.errors import KgenError
 from kgen.recipe import BUILTIN_TEMPLATES
 from kgen.render import Source, render
 from kgen.spec import Kernel
+from kgen.store import Store
 
 _CUDA = "pip install 'kgen[cuda13]' (or 'kgen[cuda12]' for a driver older than 580)"
 _INSPECT = "pip install 'kgen[inspect]'"
@@ -56,6 +57,7 @@ def checks() -> list[Check]:
         ),
         ("gpu", _gpu, "none is needed: the executor computes NumPy arrays; arrays on a GPU need its driver", False),
         ("cache", _cache, "set KGEN_CACHE_DIR to a folder of your own", False),
+        ("shelf", _shelf, "", False),
         ("jit", _jit, "unset KGEN_JIT", False),
     ]
     return [_checked(*part) for part in parts]
@@ -141,6 +143,11 @@ def _cache() -> str:
         raise KgenError(f"cannot write to {existing}; kernels are compiled anew in every process")
     limit = report.size(facts["limit_bytes"])
     return f"{root}, {facts['entries']} entries, {report.size(facts['bytes'])} of {limit}"
+
+
+def _shelf() -> str:
+    facts = Store(config().shelf).info()
+    return f"{facts['path']}, {facts['entries']} entries" if facts["entries"] else "none: first uses compile"
 
 
 def _jit() -> str:

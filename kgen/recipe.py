@@ -40,8 +40,8 @@ class Recipe:
 
     @functools.cached_property
     def identity(self) -> str:
-        """The sha256 of the templates, the values, and the code that puts them together."""
-        digest = hashlib.sha256(_renderer().encode())
+        """The sha256 of the templates, the values, and our code that puts them together."""
+        digest = hashlib.sha256(_code().encode())
         for item in (*self.parts, *sorted((name, repr(value)) for name, value in self.values.items())):
             for text in item:
                 digest.update(b"%d:%b" % (len(text.encode()), text.encode()))
@@ -82,12 +82,17 @@ def _read(name: str, folders: tuple[Path, ...], spec: Spec) -> str:
 
 
 @functools.cache
-def _renderer() -> str:
+def _code() -> str:
     """The code that decides the text, besides Jinja: its very bytes, so that no version needs to be remembered."""
+    return sha256("".join((_HERE / name).read_text(encoding="utf-8") for name in ("recipe.py", "render.py")))
+
+
+@functools.cache
+def jinja_version() -> str:
+    """Of what puts the values into the templates."""
     from importlib.metadata import version
 
-    ours = "".join((_HERE / name).read_text(encoding="utf-8") for name in ("recipe.py", "render.py"))
-    return f"{sha256(ours)} jinja2 {version('jinja2')}"
+    return version("jinja2")
 
 
 def _values(spec: Spec, parts: Mapping[str, str]) -> dict[str, Any]:

@@ -82,12 +82,18 @@ class Store:
         self.root, self.limit_bytes, self._top = root, limit_bytes, root / f"v{SCHEMA}"
         self._total: int | None = None  # bytes in the store as far as we know; None: count at the next publish
 
-    def load(self, name: str, arch: str, key: str) -> Entry | None:
-        """The entry as it was published, or None; a damaged one is removed, with one warning."""
-        path = self._path(name, arch, key)
+    def read(self, name: str, arch: str, key: str) -> Entry | None:
+        """The entry as it was published, or None; changes nothing on the disk."""
         try:
-            entry = self._read(path)
+            entry = self._read(self._path(name, arch, key))
         except (*_DAMAGE, OSError, MemoryError):
+            return None
+        return entry if entry.key == key else None  # alike only in the digits of the folder's name
+
+    def load(self, name: str, arch: str, key: str) -> Entry | None:
+        """What `read` finds, which counts as used; a damaged entry is removed, with one warning."""
+        path, entry = self._path(name, arch, key), self.read(name, arch, key)
+        if entry is None:
             if problem := self._problem(path):
                 self._discard(path)
                 _warn_once(path, f"dropped the damaged cache entry {path}: {problem}")
@@ -95,7 +101,7 @@ class Store:
         with suppress(OSError):  # a read-only cache is as good to load from
             if not 0 <= time.time() - (path / META).stat().st_mtime < _HOUR_SECONDS:
                 os.utime(path / META)
-        return entry if entry.key == key else None  # alike only in the digits of the folder's name
+        return entry
 
     def publish(self, name: str, arch: str, key: str, source: str, cubin: bytes, meta: Mapping[str, Any]) -> Entry:
         """Write an entry if the disk lets us. What returns holds the bytes given, never those of who was faster."""

@@ -15,9 +15,7 @@ from typing import Any
 
 from kgen.errors import ToolchainError
 
-_INSTALL = (
-    "pip install 'kgen[cuda13]' (or cuda12) brings CuPy, NVRTC and the CUDA headers; no toolkit, no GPU is needed"
-)
+INSTALL = "pip install 'kgen[cuda13]' (or cuda12) brings CuPy, NVRTC and the CUDA headers; no toolkit, no GPU is needed"
 _WHEELS = {"cupy-cuda13x": "nvidia-cuda-nvrtc", "cupy-cuda12x": "nvidia-cuda-nvrtc-cu12"}
 _loading = threading.Lock()
 
@@ -31,13 +29,19 @@ def nvrtc() -> Any:
             open_library()
             nvrtc.getVersion()  # loads the library, where it is in no wheel
         except Exception as error:
-            raise ToolchainError(f"NVRTC, the compiler, cannot be loaded: {error}", hint=_INSTALL) from error
+            raise ToolchainError(f"NVRTC, the compiler, cannot be loaded: {error}", hint=INSTALL) from error
         return nvrtc
 
 
 def wheel_version() -> str | None:
     """The version of the wheel that CuPy takes NVRTC from, or None; nothing is loaded to tell."""
     return next((version for cupy, wheel in _WHEELS.items() if _version(cupy) and (version := _version(wheel))), None)
+
+
+@functools.cache
+def major_version() -> int | None:
+    """Of the CUDA that CuPy's wheel is for, whose drivers load cubins of any compiler of that version; or None."""
+    return next((int(cupy[-3:-1]) for cupy in _WHEELS if _version(cupy)), None)
 
 
 @functools.cache
@@ -63,7 +67,7 @@ def header_folder() -> Path:
     except ImportError:
         found = None
     if found is None:
-        raise ToolchainError("the CUDA headers (cuda_fp16.h) are not installed", hint=_INSTALL)
+        raise ToolchainError("the CUDA headers (cuda_fp16.h) are not installed", hint=INSTALL)
     return Path(found)
 
 

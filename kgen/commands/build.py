@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kgen.commands.common import (
+    FOLDER,
     StatusLine,
     archs_option,
     json_option,
@@ -38,6 +39,7 @@ _FAULTS_SHOWN = 5
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compiles side by side; default one a core.")
 @out_option
 @click.option("--check", is_flag=True, help="Only compare the folder with what would be emitted; needs no compiler.")
+@click.option("--shelf", type=FOLDER, help="A folder that takes the cubins too, for KGEN_SHELF on other machines.")
 @click.option("--force", is_flag=True, help="Compile even what the cache has.")
 @json_option
 def build(
@@ -46,6 +48,7 @@ def build(
     jobs: int | None,
     out: Path,
     check: bool,
+    shelf: Path | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -55,6 +58,7 @@ def build(
     and are added to the folder. Without WORDS, it becomes exactly the default set.
     """
     from kgen import catalog, generated, report
+    from kgen.build import shelve
 
     started = time.perf_counter()
     specs = catalog.select(*words)
@@ -66,6 +70,8 @@ def build(
     built, skipped, unbuilt = _compiled([source.spec for source in sources], archs, jobs, force)
     for kernel in built:
         generated.place_cubin(kernel.spec, kernel.arch, kernel.cubin, out)
+        if shelf:
+            shelve(kernel, shelf)
     faults += unbuilt
     cards = [report.card(kernel) for kernel in sorted(built, key=lambda kernel: (kernel.spec.name, kernel.arch))]
     seconds = time.perf_counter() - started

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kgen.spec import Spec
 
 F = TypeVar("F", bound=Callable[..., Any])
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def complete_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -55,8 +56,7 @@ def archs_option(default: str) -> Callable[[F], F]:
 
 
 def out_option(command: F) -> F:
-    folder = click.Path(path_type=Path, file_okay=False)
-    return click.option("--out", type=folder, default="generated", show_default=True, help="The emitted folder.")(
+    return click.option("--out", type=FOLDER, default="generated", show_default=True, help="The emitted folder.")(
         command
     )
 

@@ -185,7 +185,13 @@ def test_another_declaration_misses(make_kernel: MakeKernel, change: dict[str, o
 
 def test_another_renderer_does_not_find_what_this_one_built(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
     build(spec, SM_90A)
-    monkeypatch.setattr("kgen.recipe._renderer", lambda: "another")
+    monkeypatch.setattr("kgen.recipe._code", lambda: "another")
+    assert build(spec, SM_90A).origin == "compiled"
+
+
+def test_another_jinja_does_not_find_what_this_one_built(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    build(spec, SM_90A)
+    monkeypatch.setattr(import_module("kgen.build"), "jinja_version", lambda: "another")
     assert build(spec, SM_90A).origin == "compiled"
 
 

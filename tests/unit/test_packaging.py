@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 import kgen
+from kgen.arch import Arch
+from kgen.build import build, shelve
 from kgen.render import render
 
+SM_80 = Arch.parse("sm_80")
+SHELVED = next(iter(kgen.select("relu")))
 ROOT = Path(kgen.__file__).resolve().parent.parent
 
 pytestmark = [
@@ -37,7 +41,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     for name in ("kgen", "templates", "tests"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "cubins"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KGEN_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        shelve(build(SHELVED, SM_80), copy / "kgen/cubins")
     pip("wheel", copy, "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out)
     (made,) = out.glob("kgen-*.whl")
     return made
@@ -66,8 +73,19 @@ def test_a_wheel_holds_every_module_every_template_and_nothing_else(wheel: Path)
     }
     cpu = ROOT / "kgen/cpu"
     runtime = {path.relative_to(ROOT).as_posix() for kind in ("h", "cpp", "md") for path in cpu.rglob(f"*.{kind}")}
-    held = set(zipfile.ZipFile(wheel).namelist())
-    assert {name for name in held if ".dist-info/" not in name} == modules | templates | runtime | {"kgen/py.typed"}
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    cubins = {name for name in held if name.startswith("kgen/cubins/")}
+    assert held == modules | templates | runtime | cubins | {"kgen/py.typed"}
+    assert sorted(name.rpartition("/")[2] for name in cubins) == ["kernel.cu", "kernel.cubin", "meta.json"]
+
+
+def test_an_installed_kgen_compiles_nothing_that_its_wheel_brought(site: Path) -> None:
+    program = f"""
+import os, kgen
+os.environ["KGEN_JIT"] = "off"
+print(kgen.build(kgen.parse({SHELVED.name!r}), kgen.Arch.parse("sm_80")).path)
+"""
+    assert (site / "kgen/cubins") in Path(installed(program, site).strip()).parents
 
 
 def test_an_installed_kgen_renders_what_the_checkout_does(site: Path) -> None:
