@@ -82,9 +82,10 @@ static inline void start(Fiber* fiber, Stack stack, size_t color, Main main, voi
     fiber->sp = top;
 }
 #else
-// Saved: x19 to x30, d8 to d15. A new fiber finds its main in x19, the argument in x20.
+// Saved: x19 to x30, d8 to d15. A new fiber finds its main in x19, the argument in x20. `hint #34` is `bti c`: where the
+// compiler guards branches by default, the linkage table may only jump to one.
 __asm__(".text\n.globl " KG_SYMBOL(kg_switch) "\n.p2align 2\n" KG_SYMBOL(kg_switch) ":\n"
-        "  sub sp, sp, #160\n"
+        "  hint #34\n  sub sp, sp, #160\n"
         "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"
         "  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n"
         "  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
