@@ -180,6 +180,33 @@ def test_each_kind_of_bug_is_reported_as_what_it_is(kind: str, body: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("bounds", "kept", "taken", "hangs"),
+    [
+        ("__launch_bounds__(384, 1)", 24, 240, False),  # a launch gives each thread 168: 24 + 2 * 240 = 3 * 168
+        ("__launch_bounds__(384, 1)", 32, 240, True),
+        ("__launch_bounds__(384, 2)", 24, 112, True),  # 80
+        ("__launch_bounds__(288, 1)", 24, 240, False),  # 168: registers are dealt to whole warpgroups
+        ("__maxnreg__(128)", 56, 168, True),
+        ("__launch_bounds__(384)", 232, 240, False),  # the assembler cannot tell, and leaves setmaxnreg out
+    ],
+)
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_warps_that_ask_for_more_registers_than_others_gave_back_wait_for_ever(
+    bounds: str, kept: int, taken: int, hangs: bool, order: str
+) -> None:
+    text = f"""extern "C" __global__ void {bounds} k(int* out)
+{{
+    if (threadIdx.x < 128) asm volatile("setmaxnreg.dec.sync.aligned.u32 {kept};");
+    else asm volatile("setmaxnreg.inc.sync.aligned.u32 {taken};");
+    out[threadIdx.x] = 1;
+}}"""
+    out = np.zeros(384, np.int32)
+    outcome = cpu.compile_cuda(text, check=True).check(grid=1, block=384, args=[out], outputs=[out], order=order)
+    assert [found.kind for found in outcome.findings] == ["deadlock"] * hangs, str(outcome)
+    assert not hangs or f"setmaxnreg.inc.sync.aligned.u32 {taken}" in str(outcome)
+
+
+@pytest.mark.parametrize(
     "body",
     [
         "out[t] = in[255 - t];",

@@ -91,7 +91,11 @@ static inline bool is_param(Warp* w, uint64_t address) { return address - (uint6
 static inline bool is_const(Warp*, uint64_t) { return false; }
 
 static inline void warp_sync(Warp* w, uint32_t group, int site) { tell(w, group, WARP_SYNC, nullptr, site); }
-static inline void fence(Warp* w, int lane, int site) { tell(w, 1u << lane, FENCE, nullptr, site); }
+static inline void fence(Warp* w, int lane, int site)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);  // blocks run on several threads of the host, which may reorder what they do
+    tell(w, 1u << lane, FENCE, nullptr, site);
+}
 
 template <int SPACE> static inline uint8_t* mbarrier_at(Warp* w, uint64_t address, uint32_t what, int lane, int site)
 {

@@ -40,6 +40,7 @@ struct Block {
     Cluster* cluster;
     uint8_t* memory;  // its shared memory
     uint32_t index, warps, living;
+    int32_t spare;  // registers, see set_registers
     Barrier barriers[BARRIERS];
     Runner* runners;
     Shadow* shadow;

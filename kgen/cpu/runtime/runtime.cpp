@@ -46,7 +46,7 @@ static void begin_block(Worker* worker, Cluster* c, uint32_t rank, const uint32_
             r.check = (CheckWarp*)calloc(1, sizeof(CheckWarp));
             begin_warp(worker->checker, r.check, block->index, i, block->shadow);
         }
-        w.index = i, w.shared = block->memory, w.args = launch->args, w.calls = &calls;
+        w.index = i, w.shared = block->memory, w.args = launch->args, w.calls = &calls, w.spare = &block->spare;
         w.live = threads - 32 * i >= 32 ? 0xffffffffu : (1u << (threads - 32 * i)) - 1;
         for (uint32_t lane = 0; lane < 32; ++lane) {
             uint32_t place[3];

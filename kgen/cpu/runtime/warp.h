@@ -31,6 +31,8 @@ struct Warp {
     uint32_t dynamic_shared, total_shared;
     uint64_t* progress;  // counts what may let a waiting warp go on
     uint64_t* polls;     // and this, how often one looked in vain
+    int32_t* spare;      // registers of each lane that warps of its block gave back
+    int32_t registers;   // of its lanes, once setmaxnreg has set them
     uint8_t* local;      // of its lanes, where the kernel has local memory
     uint32_t local_size;
 };
@@ -62,6 +64,15 @@ template <class T> static inline T load(const uint8_t* p)
 }
 template <class T> static inline void store(uint8_t* p, T x) { __builtin_memcpy(p, &x, sizeof x); }
 
+// .volatile, .relaxed and what is stronger: in one piece, and as often as the kernel says. Order is left to fences.
+template <class T> static inline T load_strong(const uint8_t* p)
+{
+    T x;
+    __atomic_load((T*)p, &x, __ATOMIC_RELAXED);
+    return x;
+}
+template <class T> static inline void store_strong(uint8_t* p, T x) { __atomic_store((T*)p, &x, __ATOMIC_RELAXED); }
+
 // Read-modify-write; blocks on other threads of the host may do the same at the same time.
 template <class T, class F> static inline T atomic(uint8_t* p, F change)
 {
@@ -71,6 +82,16 @@ template <class T, class F> static inline T atomic(uint8_t* p, F change)
     return old;
 }
 template <class T> static inline T atomic_add(uint8_t* p, T x) { return __atomic_fetch_add((T*)p, x, __ATOMIC_SEQ_CST); }
+
+// setmaxnreg: whether the warp has so many registers now. More than it has come from what warps of its block gave back.
+static inline bool set_registers(Warp* w, int32_t wanted, int32_t launched)
+{
+    const int32_t more = wanted - (w->registers ? w->registers : launched);
+    if (more > *w->spare) return false;
+    *w->spare -= more, w->registers = wanted;
+    ++*w->progress;
+    return true;
+}
 
 // Warp operations. `group` holds the lanes that take part.
 static inline int shuffle_source(int kind, int lane, uint32_t b, uint32_t c, bool* valid)

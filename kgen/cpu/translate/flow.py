@@ -17,7 +17,7 @@ from kgen.cpu.translate.regions import Region, place_registers, regions_of
 
 _CUTS = re.compile(
     r"shfl|vote|match|activemask|redux|elect|bar\b|barrier|mma|ldmatrix|stmatrix|movmatrix|nanosleep|wgmma"
-    r"|mbarrier\.(try_wait|test_wait)"
+    r"|setmaxnreg|mbarrier\.(try_wait|test_wait)"
 )
 _POLLS = re.compile(r"ld\.(volatile|acquire|relaxed|mmio)|atom\b")  # in a loop, what waits for somebody else
 _CONSTANT = re.compile(r"mov\.[busf](?:16|32|64) (?:-?\d+|0[xX][0-9a-fA-F]+|0[fFdD][0-9a-fA-F]+)")

@@ -15,7 +15,7 @@ from kgen.cpu.translate.ptx import SIZES, Instruction
 _LETTERS = re.compile(r"\b[a-h]\b")
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
 _PREDICATE = re.compile(r"(set|setp)\.(\w+)(?:\.(and|or|xor))?((?:\.ftz)?)((?:\.\w+)+)$")
-_NOTHING = re.compile(r"prefetch|prefetchu|setmaxnreg|griddepcontrol|discard|applypriority|createpolicy|pmevent|brkpt")
+_NOTHING = re.compile(r"prefetch|prefetchu|griddepcontrol|discard|applypriority|createpolicy|pmevent|brkpt")
 
 
 def statement(emit: Emitter, at: Instruction) -> str:

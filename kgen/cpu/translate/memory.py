@@ -27,6 +27,7 @@ _OPERATIONS = {
     "dec": "x == 0 || x > b ? b : x - 1",
     "cas": "x == b ? c : x",
 }
+_ACQUIRE, _RELEASE = (f" __atomic_thread_fence(__ATOMIC_{order});" for order in ("ACQUIRE", "RELEASE"))
 UPDATE = "kg::ATOMIC | kg::READ | kg::WRITE"
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 
@@ -70,12 +71,14 @@ def _load(emit: Emitter, at: Instruction) -> str:
     parts, kind = words(at), words(at)[-1]
     held = listed(at.operands[0])
     size = SIZES[kind]
-    what = "kg::READ" + "".join(f" | {_ORDERS[word]}" for word in parts if word in _ORDERS)
-    pointer = _pointer(emit, at.operands[1], size * len(held), what, at)
+    orders = [_ORDERS[word] for word in parts if word in _ORDERS]
+    pointer = _pointer(emit, at.operands[1], size * len(held), " | ".join(["kg::READ", *orders]), at)
+    load = f"kg::load{'_strong' if orders else ''}<{C_TYPES[kind]}>"
+    after = _ACQUIRE if "acquire" in parts else ""
     if len(held) == 1:
-        return emit.names.assign(held[0], kind, f"kg::load<{C_TYPES[kind]}>({pointer})")
-    each = [emit.names.assign(to, kind, f"kg::load<{C_TYPES[kind]}>(p_ + {i * size})") for i, to in enumerate(held)]
-    return f"{{ const uint8_t* p_ = {pointer}; {' '.join(each)} }}"
+        return emit.names.assign(held[0], kind, f"{load}({pointer})") + after
+    each = [emit.names.assign(to, kind, f"{load}(p_ + {i * size})") for i, to in enumerate(held)]
+    return f"{{ const uint8_t* p_ = {pointer}; {' '.join(each)}{after} }}"
 
 
 def _store(emit: Emitter, at: Instruction) -> str:
@@ -84,19 +87,18 @@ def _store(emit: Emitter, at: Instruction) -> str:
     parts, kind = words(at), words(at)[-1]
     given = listed(at.operands[1])
     size = SIZES[kind]
-    what = "kg::WRITE" + "".join(f" | {_ORDERS[word]}" for word in parts if word in _ORDERS)
-    after = ""
+    orders = [_ORDERS[word] for word in parts if word in _ORDERS]
+    what = " | ".join(["kg::WRITE", *orders])
+    store = f"kg::store{'_strong' if orders else ''}<{C_TYPES[kind]}>"
+    before, after = _RELEASE if "release" in parts else "", ""
     if parts[1] == "async":  # an mbarrier counts the bytes
         what += " | kg::ASYNC"
         place, site = address(emit, at.operands[2], "CLUSTER", at), emit.site(at)
         barrier = f"kg::mbarrier_at<kg::CLUSTER>(w, {place}, {UPDATE}, l, {site})"
         after = f" kg::async_stored(w, {barrier}, {size * len(given)}, l, {site});"
     pointer = _pointer(emit, at.operands[0], size * len(given), what, at)
-    each = [
-        f"kg::store<{C_TYPES[kind]}>(p_ + {i * size}, {emit.names.value(text, kind, at)});"
-        for i, text in enumerate(given)
-    ]
-    return f"{{ uint8_t* p_ = {pointer}; {' '.join(each)}{after} }}"
+    each = [f"{store}(p_ + {i * size}, {emit.names.value(text, kind, at)});" for i, text in enumerate(given)]
+    return f"{{ uint8_t* p_ = {pointer};{before} {' '.join(each)}{after} }}"
 
 
 def _atomic(emit: Emitter, at: Instruction) -> str:

@@ -42,7 +42,10 @@ class Instruction(NamedTuple):
 
 @dataclass
 class Entry:
-    """One kernel: `body` holds instructions, and labels as plain strings."""
+    """One kernel: `body` holds instructions, and labels as plain strings.
+
+    launched_registers   of each thread in the beginning; 0 where directives do not tell: ptxas ignores setmaxnreg then
+    """
 
     name: str
     params: list[Variable] = field(default_factory=list)
@@ -51,6 +54,7 @@ class Entry:
     body: list[Instruction | str] = field(default_factory=list)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     cluster: tuple[int, int, int] = (1, 1, 1)
+    launched_registers: int = 0
 
     def offsets(self) -> dict[str, int]:
         """Where each parameter lies in a buffer of all of them."""

@@ -156,6 +156,15 @@ def _sleep(emit: Emitter, at: Instruction) -> Cut:
     return Cut("found = false;", "any", polls=True)
 
 
+def _registers(emit: Emitter, at: Instruction) -> Cut:
+    """setmaxnreg: a warp gives registers back to its block, or waits until others have done so."""
+    launched = emit.names.entry.launched_registers
+    if not launched:
+        return Cut("", "all")
+    test = f"kg::set_registers(w, {int(at.operands[0])}, {launched})"
+    return Cut(f"while (!{test}) w->calls->yield(w, {emit.site(at)});", "all")
+
+
 def _wait(emit: Emitter, at: Instruction) -> Cut:
     """mbarrier.try_wait and test_wait: whether a phase is over, by its parity or by the state that an arrival gave."""
     parts, names, site = memory.words(at), emit.names, emit.site(at)
@@ -223,6 +232,7 @@ _HANDLERS: dict[str, Callable[[Emitter, Instruction], Cut]] = {
     "bar": _barrier,
     "barrier": _barrier,
     "nanosleep": _sleep,
+    "setmaxnreg": _registers,
     "mbarrier": _wait,
     "mma": _matrix,
     "ldmatrix": _matrix,
