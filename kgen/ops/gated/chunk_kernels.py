@@ -39,7 +39,7 @@ def _geometry(spec: Spec) -> dict[str, int]:
     prepared = 0 if outer else _HALF * parts * c * max(c, 64) + _FLOAT * c * (scaled * 2 + spec["products"])
     prepared += _FLOAT * (c * (1 if outer else 2) + 1) if gate else 0
     sums = _FLOAT * (2 * c + c // 16 + (0 if outer else c * 17)) if gate else 0
-    smem = STAGES * stage + 2 * max(128, _up(prepared)) + _SIGNALS + 2 * sums
+    smem = STAGES * stage + 2 * _up(prepared) + _SIGNALS + 2 * sums
     return {
         "THREADS": 32 * (warps + c // 16),
         "STATE_WARPS": warps,
@@ -53,10 +53,14 @@ def _geometry(spec: Spec) -> dict[str, int]:
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    """What the template asks beside the axes; `mapped` are arrays with the room and the count of their columns."""
+    """What the template asks beside the axes.
+
+    meets   whether loaders make something of a chunk, so that they wait for one another
+    mapped  arrays with the room and the count of their columns
+    """
     mapped = [("z", "K", "rows"), ("x", "K", "rows")][spec["outer"] :]
     if spec["turned"]:
-        mapped = [("y", "V", "columns_here")]
+        mapped = [("y", "V", "columns_left")]
     scaled = spec.dtype is F16
     factors = ["state_read_scale" if scaled else "read_scale"]
     factors += ["made.read[row]"] if spec["GATE"] else []
@@ -67,6 +71,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "scaled": scaled,
         "read_factor": " * ".join(factors),
         "hands_over": False,
+        "meets": bool(spec["GATE"]) or not spec["outer"],
         "offset_type": offset_type(spec),
         "mapped": mapped if spec["FEATURE"] else [],
         "with_slope": with_slope,

@@ -44,6 +44,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     rows = ("rows", 64, 0)
     return {
         "hands_over": not spec["outer"],
+        "meets": not spec["outer"],
         "offset_type": offset_type(spec),
         "products": [columns] if spec["outer"] else [rows, columns],
     }
