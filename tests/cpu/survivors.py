@@ -20,16 +20,12 @@ class Survivor(NamedTuple):
 
 _WITHIN = "the threads' own loops end with the tile, so that only the array's end bounds them"
 _IDLE = "it only saves work: what the others compute then is zero, or nobody reads it"
-_NOTHING_LEFT = "pieces behind the sequence's end have less than no time steps, and nothing is walked through"
-_WHOLE = "states lie in tiles, of which blocks have a whole number"
 _STALE = "a first round is full in such rows, and later ones meet again what they had: an extreme stays as it is"
-_EXTRA = "a block has one of these, and there is no block too many"
 _TO_TILE = "* / if (row < rows_left && column < columns_left) { / [#*]*"
 _MORE = "the largest of more numbers than the thread's own share, all of them the matrix's, is no other in the end"
 _SAME = "further lanes write the same number to the same place"
 
 SURVIVORS: tuple[Survivor, ...] = (
-    Survivor("lmha_*_s1_*", "min(length - start, STEPS) -> STEPS", "there is one step at a time, and always one left"),
     Survivor("lmha_low_occupancy*", "lane < COLS_PER_THREAD", f"{_SAME}, and all lanes' stores cost binary16 a tenth"),
     Survivor("lmha_chunk*", "column <= row", f"tiles of scores above the diagonal: {_IDLE}"),
     Survivor("lmha_chunk*_partial_*", "e < e_size", "slices of the features with others behind them are full"),
@@ -43,33 +39,12 @@ SURVIVORS: tuple[Survivor, ...] = (
         "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH",
         "so that the number is an int: no sample has 2^31 rows for a thread",
     ),
-    Survivor("gated_chunk_k*", "min(columns - first_column, V) -> columns - first_column", _WITHIN),
-    Survivor("linear_chunk*", "min(columns - first_column, V) -> columns - first_column", _WITHIN),
-    Survivor("gated_chunk_k*", "min(end, begin + early) -> begin + early", _NOTHING_LEFT),
-    Survivor("linear_chunk*", "min(end, begin + early) -> begin + early", _NOTHING_LEFT),
-    Survivor("gated_chunk_slope*", "min(end, begin + early) -> begin + early", _NOTHING_LEFT),
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk*", "__syncwarp()", "rows are read and written in the name of the same lanes", "settle<*"),
-    Survivor("linear_chunk*", "16 * warp + j % 2 * 8 < columns_here", "padded columns of y make padded columns only"),
     Survivor("gated_chunk_k*", "block <= strip", f"scores above the diagonal: {_IDLE}", "for (int block = 0;*"),
     Survivor("gated_chunk_k*_bf16", "block <= strip", f"scores above the diagonal: {_IDLE}"),
-    Survivor("gated_chunk_*", "four >= fours", _WHOLE),
-    Survivor(
-        "*_chunk_*outer_*",
-        "named_barrier(AMONG_LOADERS, 32 * LOADERS)",
-        "loaders have nothing in common, and each tells the others by the mbarrier",
-    ),
-    Survivor("gated_chunk_k*_outer_*", "asm volatile(*bar.sync %0, %1;*)", "the same"),
-    Survivor("linear_chunk*outer_*", "asm volatile(*bar.sync %0, %1;*)", "the same"),
-    Survivor("gated_chunk_vector*", "min(segment * segment_steps, steps) -> segment * segment_steps", _NOTHING_LEFT),
     Survivor("gated_chunk_vector*", "ahead_left > 0", "nobody waits for what is fetched into L2 ahead"),
-    Survivor("gated_chunk_vector_gradient*", "min(length_here - chunk * CHUNK, CHUNK) -> length_here*", _WITHIN),
-    Survivor(
-        "gated_chunk_vector_gradient*_bonus_*",
-        "min(tile + 1, TILES - 1) -> tile + 1",
-        "the last tile has nothing behind it, and what lies there in shared memory is not used",
-    ),
     Survivor("gated_scan*", "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column", _WITHIN),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
     Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
@@ -86,8 +61,6 @@ SURVIVORS: tuple[Survivor, ...] = (
         "*row_of(i) < rows* / last*",
     ),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
-    Survivor("gemv_v4_l256_r1_*", "min(own_row, rows - 1) -> own_row", _EXTRA),
-    Survivor("gemv_v4_l256_r1_*", "own < rows", _EXTRA),
     Survivor(
         "histogram_*_packed_*",
         "__syncthreads()",
@@ -95,26 +68,13 @@ SURVIVORS: tuple[Survivor, ...] = (
         "*every counter that reached half its range has been emptied*",
     ),
     Survivor("histogram_*_packed_*", "before < HALF", "the same"),
-    Survivor("histogram_*", "threadIdx.x < 32", _IDLE),
-    Survivor(
-        "histogram_weights_*_c8_*",
-        "min(static_cast<unsigned>(bins) - lowest, static_cast<unsigned>(per_pass)) -> *",
-        "there are several passes only where each sum has one copy",
-    ),
     Survivor("histogram_weights*", "shift < -63", "the hardware shifts by more than 63 bits as by 64: nothing is left"),
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
-    Survivor("nms_overlap*", "first > later", _IDLE),
-    Survivor("norm_backward_*_sums_*", "column < end", _IDLE, "* / if (column < end) { / *"),
-    Survivor("take_*", "row < rows", "further rows read the last index, and its row, again", "*inside &&*"),
-    Survivor("take_n16_l256*", "row < rows", _EXTRA, "* / if (row < rows && column < width) { / *"),
-    Survivor("take_n16_l256*", "min(first_row + r * GROUPS, rows - 1) -> first_row + r * GROUPS", _EXTRA),
     Survivor("transpose_r*", "column < columns_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
     Survivor("transpose_r*", "row < rows_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
     Survivor("transpose_ragged*", "own < LOADED * PACKS", f"not stored: {_IDLE}", "*0 <= row*"),
     Survivor("transpose_ragged*", "start < COLUMNS", f"packs behind the tile: {_IDLE}"),
-    Survivor("transpose_narrow*", "min(32, packs - (pack - lane)) -> packs - (pack - lane)", "32 * WIDTH are taken"),
-    Survivor("transpose_r*_i8*", "column + k < columns_left", "columns are a multiple of what is loaded at once"),
 )
 
 

@@ -58,6 +58,11 @@ def _in_digits(spec: Spec) -> bool:
     return not spec["SMEM"] and not spec["single"]
 
 
+def _in_passes(spec: Spec) -> bool:
+    """Whether a block may have some of the bins only: sums in shared memory that have no copies may be too many."""
+    return spec["SMEM"] > 0 and spec["COPIES"] == 1
+
+
 WEIGHTS = register(
     Kernel(
         name="histogram_weights",
@@ -70,7 +75,7 @@ WEIGHTS = register(
         flags=(*MAPS, Flag("single", "weights are float32, instead of float64")),
         dtypes=ELEMENTS,
         derive=_geometry,
-        text=lambda spec: {"digits": _in_digits(spec)},
+        text=lambda spec: {"digits": _in_digits(spec), "in_passes": _in_passes(spec)},
         check=_illegal,
         grid="(resident blocks): passes vary fastest",
         origin="fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013",
@@ -140,10 +145,11 @@ def plan_weights(x: Operand, weights: Operand, out: Operand, bins: int, uniform:
     side_by_side = max(1, sms * spec.derived["BLOCKS"] // cut.passes)
     blocks = min(side_by_side, max(1, -(-line.length // (spec.threads * ITEMS)))) * cut.passes
     readers = max(1, min(8 * sms, -(-line.length // (THREADS * ITEMS))))
+    about = (bins, cut.per_pass, cut.passes) if _in_passes(spec) else (bins,)
     lengths = (line.length, line.step, weight_line.step)
     steps = [
         Step(LARGEST.spec(dtype=weights.dtype), readers, 2, (), (line.length, weight_line.step)),
-        Step(spec, blocks, 5 + (uniform is not None), (bins, cut.per_pass, cut.passes), lengths),
+        Step(spec, blocks, 5 + (uniform is not None), about, lengths),
         Step(TOTAL.spec(digits=_in_digits(spec)), -(-bins // THREADS), 4, (bins,)),
     ]
     find, add, total = bind(steps, device)
