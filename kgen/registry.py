@@ -90,6 +90,43 @@ def grammar(kernel: Kernel) -> str:
     return f"{kernel.name}{axes}{flags}_{{{','.join(map(str, kernel.dtypes))}}}"
 
 
+def completions(start: str, among: Iterable[Kernel]) -> list[str]:
+    """How a name that begins so may go on: to a kernel's name, then by one word at a time, and to legal names only."""
+    among = list(among)
+    found = [kernel.name for kernel in among if kernel.name.startswith(start)]
+    for kernel in among:
+        if f"{start}_".startswith(f"{kernel.name}_"):
+            found += _continued(kernel, start)
+    return found
+
+
+def _continued(kernel: Kernel, start: str) -> list[str]:
+    """By the next word; by more where there is only one choice, so that a shell does not take the name for finished."""
+    axes = [[f"{axis.letter}{value}" for value in axis.values if value != axis.default] for axis in kernel.axes]
+    words = [*axes, *([flag.name] for flag in kernel.flags), [dtype.name for dtype in kernel.dtypes]]
+    needed = [*(axis.default is None for axis in kernel.axes), *(False for _ in kernel.flags), True]
+    typed, _, last = start.removeprefix(kernel.name).rpartition("_")
+    at = 0
+    for word in typed.split("_")[1:]:
+        after = [place for place in range(at, len(words)) if word in words[place]]
+        if not after or any(needed[at : after[0]]):
+            return []
+        at = after[0] + 1
+    until = at + needed[at:].index(True) + 1 if any(needed[at:]) else 0
+    stem = kernel.name + typed + "_"
+    found = [stem + word for place in range(at, until) for word in words[place] if word.startswith(last)]
+    whole = {stem + word for word in words[-1]} if until == len(words) else set()
+    found = [name for name in found if name not in whole or _is_legal(name)]
+    return _continued(kernel, found[0] + "_") if len(found) == 1 and found[0] not in whole else found
+
+
+def _is_legal(name: str) -> bool:
+    try:
+        return bool(parse(name))
+    except SpecError:
+        return False
+
+
 def _axis_values(kernel: Kernel, name: str, tokens: Sequence[str]) -> dict[str, int | bool]:
     axes = {axis.letter: axis.name for axis in kernel.axes}
     values: dict[str, int | bool] = {}

@@ -21,15 +21,10 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 def complete_words(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Kernel names until one is written out, its specializations after."""
-    from kgen import catalog
+    """Kernel names until one is written out, its specializations' names, word by word, after."""
+    from kgen import catalog, registry
 
-    kernels = catalog.kernels()
-    words = [name for name in kernels if name.startswith(incomplete)]
-    for name, kernel in kernels.items():
-        if incomplete.startswith(name):
-            words += [spec.name for spec in kernel.specs() if spec.name.startswith(incomplete)]
-    return [CompletionItem(word) for word in words]
+    return [CompletionItem(word) for word in registry.completions(incomplete, catalog.kernels().values())]
 
 
 def name_argument(variable: str, metavar: str = "NAME") -> Callable[[F], F]:

@@ -14,7 +14,7 @@ from kgen import registry
 from kgen.dtypes import F16, F32
 from kgen.errors import SpecError
 from kgen.registry import parse, register, select
-from kgen.spec import Axis, Flag, Kernel
+from kgen.spec import Axis, Flag, Kernel, Spec
 
 MakeKernel = Callable[..., Kernel]
 
@@ -180,3 +180,50 @@ def test_a_word_that_matches_nothing_is_an_error(toys: list[Kernel], words: list
     with pytest.raises(SpecError) as caught:
         select(words, toys)
     assert message in str(caught.value)
+
+
+# Completion
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        ("t", ["toy"]),
+        ("toy", ["toy", "toy_n32", "toy_n64", "toy_n128"]),
+        ("toy_n6", ["toy_n64_v2", "toy_n64_v4", "toy_n64_reverse", "toy_n64_f32"]),
+        ("toy_n64_v2_", ["toy_n64_v2_reverse", "toy_n64_v2_f32", "toy_n64_v2_f16"]),
+        ("toy_n64_v2_r", ["toy_n64_v2_reverse_f32", "toy_n64_v2_reverse_f16"]),  # nothing else can follow
+        ("toy_n64_f", ["toy_n64_f32"]),
+        ("toy_n64_f32", ["toy_n64_f32"]),
+        ("toy_v2_", []),  # N stands before
+        ("toyn", []),
+        ("toy_n64_f32_", []),
+    ],
+)
+def test_a_name_completes_word_by_word_to_what_is_legal(start: str, words: list[str]) -> None:
+    def check(spec: Spec) -> str | None:
+        return "vectors are for halves" if spec["VEC"] == 1 and spec.dtype is F16 else None
+
+    axes = (Axis("N", "n", (32, 64, 128), "numbers"), Axis("VEC", "v", (1, 2, 4), "elements", default=1))
+    flags = (Flag("reverse", "backwards"),)
+    kernel = Kernel("toy", "", "", axes, lambda spec: {"THREADS": 32}, flags=flags, dtypes=(F32, F16), check=check)
+    register(kernel)
+    assert registry.completions(start, [kernel]) == words
+
+
+@given(st.data())
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+def test_every_default_name_can_be_reached_from_any_of_its_beginnings(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([spec.name for spec in kgen.select()]))
+    start = name[: data.draw(st.integers(0, len(name)))]
+    while start != name:
+        onward = [word for word in registry.completions(start, kgen.kernels().values()) if name.startswith(word)]
+        assert onward, f"nothing leads on from {start} to {name}"
+        longest = max(onward, key=len)
+        start = longest if longest != start else start + "_"  # beside t1 there is t16: people type on
+
+
+def test_completing_enumerates_no_specializations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are 299,520 of gated_scan."""
+    monkeypatch.setattr(Kernel, "specs", None)
+    assert "gated_scan_r8" in registry.completions("gated_scan_", kgen.kernels().values())
