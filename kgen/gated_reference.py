@@ -38,6 +38,17 @@ def gated(
     return o, states[-1]
 
 
+def states(k: Any, v: Any, g: Any = None, *, every: int, initial: Any = None, reverse: bool = False) -> Array:
+    """S after 0, every, 2 every, ... time steps of that: [B, H, T // every + 1, K, V].
+
+    >>> one = np.ones((1, 1, 5, 1))
+    >>> states(one, one, every=2).ravel().tolist()
+    [0.0, 2.0, 4.0]
+    """
+    _, made = _walk(k, k, v, g, None, 1.0, initial, reverse)
+    return np.stack(made[::every], 2)
+
+
 def gated_backward(
     do: Any,
     q: Any,

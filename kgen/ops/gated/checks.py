@@ -16,6 +16,8 @@ from kgen.ops.gated.kernels import WIDEST
 from kgen.ops.layout import AXES, check_axes
 
 MODES = ("auto", "recurrent", "chunk", "article")
+STRETCH = 64
+"""Time steps of which those from one state that is returned to the next are a multiple: they are whole chunks."""
 
 
 class Form(NamedTuple):
@@ -53,6 +55,7 @@ class Options(NamedTuple):
     normalize: bool = False
     epsilon: float = 0.0
     feature_slope: str | None = None
+    states_every: int | None = None
 
 
 class Arrays(NamedTuple):
@@ -94,8 +97,15 @@ def forward_results(
     shape[head] = heads
     o = ((*shape, arrays.v.shape[3]), arrays.q.dtype)
     state = state_shape(arrays, options.layout)
-    states = [(state, F32), *([(state[:3], F32)] if options.normalize else [])]
-    return [o, *(states if options.return_state else [])]
+    made: list[tuple[tuple[int, ...], DType]] = [o]
+    if options.return_state:
+        made += [(state, F32), *([(state[:3], F32)] if options.normalize else [])]
+    if options.states_every is not None:
+        _check_every(op, options.states_every, options.mode, arrays)
+        count = arrays.q.shape[AXES[options.layout][2]] // options.states_every + 1
+        states = (*state[:2], count, *state[2:])
+        made += [(states, F32), *([(states[:4], F32)] if options.normalize else [])]
+    return made
 
 
 def backward_results(
@@ -134,6 +144,20 @@ def _check_options(op: str, options: Options) -> None:
         raise ValueError(f"{op}: mode is {options.mode!r}; it takes 'auto', 'recurrent', 'chunk' or 'article'")
     if options.scale is not None and not isinstance(options.scale, int | float):
         raise TypeError(f"{op}: scale is a {type(options.scale).__name__}; it takes a number, or None for 1 / sqrt(K)")
+
+
+def _check_every(op: str, every: object, mode: str, arrays: Arrays) -> None:
+    if not isinstance(every, int):
+        raise TypeError(f"{op}: states_every is a {type(every).__name__}; it takes a number of time steps, or None")
+    if every < 1 or every % STRETCH:
+        raise ValueError(f"{op}: states_every is {every}; it takes a multiple of {STRETCH} time steps")
+    if mode == "article":
+        raise ValueError(f"{op}: mode is 'article'; with states_every it takes 'auto', 'recurrent' or 'chunk'")
+    if arrays.offsets:
+        raise ValueError(
+            f"{op}: states_every is {every} beside cu_seqlens; it takes one of them, as only the device would know how "
+            "many states a sequence has: sequences of one length may be a batch, others take a call each"
+        )
 
 
 def _check_arrays(op: str, form: Form, arrays: Arrays, layout: str) -> None:

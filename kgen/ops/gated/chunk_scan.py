@@ -95,25 +95,10 @@ def add_chunk(
     rows, columns = (p.values, p.features) if turned else (p.features, p.values)
     cut = cut_of(p, rows, columns)
     tiles = -(-columns // cut.columns)
-    warps = min(WARPS, cut.columns // 16)
     fours = fours_of(cut, columns)
-    mirrored = p.reverse != adjoint
-    gate = p.gate_rows if p.gate == 1 else None
-    gates = (gate,) if gate else ()
-    common: dict[str, Any] = {
-        "K": cut.room,
-        "V": cut.columns,
-        "C": cut.chunk,
-        "WARPS": warps,
-        "GATE": p.gate,
-        "FEATURE": p.feature,
-        "turned": turned and p.feature > 0,
-        "OFFSETS": p.offsets,
-        "adjoint": adjoint and bool(gate),
-        "gfloat": bool(gate) and p.gate_type is F32,
-        "dtype": p.dtype,
-    }
-    gate_strides = gate.strides[:3] if gate else ()
+    gates = p.step_gates
+    common = _choices(p, cut, turned=turned, adjoint=adjoint)
+    warps = common["WARPS"]
     offsets = ("cu_seqlens",) if p.offsets else ()
     begun = initial != NOTHING
     # A gradient's state is that of x y^T times the scale, as is the gradient of the last state that it begins with.
@@ -129,20 +114,7 @@ def add_chunk(
         add_state(program, p, cut, rows, columns, initial, states, cut.pieces, turned=turned, unpack=False)
     if cut.segments > 1 and not turns:
         walked = cut.pieces - cut.pieces // cut.segments
-        grouped = _in_warpgroups(p, cut, x, y)
-        if grouped:
-            spec = LINEAR.spec(OFFSETS=p.offsets, outer=True, warpgroup=p.device != HOST)
-        else:
-            spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gate), **common)
-        decays = (program.room(f"{o.name}: decays", p.shared * cut.pieces),) if gate else ()
-        pointers = (x.name, y.name, *(each.name for each in gates), *offsets, states, *decays)
-        groups = tuple(p.heads // each.heads for each in (x, y, *gates))
-        ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, walked, int(mirrored))
-        strides = (*x.strides[: 4 - grouped], *y.strides[: 4 - grouped], *gate_strides)
-        program.add(Step(spec, p.shared * tiles * walked, len(pointers), ints, strides, (add_scale,)), pointers)
-        blocks = p.shared * -(-fours // SUM_THREADS)
-        counts = (cut.pieces, walked, fours, int(begun))
-        program.add(Step(PREFIX.spec(gated=bool(gate)), blocks, 1 + len(decays), counts), (states, *decays))
+        add_pieces(program, p, cut, x, y, states, walked, begun=begun, turned=turned, adjoint=adjoint, fine=fine)
 
     pairs = o.word >= (8 if wide else 4) and (own is None or own.word >= 4)
     words = _words(z, x, y) if pairs else 2
@@ -150,7 +122,7 @@ def add_chunk(
     if grouped:
         spec = LINEAR.spec(OFFSETS=p.offsets, fine=fine, warpgroup=p.device != HOST)
     else:
-        spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own and gate), fine=fine, **common)
+        spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own and gates), fine=fine, **common)
     end = products = NOTHING
     if keep_last or last != NOTHING:
         end = program.room(f"{o.name}: last state", p.shared * fours * 4)
@@ -158,19 +130,76 @@ def add_chunk(
     own_strides: Ints = ()
     if own:
         extra, own_strides = (own.name,), own.strides
-    if own and gate:
+    if own and gates:
         products = program.room(f"{o.name}: products", tiles * warps * p.numbers(1))
         extra, own_strides = (own.name, products), (*own.strides, p.numbers(1))
     pointers = (z.name, x.name, y.name, *(each.name for each in gates), *extra, *offsets, states, end, o.name)
     groups = tuple(p.heads // each.heads for each in (z, x, y, *gates, *((own,) if own else ())))
-    ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, cut.segments, int(mirrored), int(begun))
+    ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, cut.segments, int(p.reverse != adjoint), int(begun))
     taken = tuple(each.strides[: 4 - grouped] for each in (z, x, y))
-    strides = (*sum(taken, ()), *gate_strides, *own_strides, *o.strides[: 4 - grouped])
+    strides = (*sum(taken, ()), *sum((gate.strides[:3] for gate in gates), ()), *own_strides, *o.strides[: 4 - grouped])
     scales = (p.scale, read_scale, add_scale)
     program.add(Step(spec, p.shared * tiles * cut.segments, len(pointers), ints, strides, scales), pointers)
     if last != NOTHING:
         add_state(program, p, cut, rows, columns, last, end, 1, turned=turned, unpack=True)
     return Scan(cut, warps, states, end, products)
+
+
+def add_pieces(
+    program: Program,
+    problem: Problem,
+    cut: Cut,
+    x: Rows,
+    y: Rows,
+    states: str,
+    walked: int,
+    *,
+    begun: bool,
+    turned: bool = False,
+    adjoint: bool = False,
+    fine: bool = False,
+) -> None:
+    """Queue what finds the states behind the first `walked` pieces, each into the slot of the piece that comes then;
+    slot 0 holds a state where `begun`."""
+    p = problem
+    rows, columns = (p.values, p.features) if turned else (p.features, p.values)
+    gates = p.step_gates
+    tiles, fours = -(-columns // cut.columns), fours_of(cut, columns)
+    grouped = _in_warpgroups(p, cut, x, y)
+    if grouped:
+        spec = LINEAR.spec(OFFSETS=p.offsets, outer=True, warpgroup=p.device != HOST)
+    else:
+        common = _choices(p, cut, turned=turned, adjoint=adjoint)
+        spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gates), **common)
+    decays = (program.room(f"{states}: decays", p.shared * cut.pieces),) if gates else ()
+    offsets = ("cu_seqlens",) if p.offsets else ()
+    pointers = (x.name, y.name, *(each.name for each in gates), *offsets, states, *decays)
+    groups = tuple(p.heads // each.heads for each in (x, y, *gates))
+    ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, walked, int(p.reverse != adjoint))
+    strides = (*x.strides[: 4 - grouped], *y.strides[: 4 - grouped], *sum((gate.strides[:3] for gate in gates), ()))
+    scale = p.scale if adjoint else 1.0
+    program.add(Step(spec, p.shared * tiles * walked, len(pointers), ints, strides, (scale,)), pointers)
+    blocks = p.shared * (fours // SUM_THREADS)
+    counts = (cut.pieces, walked, fours, int(begun))
+    program.add(Step(PREFIX.spec(gated=bool(gates)), blocks, 1 + len(decays), counts), (states, *decays))
+
+
+def _choices(problem: Problem, cut: Cut, *, turned: bool, adjoint: bool) -> dict[str, Any]:
+    """Of a specialization, what both passes share."""
+    p, gated = problem, bool(problem.step_gates)
+    return {
+        "K": cut.room,
+        "V": cut.columns,
+        "C": cut.chunk,
+        "WARPS": min(WARPS, cut.columns // 16),
+        "GATE": p.gate,
+        "FEATURE": p.feature,
+        "turned": turned and p.feature > 0,
+        "OFFSETS": p.offsets,
+        "adjoint": adjoint and gated,
+        "gfloat": gated and p.gate_type is F32,
+        "dtype": p.dtype,
+    }
 
 
 def _add_turn(
@@ -180,13 +209,13 @@ def _add_turn(
     share = cut.pieces // cut.segments
     count = cut.segments - (not begun)
     tiles = (other.cut.room // 8, -(-rows // 16), cut.room // 8, -(-columns // 16))
-    blocks = problem.shared * count * -(-fours_of(cut, columns) // SUM_THREADS)
+    blocks = problem.shared * count * (fours_of(cut, columns) // SUM_THREADS)
     counts = (cut.pieces, 0 if begun else share, share, count, *tiles)
     program.add(Step(TURN.spec(), blocks, 2, counts), (other.states, states))
 
 
 def fours_of(cut: Cut, columns: int) -> int:
-    """Of numbers in a state, in the order of registers."""
+    """Of numbers in a state, in the order of registers: a multiple of SUM_THREADS, since a tile has 64 rows or more."""
     return -(-columns // 16) * cut.room * 4
 
 
@@ -204,10 +233,10 @@ def add_state(
     unpack: bool,
 ) -> None:
     """Queue the way of a state from the caller into slot 0 of packed ones, or back."""
-    sequence, head, feature, value = problem.states[state]
+    sequence, head, feature, value = problem.states.get(state, (0, 0, 0, 0))
     strides: Ints = (sequence, head, value, feature) if turned else (sequence, head, feature, value)
     row_tiles, column_tiles = cut.room // 8, -(-columns // 16)
-    blocks = problem.shared * -(-row_tiles * column_tiles * 32 // SUM_THREADS)
+    blocks = problem.shared * (fours_of(cut, columns) // SUM_THREADS)
     counts = (problem.heads, slots, row_tiles, column_tiles, rows, columns)
     pointers = (packed, state) if unpack else (state, packed)
     program.add(Step(STATE.spec(unpack=unpack), blocks, 2, counts, strides), pointers)

@@ -8,7 +8,7 @@ from kgen.ops.gated.checks import Form
 from kgen.ops.gated.recurrent import backward_operator, forward_operator
 from kgen.ops.gated.step import step, step_operator
 
-_OPTIONS = ("scale", "reverse", "return_state", "mode", "layout")
+_OPTIONS = ("scale", "reverse", "return_state", "states_every", "mode", "layout")
 _GRADIENT_OPTIONS = ("scale", "reverse", "mode", "layout")
 
 
@@ -21,6 +21,7 @@ def gla(
     scale: float | None = None,
     initial_state: Any = None,
     return_state: bool = False,
+    states_every: int | None = None,
     reverse: bool = False,
     cu_seqlens: Any = None,
     mode: str = "auto",
@@ -55,9 +56,10 @@ def gla(
     >>> g = cupy.log(cupy.random.rand(1, 8, 2048, 64, dtype="f")) / 16             # doctest: +SKIP
     >>> o, state = kgen.gla(q, k, v, g, return_state=True)                         # doctest: +SKIP
     """
-    options = (scale, reverse, return_state, mode, layout)
-    o, *state = _gla((q, k, v, g, initial_state, cu_seqlens), (out, None)[: 1 + bool(return_state)], options, stream)
-    return (o, *state) if return_state else o
+    options = (scale, reverse, return_state, states_every, mode, layout)
+    outs = (out, None, None)[: 1 + bool(return_state) + (states_every is not None)]
+    o, *states = _gla((q, k, v, g, initial_state, cu_seqlens), outs, options, stream)
+    return (o, *states) if states else o
 
 
 def gla_backward(
@@ -138,6 +140,7 @@ def simple_gla(
     scale: float | None = None,
     initial_state: Any = None,
     return_state: bool = False,
+    states_every: int | None = None,
     reverse: bool = False,
     cu_seqlens: Any = None,
     mode: str = "auto",
@@ -155,9 +158,10 @@ def simple_gla(
 
     The others, what is returned and what is raised, are as in `linear_attention`.
     """
-    options = (scale, reverse, return_state, mode, layout)
-    o, *state = _simple((q, k, v, g, initial_state, cu_seqlens), (out, None)[: 1 + bool(return_state)], options, stream)
-    return (o, *state) if return_state else o
+    options = (scale, reverse, return_state, states_every, mode, layout)
+    outs = (out, None, None)[: 1 + bool(return_state) + (states_every is not None)]
+    o, *states = _simple((q, k, v, g, initial_state, cu_seqlens), outs, options, stream)
+    return (o, *states) if states else o
 
 
 def simple_gla_backward(

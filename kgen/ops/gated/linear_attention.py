@@ -9,7 +9,7 @@ from kgen.ops.gated.recurrent import backward_operator, forward_operator
 from kgen.ops.gated.step import step, step_operator
 
 _FORM = Form("q", 0, normal=True)
-_OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "return_state", "mode", "layout")
+_OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "return_state", "states_every", "mode", "layout")
 _GRADIENT_OPTIONS = ("scale", "reverse", "feature_map", "feature_slope", "normalize", "epsilon", "mode", "layout")
 
 
@@ -21,6 +21,7 @@ def linear_attention(
     scale: float | None = None,
     initial_state: Any = None,
     return_state: bool = False,
+    states_every: int | None = None,
     feature_map: str | None = None,
     normalize: bool = False,
     epsilon: float = 1e-6,
@@ -47,6 +48,9 @@ def linear_attention(
         S before the first time step, in float32; by default zero.
     return_state : bool
         Whether to return the last state too.
+    states_every : int, optional
+        Also return the states after every so many time steps, a multiple of 64: a request that begins with the same
+        ones may start from there. It goes with all but `cu_seqlens` and mode "article".
     feature_map : "elu", "relu", "identity" or an expression
         f, of each number: elu(x) + 1, max(x, 0), x, or an expression of x as `kgen.elementwise` takes it, such as
         "exp(x / 2)" or "silu(x) + 0.3": it becomes a part of kernels of its own, and is computed in float32.
@@ -73,7 +77,11 @@ def linear_attention(
     -------
     o : array [B, H, T, V] of the inputs' dtype, H the largest number of heads. Sums and states are in float32, and the
     same from call to call bit for bit.
-    state : array [N, H, K, V] in float32, with `return_state`; with `normalize` a third, z [N, H, K].
+    state : array [N, H, K, V] in float32, with `return_state`; with `normalize` also z [N, H, K].
+    states : array [B, H, T // states_every + 1, K, V] in float32, with `states_every`; with `normalize` also
+        normalizers [B, H, T // states_every + 1, K]. states[:, :, i] is S after i * states_every time steps, the last
+        ones with `reverse`: states[:, :, 0] is where the call begins. With it as `initial_state`, a call on the time
+        steps that are left gives the rest of the result.
 
     Raises
     ------
@@ -93,11 +101,22 @@ def linear_attention(
     >>> q, k, v = (cupy.random.rand(1, 8, 2048, 64, dtype="f") for _ in "qkv")     # doctest: +SKIP
     >>> o, state = kgen.linear_attention(q, k, v, return_state=True)               # doctest: +SKIP
     >>> o = kgen.linear_attention(q, k, v, initial_state=state)                    # doctest: +SKIP
+
+    Of a prompt whose first 96 time steps were met before, 64 need not be computed again:
+
+    >>> import numpy as np
+    >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 100, 8), "f")
+    >>> with kgen.backend("cpu"):
+    ...     o, states = kgen.linear_attention(q, k, v, states_every=64)
+    ...     rest = kgen.linear_attention(*(x[:, :, 64:] for x in (q, k, v)), initial_state=states[:, :, 1])
+    >>> states.shape, np.allclose(rest, o[:, :, 64:])
+    ((1, 2, 2, 8, 8), True)
     """
-    options = (scale, reverse, feature_map, normalize, epsilon, return_state, mode, layout)
-    outs = (out, *(None,) * (1 + bool(normalize) if return_state else 0))
-    o, *state = _forward((q, k, v, initial_state, cu_seqlens, initial_normalizer), outs, options, stream)
-    return (o, *state) if return_state else o
+    options = (scale, reverse, feature_map, normalize, epsilon, return_state, states_every, mode, layout)
+    sets = bool(return_state) + (states_every is not None)
+    outs = (out, *(None,) * (sets * (1 + bool(normalize))))
+    o, *more = _forward((q, k, v, initial_state, cu_seqlens, initial_normalizer), outs, options, stream)
+    return (o, *more) if more else o
 
 
 def linear_attention_backward(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,15 +21,15 @@ NOTHING = "nothing"
 
 
 class Program:
-    """Launches in turn, each on some of the named arrays: operands, pieces of scratch memory, and `NOTHING`."""
+    """Launches in turn, each on some named arrays: operands, parts of them, scratch memory, `NOTHING`."""
 
     def __init__(self, names: Sequence[str], device: int) -> None:
         self._places = {name: at for at, name in enumerate(names)}
         self._inputs = len(names)
         self._sections: list[int] = []  # bytes
+        self._parts: dict[str, tuple[str, int]] = {}
         self._device = device
-        self._steps: list[Step] = []
-        self._pointers: list[tuple[str, ...]] = []
+        self._launches: list[tuple[Step, tuple[str, ...]]] = []
 
     def room(self, name: str, floats: int) -> str:
         """A piece of scratch memory."""
@@ -36,24 +37,34 @@ class Program:
         self._sections.append(floats * F32.itemsize)
         return name
 
+    def part(self, name: str, start: int) -> str:
+        """The named array, but for so many bytes at its beginning (below zero: as if it began earlier)."""
+        own = f"{name}, from {start} on"
+        self._parts[own] = (name, start)
+        return own
+
     def add(self, step: Step, pointers: tuple[str, ...]) -> None:
         if step.blocks:
-            self._steps.append(step)
-            self._pointers.append(pointers)
+            self._launches.append((step, pointers))
 
     def plan(self, why: str) -> Plan:
         places = self._places | {NOTHING: self._inputs + len(self._sections)}
+        parts = [(places[name], start) for name, start in self._parts.values()]
+        places |= {name: len(places) + at for at, name in enumerate(self._parts)}
         sections = Sections(self._sections, self._device)
-        runs = bind(self._steps, self._device)
-        work = [(run, [places[name] for name in names]) for run, names in zip(runs, self._pointers, strict=True)]
+        steps = list(dict.fromkeys(step for step, _ in self._launches))  # on other parts of the arrays, too, bound once
+        runs = dict(zip(steps, bind(steps, self._device), strict=True))
+        work = [(runs[step], [places[name] for name in names]) for step, names in self._launches]
 
         def launch(pointers: Sequence[int], stream: int) -> None:
             rooms, _held = sections.take(stream)
             every = [*pointers, *rooms, 0]
+            every += [every[at] + start for at, start in parts]
             for run, chosen in work:
                 run([every[at] for at in chosen], stream)
 
-        return Plan(launch, tuple(map(str, self._steps)), why)
+        told = ((str(step), len([*same])) for step, same in itertools.groupby(step for step, _ in self._launches))
+        return Plan(launch, tuple(f"{step}, {times} times" if times > 1 else step for step, times in told), why)
 
 
 class Rows(NamedTuple):
@@ -114,6 +125,11 @@ class Problem:
     def shared(self) -> int:
         """How many states there are."""
         return self.sequences * self.heads
+
+    @property
+    def step_gates(self) -> tuple[Rows, ...]:
+        """The gates, where there is one per time step."""
+        return (self.gate_rows,) if self.gate_rows and self.gate == 1 else ()
 
     def numbers(self, features: int) -> int:
         """In an array [batch, heads, time, features]."""
@@ -190,8 +206,9 @@ def add_scan(
         pointers.append(own.name)
         groups.append(own)
         strides += own.strides
-    pointers += [initial, last]
-    strides += [*_state(p, initial, turned), *_state(p, last, turned)]
+    states = (initial,) if turned else (initial, last)
+    pointers += states
+    strides += [stride for state in states for stride in _state(p, state, turned)]
     if p.normal:
         if turned or not adjoint:
             pointers += normals

@@ -9,7 +9,7 @@ from typing import Any
 from kgen.dtypes import F32, FLOATS, I32, I64, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan
-from kgen.ops.gated import article, chunk, chunk_vector, chunk_vector_backward, examine
+from kgen.ops.gated import article, chunk, chunk_vector, chunk_vector_backward, examine, states
 from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import (
     Arrays,
@@ -114,28 +114,29 @@ def _prepare_forward(
     arrays = arrays_of(form, given)
     problem = _problem(form, arrays, options)
     o, *state = results
-    program = Program([*_input_names(form), "o", *["state", "normalizer"][: len(state)]], problem.device)
+    ends = ["state", *(["normalizer"] if options.normalize else [])] if options.return_state else []
+    every = options.states_every
+    kept = [states.STATES, *([states.NORMALIZERS] if options.normalize else [])] if every else []
+    program = Program([*_input_names(form), "o", *ends, *kept], problem.device)
     q, k, v = (rows_of(name, x, options.layout) for name, x in zip("qkv", arrays[:3], strict=True))
     _states(problem, initial_state=arrays.initial, initial_normalizer=arrays.normal)
-    _states(problem, **dict(zip(("state", "normalizer"), state, strict=False)))
+    _states(problem, **dict(zip([*ends, *kept], state, strict=True)))
     if options.mode == "article":
         return article.plan(op, program, problem, arrays, options, q, k, v, rows_of("o", o, options.layout))
     result = rows_of("o", o, options.layout)
-    initial, last = "initial_state" if arrays.initial else NOTHING, "state" if state else NOTHING
+    initial, last = "initial_state" if arrays.initial else NOTHING, "state" if ends else NOTHING
     chunks = chunk if form.gate < 2 else chunk_vector
     if in_chunks(op, options.mode, chunks.refusal(problem), chunks.pays(problem)):
-        return program.plan(chunks.forward(program, problem, q, k, v, result, initial, last))
-    tile = add_scan(
-        program,
-        problem,
-        q,
-        k,
-        v,
-        result,
-        initial=initial,
-        last=last,
-        normals=("initial_normalizer" if arrays.normal else NOTHING, "normalizer" if len(state) > 1 else NOTHING),
-    )
+        why = chunks.forward(program, problem, q, k, v, result, initial, last)
+        if every:
+            why += "; " + states.add_in_chunks(program, problem, k, v, every, initial)
+        return program.plan(why)
+    normals = ("initial_normalizer" if arrays.normal else NOTHING, "normalizer" if len(ends) > 1 else NOTHING)
+    if every:
+        first, end = zip((initial, last), normals, strict=True)
+        tile = states.add_walk(program, problem, (q, k, v, result), every, first, end)
+    else:
+        tile = add_scan(program, problem, q, k, v, result, initial=initial, last=last, normals=normals)
     return program.plan(_why(problem, tile.width, problem.values))
 
 

@@ -21,6 +21,7 @@ def rwkv6(
     scale: float | None = None,
     initial_state: Any = None,
     return_state: bool = False,
+    states_every: int | None = None,
     reverse: bool = False,
     cu_seqlens: Any = None,
     mode: str = "auto",
@@ -58,11 +59,10 @@ def rwkv6(
     >>> u = cupy.random.randn(8, 64).astype("f")                                             # doctest: +SKIP
     >>> o = kgen.rwkv6(r, k, v, -cupy.exp(raw), u, scale=1)                                  # doctest: +SKIP
     """
-    options = (scale, reverse, return_state, mode, layout)
-    o, *state = _forward(
-        (r, k, v, w, u, initial_state, cu_seqlens), (out, None)[: 1 + bool(return_state)], options, stream
-    )
-    return (o, *state) if return_state else o
+    options = (scale, reverse, return_state, states_every, mode, layout)
+    outs = (out, None, None)[: 1 + bool(return_state) + (states_every is not None)]
+    o, *states = _forward((r, k, v, w, u, initial_state, cu_seqlens), outs, options, stream)
+    return (o, *states) if states else o
 
 
 def rwkv6_backward(
@@ -130,6 +130,6 @@ def rwkv6_step(
     return step(_step, (r, k, v, w, u, indices), state, scale, out, stream)
 
 
-_forward = forward_operator("rwkv6", _FORM, "scale", "reverse", "return_state", "mode", "layout")
+_forward = forward_operator("rwkv6", _FORM, "scale", "reverse", "return_state", "states_every", "mode", "layout")
 _backward = backward_operator("rwkv6_backward", _FORM, "scale", "reverse", "mode", "layout")
 _step = step_operator(_FORM, rwkv6_step)
