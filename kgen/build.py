@@ -140,7 +140,7 @@ def shelve(built: Built, folder: Path) -> None:
     key = _shelf_key(recipe(built.spec), built.arch, PLAIN)
     if key is None:
         raise ToolchainError("which CUDA the cubins are for is not known", hint=toolkit.INSTALL)
-    _publish(Store(folder), built.spec, key, built.source.text, built, PLAIN)
+    _publish(Store(folder, private=False), built.spec, key, built.source.text, built, PLAIN)
 
 
 def _publish(where: Store, spec: Spec, key: str, text: str, kernel: Binary | Built, flags: Flags) -> Entry:

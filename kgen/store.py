@@ -76,10 +76,14 @@ class Record(NamedTuple):
 
 
 class Store:
-    """The entries below a folder, which need not exist; over `limit_bytes` the least recently used are dropped."""
+    """The entries below a folder, which need not exist; over `limit_bytes` the least recently used are dropped.
 
-    def __init__(self, root: Path, limit_bytes: int | None = None) -> None:
+    What is written is for us alone, or for whom the umask lets read it where the store is not `private`.
+    """
+
+    def __init__(self, root: Path, limit_bytes: int | None = None, *, private: bool = True) -> None:
         self.root, self.limit_bytes, self._top = root, limit_bytes, root / f"v{SCHEMA}"
+        self._mode = 0o700 if private else 0o777
         self._total: int | None = None  # bytes in the store as far as we know; None: count at the next publish
 
     def read(self, name: str, arch: str, key: str) -> Entry | None:
@@ -117,8 +121,8 @@ class Store:
         self._sweep()
         try:
             with self._aside() as aside:
-                _make_private(path.parent)
-                _write_synced(aside / path.name, {SOURCE: text, CUBIN: cubin, META: sealed})
+                _make(path.parent, self._mode)
+                _write_synced(aside / path.name, {SOURCE: text, CUBIN: cubin, META: sealed}, self._mode)
                 (aside / path.name).rename(path)
         except OSError as problem:
             if problem.errno in (errno.ENOTEMPTY, errno.EEXIST):  # somebody was faster: all is well
@@ -202,7 +206,7 @@ class Store:
     @contextmanager
     def _aside(self) -> Iterator[Path]:
         """A folder that nobody looks into, a rename away from the entries; removed in the end with all it holds."""
-        _make_private(self._top / "tmp")
+        _make(self._top / "tmp", self._mode)
         folder = mkdtemp(prefix=f"{os.getpid()}-", dir=self._top / "tmp")
         try:
             yield Path(folder)
@@ -234,19 +238,19 @@ def _listing(folder: Path) -> Iterator[Path]:
         yield from sorted(folder.iterdir(), key=str)
 
 
-def _make_private(folder: Path) -> None:
-    """Make a folder and what is missing above it, for us alone; what exists keeps its mode."""
+def _make(folder: Path, mode: int) -> None:
+    """Make a folder and what is missing above it; what exists keeps its mode."""
     for path in (*reversed(folder.parents), folder):
         if not path.is_dir():
             with suppress(FileExistsError):  # somebody else made it; or it is a file, and the next step will say so
-                path.mkdir(0o700)
+                path.mkdir(mode)
 
 
-def _write_synced(folder: Path, files: Mapping[str, bytes]) -> None:
+def _write_synced(folder: Path, files: Mapping[str, bytes], mode: int) -> None:
     """Write and sync: a power cut may then lose a rename, which is a miss, but not keep the rename of empty files."""
-    folder.mkdir(0o700)
+    folder.mkdir(mode)
     for name, data in files.items():
-        with open(folder / name, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
+        with open(folder / name, "xb", opener=lambda path, flags: os.open(path, flags, mode & 0o666)) as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

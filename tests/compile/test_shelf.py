@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -105,6 +107,20 @@ def test_a_shelf_is_only_read_and_what_is_damaged_there_is_compiled(
     again = build(spec, SM_90A)
     assert (again.origin, again.cubin) == ("compiled", built.cubin)
     assert state() == before
+
+
+def test_others_may_read_a_shelf_as_the_umask_lets_them_and_nobody_else_a_cache(spec: Spec, shelf: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        built = build(spec, SM_90A)
+        shelve(built, shelf)
+    finally:
+        os.umask(before)
+    assert built.path is not None
+    (shelved,) = shelf.glob("v1/sm_90a/*")
+    for entry, folders, files in ((shelved, 0o750, 0o640), (built.path, 0o700, 0o600)):
+        assert {stat.S_IMODE(path.stat().st_mode) for path in (entry, *entry.parents[:3])} == {folders}
+        assert {stat.S_IMODE(path.stat().st_mode) for path in entry.iterdir()} == {files}
 
 
 def test_nobody_fills_a_shelf_without_knowing_for_which_cuda(
