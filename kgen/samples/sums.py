@@ -20,12 +20,14 @@ from kgen.spec import Spec
 def reduce_rows(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """A row for several blocks, or rows for fewer threads than a warp has; loads that do not fill the last round.
 
-    And a row for two blocks, of which the second one has no full round.
+    And a row for two blocks, of which the second one has no full round, or rows that have none.
     """
+    if shape:
+        return _reduction(spec, shape, -1)
     round_ = spec["GROUP"] * spec["VEC"] * spec["ITEMS"]
-    if shape or not spec["split"]:
-        return _reduction(spec, shape or (303, round_ + 11), -1)
-    return tuple(_reduction(spec, shape, -1) for shape in ((3, 5 * round_ + 11), (2, round_ + round_ // 2 - 3)))
+    several = (3, 5 * round_ + 11), (2, round_ + round_ // 2 - 3)
+    shapes = several if spec["split"] else ((303, round_ + 11), (303, round_ // 2 + 3))
+    return tuple(_reduction(spec, shape, -1) for shape in shapes)
 
 
 def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:

@@ -20,8 +20,6 @@ class Survivor(NamedTuple):
 
 _WITHIN = "the threads' own loops end with the tile, so that only the array's end bounds them"
 _IDLE = "it only saves work: what the others compute then is zero, or nobody reads it"
-_STALE = "a first round is full in such rows, and later ones meet again what they had: an extreme stays as it is"
-_TO_TILE = "* / if (row < rows_left && column < columns_left) { / [#*]*"
 _MORE = "the largest of more numbers than the thread's own share, all of them the matrix's, is no other in the end"
 _SAME = "further lanes write the same number to the same place"
 
@@ -30,9 +28,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("lmha_chunk*", "column <= row", f"tiles of scores above the diagonal: {_IDLE}"),
     Survivor("lmha_chunk*_partial_*", "e < e_size", "slices of the features with others behind them are full"),
     Survivor("lmha_chunk*_outer_*", "state_bound <= LARGEST_STATE", "a state that is only added to may be of any size"),
-    Survivor("argm*_rows_g8_*", "i * GROUP < left", _STALE, "*total = *"),
     Survivor("argm*_rows_g8_*", "at < loads", "what was not loaded is no extreme of the row", "*is_top*"),
-    Survivor("argm*_rows_g8_*", "b.index < a.index", "a thread compares at most one number with none"),
     Survivor("argm*_rows_*", "found_at + stride < loads", "the same tile is loaded again"),
     Survivor(
         "*_columns_*_split_*",
@@ -71,8 +67,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("histogram_weights*", "shift < -63", "the hardware shifts by more than 63 bits as by 64: nothing is left"),
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
-    Survivor("transpose_r*", "column < columns_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
-    Survivor("transpose_r*", "row < rows_left", f"into the tile in shared memory: {_IDLE}", _TO_TILE),
     Survivor("transpose_ragged*", "own < LOADED * PACKS", f"not stored: {_IDLE}", "*0 <= row*"),
     Survivor("transpose_ragged*", "start < COLUMNS", f"packs behind the tile: {_IDLE}"),
 )
