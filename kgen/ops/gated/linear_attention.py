@@ -104,7 +104,7 @@ def linear_attention(
 
     Of a prompt whose first 96 time steps were met before, 64 need not be computed again:
 
-    >>> import numpy as np
+    >>> import kgen, numpy as np
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 100, 8), "f")
     >>> with kgen.backend("cpu"):
     ...     o, states = kgen.linear_attention(q, k, v, states_every=64)
