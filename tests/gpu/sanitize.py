@@ -27,6 +27,7 @@ SHAPES = [(1, 2, 300, 64, 64), (2, 1, 77, 20, 33), (1, 1, 530, 100, 100), (1, 1,
 
 
 SLOPE_BAR = 3e-3  # of the gradients of gates
+STATE_BAR = 3e-4  # of states
 CHUNKED = [((1, 2, 300, 128, 128), "bf16"), ((1, 1, 130, 60, 40), "f16")]
 
 PIPELINE = "common/pipeline.cuh.j2"
@@ -72,12 +73,14 @@ def chunked(rng: np.random.Generator) -> int:
             out = poisoned(v.shape, dtype)
             forward(*given, mode="chunk", scale=1.0, out=out)
             assert rms_error(host(out), gated_reference.gated(*exact)[0]) <= RMS_BAR[dtype], (forward, dtype)
+            _, states = forward(*given, mode="chunk", scale=1.0, states_every=64)
+            assert rms_error(host(states), gated_reference.states(*exact[1:4], every=64)) <= STATE_BAR, (forward, dtype)
             wanted = gated_reference.gated_backward(host(do), *exact)
             made = backward(do, *given, mode="chunk", scale=1.0)
             for name, x in zip("qkvgu", made):
                 bar = SLOPE_BAR if name == "g" else GRADIENT_SLACK * RMS_BAR[dtype]
                 assert x is None or rms_error(host(x), wanted[name]) <= bar, (backward, dtype, name)
-            checked += 1 + len(given)
+            checked += 2 + len(given)
     return checked
 
 
