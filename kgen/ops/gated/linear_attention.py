@@ -49,8 +49,9 @@ def linear_attention(
     return_state : bool
         Whether to return the last state too.
     states_every : int, optional
-        Also return the states after every so many time steps, a multiple of 64: a request that begins with the same
-        ones may start from there. It goes with all but `cu_seqlens` and mode "article".
+        Also return the states after every so many time steps, a multiple of 64: a cache of prefixes, from which
+        requests that begin with the same ones go on. In chunks they take another pass over keys, values and gates. Not
+        with `cu_seqlens` or mode "article".
     feature_map : "elu", "relu", "identity" or an expression
         f, of each number: elu(x) + 1, max(x, 0), x, or an expression of x as `kgen.elementwise` takes it, such as
         "exp(x / 2)" or "silu(x) + 0.3": it becomes a part of kernels of its own, and is computed in float32.
@@ -79,9 +80,9 @@ def linear_attention(
     same from call to call bit for bit.
     state : array [N, H, K, V] in float32, with `return_state`; with `normalize` also z [N, H, K].
     states : array [B, H, T // states_every + 1, K, V] in float32, with `states_every`; with `normalize` also
-        normalizers [B, H, T // states_every + 1, K]. states[:, :, i] is S after i * states_every time steps, the last
-        ones with `reverse`: states[:, :, 0] is where the call begins. With it as `initial_state`, a call on the time
-        steps that are left gives the rest of the result.
+        normalizers [B, H, T // states_every + 1, K]. states[:, :, i] is S after i * states_every time steps (the last
+        ones with `reverse`), so that a call on what is left goes on from there with it as `initial_state`; the first is
+        where this call begins. All else is bit for bit what it is without them.
 
     Raises
     ------
