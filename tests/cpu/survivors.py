@@ -40,22 +40,8 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("linear_chunk*", "__syncwarp()", "rows are read and written in the name of the same lanes", "settle<*"),
     Survivor("gated_chunk_k*", "block <= strip", f"scores above the diagonal: {_IDLE}", "for (int block = 0;*"),
     Survivor("gated_chunk_k*_bf16", "block <= strip", f"scores above the diagonal: {_IDLE}"),
-    Survivor("gated_chunk_vector*", "ahead_left > 0", "nobody waits for what is fetched into L2 ahead"),
     Survivor("gated_scan*", "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column", _WITHIN),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
-    Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
-    Survivor(
-        "gated_scan_[qk]*",
-        "row_of(i) < rows",
-        "no call asks these for their last state",
-        "*thread_column + j < columns_here* / last*",
-    ),
-    Survivor(
-        "gated_scan_[qk]*",
-        "thread_column + j < columns_here",
-        "no call asks these for their last state",
-        "*row_of(i) < rows* / last*",
-    ),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
     Survivor(
         "histogram_*_packed_*",
