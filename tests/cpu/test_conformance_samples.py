@@ -16,20 +16,21 @@ GOLDEN = samples.load(Path(__file__).parent / "golden" / "h200_samples.npz")
 
 @pytest.mark.parametrize("spec", samples.chosen(), ids=str)
 def test_a_sample_call_gives_the_bits_that_an_h200_gave(spec: Spec) -> None:
+    """Also where a kernel's text, or how it is launched, has changed since: what it gives must not, or is recorded anew."""
     found, results = samples.run(spec, gpu=False)
     verify(samples.case_of(spec), results)
-    expected = GOLDEN.get(spec.name)
-    if expected and found.launches == expected.launches:  # or a kernel, or how it is launched, has changed since
+    if expected := GOLDEN.get(spec.name):
         different = samples.differing(found, expected)
         assert different <= samples.APPROXIMATE.get(spec.kernel.name, 0), f"{different:.1e} of what an H200 gave"
 
 
-def test_some_kernels_are_as_they_were_when_they_were_recorded(capsys: pytest.CaptureFixture[str]) -> None:
-    current = {spec.name for spec in samples.chosen()}
-    same = [name for name in GOLDEN if name in current and not samples.changed(GOLDEN[name])]
+def test_most_calls_are_recorded_and_some_of_kernels_as_they_still_are(capsys: pytest.CaptureFixture[str]) -> None:
+    current = [spec.name for spec in samples.chosen()]
+    recorded = [name for name in current if name in GOLDEN]
+    same = [name for name in recorded if not samples.changed(GOLDEN[name])]
     with capsys.disabled():
-        print(f"\n{len(GOLDEN)} sample calls recorded on an H200, {len(same)} of them of kernels that are as they were")
-    assert same
+        print(f"\n{len(recorded)} of {len(current)} sample calls recorded on an H200, {len(same)} of unchanged kernels")
+    assert same and len(recorded) >= 0.9 * len(current)
 
 
 def test_every_family_of_the_catalogue_is_recorded() -> None:
