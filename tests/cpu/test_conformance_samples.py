@@ -16,7 +16,7 @@ GOLDEN = samples.load(Path(__file__).parent / "golden" / "h200_samples.npz")
 
 @pytest.mark.parametrize("spec", samples.chosen(), ids=str)
 def test_a_sample_call_gives_the_bits_that_an_h200_gave(spec: Spec) -> None:
-    """Also where a kernel's text, or how it is launched, has changed since: what it gives must not, or is recorded anew."""
+    """Also where its text, or how it is launched, has changed since: what it gives has not, or is recorded anew."""
     found, results = samples.run(spec, gpu=False)
     verify(samples.case_of(spec), results)
     if expected := GOLDEN.get(spec.name):
