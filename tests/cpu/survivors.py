@@ -18,7 +18,6 @@ class Survivor(NamedTuple):
     line: str = "*"
 
 
-_WITHIN = "the threads' own loops end with the tile, so that only the array's end bounds them"
 _IDLE = "it only saves work: what the others compute then is zero, or nobody reads it"
 _MORE = "the largest of more numbers than the thread's own share, all of them the matrix's, is no other in the end"
 _SAME = "further lanes write the same number to the same place"
@@ -40,7 +39,11 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("linear_chunk*", "__syncwarp()", "rows are read and written in the name of the same lanes", "settle<*"),
     Survivor("gated_chunk_k*", "block <= strip", f"scores above the diagonal: {_IDLE}", "for (int block = 0;*"),
     Survivor("gated_chunk_k*_bf16", "block <= strip", f"scores above the diagonal: {_IDLE}"),
-    Survivor("gated_scan*", "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column", _WITHIN),
+    Survivor(
+        "gated_scan*",
+        "min(columns - first_column, BLOCK_COLUMNS) -> columns - first_column",
+        "it only saves loads: what lanes would load behind a narrow tile has no place in shared memory",
+    ),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
     Survivor(
