@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 122105d5, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 2d3235c8
+//   parts   reduce_rows.cu.j2 02600542, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 2d3235c8
 //   again   kgen build argmax_rows_g8_v4_i4_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -227,10 +227,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
     // The elements before and after.
     Value at_ends = Combine::identity();
     const int loose = exists ? static_cast<int>(length - loads * VEC) : 0;
-#pragma unroll 1
-    for (int i = lane; i < loose; i += GROUP) {
-        const long long index = i < head ? i : length - loose + i;
-        at_ends = Combine::combine(at_ends, {widen(line[index]), index});
+    if (lane < loose) {  // a thread has one of them at most
+        const long long index = lane < head ? lane : length - loose + lane;
+        at_ends = {widen(line[index]), index};
     }
 
     // The extreme of the row comes first: only those who have it look again, for where it stands.

@@ -24,10 +24,11 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024
-//   parts   gated_chunk.cu.j2 54246e32, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
-//           common/pipeline.cuh.j2 2e659a4b, common/gated_features.cuh.j2 273445cc,
-//           common/gated_chunk_range.cuh.j2 1bb874e5, common/gated_chunk_sums.cuh.j2 81abd594,
-//           common/gated_chunk_scores.cuh.j2 55e26bbe, common/gated_chunk_read.cuh.j2 242e149b,
+//   parts   gated_chunk.cu.j2 7ee5e4de, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//           common/pipeline.cuh.j2 ca9aeafd, common/multiply.cuh.j2 9eb7b4b1, common/split.cuh.j2 bb09effa,
+//           common/half_scale.cuh.j2 c6f9906f, common/gated_features.cuh.j2 273445cc,
+//           common/gated_chunk_range.cuh.j2 b4e72f4b, common/gated_chunk_sums.cuh.j2 81abd594,
+//           common/gated_chunk_scores.cuh.j2 55e26bbe, common/gated_chunk_read.cuh.j2 f556fa25,
 //           common/gated_chunk_add.cuh.j2 e0dda1ad, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_chunk_k128_v128_w8_fine_bf16
 
@@ -251,7 +252,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
     const int head = blockIdx.x / tiles / segments % heads;
     const long long sequence = blockIdx.x / tiles / segments / heads;
     const int first_column = tile * V;
-    const int columns_here = min(columns - first_column, V);
+    const int columns_left = columns - first_column;  // those behind the tile among them
 
     const long long batch = sequence;
     constexpr int begin = 0;
@@ -263,14 +264,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
     const int share = pieces / segments;
     const int first_piece = segment * share;  // in the order of the walk
     const int early = (mirrored ? pieces - first_piece - share : first_piece) * piece_length;
-    const int from_time = min(end, begin + early);
+    const int from_time = begin + early;  // behind the end there are less than no steps, and nothing is walked through
     const int to_time = min(end, from_time + share * piece_length);
     const int steps = to_time - from_time;
     const int chunks = (steps + C - 1) / C;
     const int first_time = mirrored ? to_time - 1 : from_time;
     const int direction = mirrored ? -1 : 1;
 
-    if (rows < K || columns_here < V) {
+    if (rows < K || columns < first_column + V) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < STAGES * sizeof(Stage) / 16; i += THREADS) {
             reinterpret_cast<uint4*>(memory)[i] = {};
@@ -298,7 +299,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
                 const int present = steps - chunk * C;
                 load_rows<K>(stage.z, z + step * z_step, z_step, z_row, rows, present);
                 load_rows<K>(stage.x, x + step * x_step, x_step, x_row, rows, present);
-                load_rows<V>(stage.y, y + step * y_step, y_step, y_column, columns_here, present);
+                load_rows<V>(stage.y, y + step * y_step, y_step, y_column, columns_left, present);
             }
             asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
         };
@@ -391,7 +392,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
     const int pair = lane % 4;
     const long long state_size = (columns + 15) / 16 * (K / 8 * 32);
     const int own_column = warp * GROUPS * 16;  // of the block's
-    const int own_groups = (columns_here - own_column + 15) / 16;
+    const int own_groups = (columns_left - own_column + 15) / 16;
     const long long own_state = (first_column + own_column) / 16 * (K / 8 * 32) + lane;
     if (begun || segment > 0) {
         const float4* from = states + ((sequence * heads + head) * pieces + first_piece) * state_size + own_state;
@@ -515,7 +516,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
                     const int column = 8 * j + own_column + 2 * pair;
                     float left = out[i / 2][j][i % 2 * 2];
                     float right = out[i / 2][j][i % 2 * 2 + 1];
-                    if (present && column < columns_here) {
+                    if (present && column < columns_left) {
                         put_pair(to + 8 * j, left, right);
                     }
                 }

@@ -17,16 +17,17 @@
 //   outer            yes  only the states: what each piece of a sequence adds
 //   dtype           bf16  __nv_bfloat16 in memory, float in registers
 //   threads          384  per block
-//   shared memory  98592  bytes, dynamic: asked for at launch
+//   shared memory  98336  bytes, dynamic: asked for at launch
 //   grid                  (ceil(columns / V) * segments * heads * sequences): one block per tile of columns
 //                         and segment of time
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024
-//   parts   gated_chunk.cu.j2 54246e32, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
-//           common/pipeline.cuh.j2 2e659a4b, common/gated_features.cuh.j2 273445cc,
-//           common/gated_chunk_range.cuh.j2 1bb874e5, common/gated_chunk_sums.cuh.j2 81abd594,
-//           common/gated_chunk_scores.cuh.j2 55e26bbe, common/gated_chunk_read.cuh.j2 242e149b,
+//   parts   gated_chunk.cu.j2 7ee5e4de, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//           common/pipeline.cuh.j2 ca9aeafd, common/multiply.cuh.j2 9eb7b4b1, common/split.cuh.j2 bb09effa,
+//           common/half_scale.cuh.j2 c6f9906f, common/gated_features.cuh.j2 273445cc,
+//           common/gated_chunk_range.cuh.j2 b4e72f4b, common/gated_chunk_sums.cuh.j2 81abd594,
+//           common/gated_chunk_scores.cuh.j2 55e26bbe, common/gated_chunk_read.cuh.j2 f556fa25,
 //           common/gated_chunk_add.cuh.j2 e0dda1ad, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_chunk_k128_v128_w8_outer_bf16
 
@@ -66,13 +67,7 @@ __device__ __forceinline__ void load_tiles_transposed(unsigned (&x)[4], unsigned
                  : "memory");
 }
 
-// Warps of two kinds that work side by side: barriers among one kind, and mbarriers from one kind to the other.
-
-// bar.sync: waits until `threads` threads of the block have come to the barrier of this number.
-__device__ __forceinline__ void named_barrier(int number, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
+// Warps of two kinds that work side by side: mbarriers from one kind to the other.
 
 // An mbarrier counts arrivals, here one of each warp of a kind, and begins a new phase when all have come.
 __device__ __forceinline__ void initialize(const unsigned long long& mbarrier, int warps)
@@ -113,7 +108,6 @@ constexpr int K = 128;  // columns of z and x; shorter rows are padded with zero
 constexpr int V = 128;  // columns of y of this block
 constexpr int C = 64;
 constexpr int BLOCKS = C / 16;  // of time steps
-constexpr int PARTS = 1;  // 16-bit numbers for one float
 
 // Two kinds of warps work side by side, a chunk apart: the loaders fetch chunks;
 // the others hold the state in registers, each GROUPS times 16 columns of it.
@@ -138,17 +132,11 @@ struct alignas(1024) Stage {
     Element y[C][V];
 };
 
-// What the loaders make of a chunk.
-struct alignas(128) Prepared {
-};
-
 // How the two kinds of warps wait for one another, chunks in turn.
 struct Signals {
     unsigned long long ready[2];  // the loaders have prepared all of a chunk,
     unsigned long long free[2];   // the state's warps have read all of it
 };
-
-constexpr int AMONG_LOADERS = 1;  // number of their barrier
 
 // d += a b, 16 x 16 each, the columns of b and d in two halves.
 __device__ __forceinline__ void multiply(float (&left)[4], float (&right)[4], const unsigned (&a)[4],
@@ -161,12 +149,6 @@ __device__ __forceinline__ void multiply(float (&left)[4], float (&right)[4], co
           "+f"(right[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]));
 #undef MMA
-}
-
-// Two floats as a pair of bfloat16.
-__device__ __forceinline__ void split(unsigned (&parts)[PARTS], float x, float y)
-{
-    asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(parts[0]) : "f"(x), "f"(y));
 }
 
 using Word = uint4;
@@ -213,8 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
 {
     extern __shared__ __align__(1024) unsigned char memory[];
     Stage* const stages = reinterpret_cast<Stage*>(memory);
-    Prepared* const prepared = reinterpret_cast<Prepared*>(stages + STAGES);
-    Signals& signals = *reinterpret_cast<Signals*>(prepared + 2);
+    Signals& signals = *reinterpret_cast<Signals*>(stages + STAGES);
 
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
@@ -224,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
     const int head = blockIdx.x / tiles / segments % heads;
     const long long sequence = blockIdx.x / tiles / segments / heads;
     const int first_column = tile * V;
-    const int columns_here = min(columns - first_column, V);
+    const int columns_left = columns - first_column;  // those behind the tile among them
 
     const long long batch = sequence;
     constexpr int begin = 0;
@@ -236,14 +217,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
     constexpr int share = 1;
     const int first_piece = segment * share;  // in the order of the walk
     const int early = (mirrored ? pieces - first_piece - share : first_piece) * piece_length;
-    const int from_time = min(end, begin + early);
+    const int from_time = begin + early;  // behind the end there are less than no steps, and nothing is walked through
     const int to_time = min(end, from_time + share * piece_length);
     const int steps = to_time - from_time;
     const int chunks = (steps + C - 1) / C;
     const int first_time = mirrored ? to_time - 1 : from_time;
     const int direction = mirrored ? -1 : 1;
 
-    if (rows < K || columns_here < V) {
+    if (rows < K || columns < first_column + V) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < STAGES * sizeof(Stage) / 16; i += THREADS) {
             reinterpret_cast<uint4*>(memory)[i] = {};
@@ -257,7 +238,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
 
     // ---- Loaders ----
     if (warp >= STATE_WARPS) {
-        const int own_warp = warp - STATE_WARPS;
         x += batch * x_batch + head / x_group * x_head + first_time * x_step;
         y += batch * y_batch + head / y_group * y_head + first_time * y_step + first_column * y_column;
         x_step *= direction;
@@ -268,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
                 const long long step = static_cast<long long>(chunk) * C;
                 const int present = steps - chunk * C;
                 load_rows<K>(stage.x, x + step * x_step, x_step, x_row, rows, present);
-                load_rows<V>(stage.y, y + step * y_step, y_step, y_column, columns_here, present);
+                load_rows<V>(stage.y, y + step * y_step, y_step, y_column, columns_left, present);
             }
             asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
         };
@@ -279,9 +259,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
                 wait(signals.free[chunk % 2], (chunk / 2 + 1) % 2);  // the chunk before the last one is done with,
             }
             load(chunk + 1);  // and its stage takes another
-            Prepared& made = prepared[chunk % 2];
             asm volatile("cp.async.wait_group 1;" ::: "memory");
-            named_barrier(AMONG_LOADERS, 32 * LOADERS);  // all of the chunk is there
             arrive(signals.ready[chunk % 2]);
         }
         return;
@@ -294,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k128_v
     const int pair = lane % 4;
     const long long state_size = (columns + 15) / 16 * (K / 8 * 32);
     const int own_column = warp * GROUPS * 16;  // of the block's
-    const int own_groups = (columns_here - own_column + 15) / 16;
+    const int own_groups = (columns_left - own_column + 15) / 16;
     const long long own_state = (first_column + own_column) / 16 * (K / 8 * 32) + lane;
 
     for (int chunk = 0; chunk < chunks; ++chunk) {

@@ -11,7 +11,7 @@
 //                 state
 //
 //   after   the second pass of a segmented scan
-//   parts   gated_chunk_prefix.cu.j2 53fe4bea
+//   parts   gated_chunk_prefix.cu.j2 1796e28f
 //   again   kgen build gated_chunk_prefix_gated_f32
 
 constexpr int THREADS = 256;
@@ -26,12 +26,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_prefix_ga
     int pieces, int filled, int fours,  // slots up to `filled` hold something
     int begun)                          // whether slot 0 does
 {
-    const int blocks = (fours + THREADS - 1) / THREADS;  // of one head; all heads lie in grid.x
+    const int blocks = fours / THREADS;  // of one head, without a rest; all heads lie in grid.x
     const long long batch_head = blockIdx.x / blocks;
     const int four = blockIdx.x % blocks * THREADS + threadIdx.x;
-    if (four >= fours) {
-        return;
-    }
     float4* state = states + batch_head * pieces * fours + four;
     decays += batch_head * pieces;
 

@@ -13,7 +13,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with sums that restart
 //   parts   gated_chunk_slope.cu.j2 4aa9d327, common/convert.cuh.j2 2d24696b, common/gated_chunk_range.cuh.j2
-//           1bb874e5
+//           b4e72f4b
 //   again   kgen build gated_chunk_slope_bf16
 
 #include <cuda_bf16.h>
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_slope_bf1
     const int share = pieces / segments;
     const int first_piece = segment * share;  // in the order of the walk
     const int early = (mirrored ? pieces - first_piece - share : first_piece) * piece_length;
-    const int from_time = min(end, begin + early);
+    const int from_time = begin + early;  // behind the end there are less than no steps, and nothing is walked through
     const int to_time = min(end, from_time + share * piece_length);
     const int steps = to_time - from_time;
     const int chunks = (steps + C - 1) / C;

@@ -10,7 +10,7 @@
 //                 state
 //
 //   after   a permutation
-//   parts   gated_chunk_state.cu.j2 2ae8e9e6
+//   parts   gated_chunk_state.cu.j2 e799e441
 //   again   kgen build gated_chunk_state_f32
 
 constexpr int THREADS = 256;
@@ -24,12 +24,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_state_f32
     long long per_sequence, long long per_head, long long per_row, long long per_column)
 {
     const int fours = column_tiles * row_tiles * 32;
-    const int blocks = (fours + THREADS - 1) / THREADS;  // of one head; all heads lie in grid.x
+    const int blocks = fours / THREADS;  // of one head, without a rest; all heads lie in grid.x
     const long long batch_head = blockIdx.x / blocks;
     const int four = blockIdx.x % blocks * THREADS + threadIdx.x;
-    if (four >= fours) {
-        return;
-    }
     const int lane = four % 32;
     const int row = four / 32 % row_tiles * 8 + lane % 4 * 2;
     const int column = four / 32 / row_tiles * 16 + lane / 4;

@@ -10,7 +10,7 @@
 //                 of a state
 //
 //   after   a permutation
-//   parts   gated_chunk_turn.cu.j2 5679bbe7
+//   parts   gated_chunk_turn.cu.j2 acd75aa6
 //   again   kgen build gated_chunk_turn_f32
 
 constexpr int THREADS = 256;
@@ -24,11 +24,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_turn_f32(
     int row_tiles, int column_tiles, int turned_row_tiles, int turned_column_tiles)
 {
     const int fours = turned_column_tiles * turned_row_tiles * 32;
-    const int blocks = (fours + THREADS - 1) / THREADS;  // of one state; all lie in grid.x
+    const int blocks = fours / THREADS;  // of one state, without a rest; all lie in grid.x
     const int four = blockIdx.x % blocks * THREADS + threadIdx.x;
-    if (four >= fours) {
-        return;
-    }
     const long long batch_head = blockIdx.x / blocks / count;
     const long long slot = batch_head * slots + first + blockIdx.x / blocks % count * distance;
     const int lane = four % 32;

@@ -17,8 +17,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 72406519, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
-//           common/pipeline.cuh.j2 2e659a4b, common/gated_chunk_vector.cuh.j2 0a9165e3,
+//   parts   gated_chunk_vector.cu.j2 ecc1505b, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 0a9165e3,
 //           common/gated_chunk_producer.cuh.j2 40c20681, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_k64_v64_bonus_f16
 
@@ -399,7 +399,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     const int steps = static_cast<int>(end - begin);
     const int slot_chunks = ((steps + CHUNK - 1) / CHUNK + 2 * slots - 1) / (2 * slots) * 2;  // even, for gradients
     const int segment_steps = slot_chunks * (slots / segments) * CHUNK;
-    const int first_step = min(segment * segment_steps, steps);
+    const int first_step = segment * segment_steps;  // behind the end there are less than no chunks
     const int end_step = min(first_step + segment_steps, steps);
     const int chunks = (end_step - first_step + CHUNK - 1) / CHUNK;
 

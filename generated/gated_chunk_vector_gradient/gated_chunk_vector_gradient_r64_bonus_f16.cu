@@ -15,7 +15,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_gradient.cu.j2 4e8b5ab9, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//   parts   gated_chunk_vector_gradient.cu.j2 bb5e40e1, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
 //           1f3ce58b, common/gated_chunk_vector.cuh.j2 0a9165e3, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_gradient_r64_bonus_f16
 
@@ -243,13 +243,13 @@ struct alignas(16) Memory {
     Half own_slopes[WARPS][16][24];       // B of the warp's tile, and mirrored
     float met[WARPS][16];                 // do_i . v_i
     float next[CHUNK];                    // do_i . v_(i - 1)
-    Half edge[2][TILES][ROOM];            // of each tile the last key and the first query
     float u[ROOM];                        // the bonus,
     float u_slope[TILES][ROOM];           // and its gradient, of each tile
     float total[TILES][ROOM];             // the decay over each tile
     float across[TILES][ROOM];            // sum over values of S R, by parts
     float passed[2][TILES][ROOM];         // sums of each tile, of what is in Sums
     unsigned top[4][WARPS];               // the largest of each warp's q, k, v and do
+    Half edge[2][TILES][ROOM];            // of each tile the last key and the first query
 };
 
 // The same as mma, onto zeros.
@@ -404,7 +404,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     const long long place = static_cast<long long>(sequence) * length / CHUNK + sequence + chunk;
     const long long piece = place * heads + head;
     const int length_here = static_cast<int>(end - begin);
-    const int steps = min(length_here - chunk * CHUNK, CHUNK);
+    const int steps = length_here - chunk * CHUNK;  // those behind the piece among them
     const long long origin = (direction > 0 ? begin : end - 1) + static_cast<long long>(chunk) * CHUNK * direction;
 
     const int lane = threadIdx.x % 32;

@@ -20,7 +20,7 @@
 //   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 4ffb0356, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//   parts   gated_scan.cu.j2 6fc91885, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
 //           common/gated_features.cuh.j2 273445cc, common/gated_pairs_load.cuh.j2 14881230,
 //           common/gated_pairs_walk.cuh.j2 b3f45375, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_scan_r4_l32_c4_w4_g2_bonus_f32

@@ -19,7 +19,7 @@
 //   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 4ffb0356, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//   parts   gated_scan.cu.j2 6fc91885, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
 //           common/gated_features.cuh.j2 273445cc, common/gated_pairs_load.cuh.j2 14881230,
 //           common/gated_pairs_walk.cuh.j2 b3f45375, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_scan_query_r16_l8_c8_w4_g2_bf16
@@ -159,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_query_r16_l8_c
     const Element* __restrict__ z, const Element* __restrict__ x, const Element* __restrict__ y,
     const Gate* __restrict__ gate,
     const Element* __restrict__ own,
-    const float* __restrict__ initial, float* __restrict__ last,  // states; null: zero, and not wanted
+    const float* __restrict__ initial,  // the state; null: zero
     const float* __restrict__ last_gradient,  // of the last state; null: zero
     float* __restrict__ products, float* __restrict__ slope_start,
     Result* __restrict__ o,
@@ -174,7 +174,6 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_query_r16_l8_c
     long long gate_batch, long long gate_head, long long gate_step, long long gate_feature,
     long long own_batch, long long own_head, long long own_step, long long own_column,
     long long initial_sequence, long long initial_head, long long initial_row, long long initial_column,
-    long long last_sequence, long long last_head, long long last_row, long long last_column,
     long long gradient_sequence, long long gradient_head, long long gradient_row, long long gradient_column,
     long long o_batch, long long o_head, long long o_step, long long o_column)
 {
@@ -361,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_query_r16_l8_c
                 *reinterpret_cast<float4*>(&y[j]) = *reinterpret_cast<const float4*>(token.y + thread_column + j);
                 *reinterpret_cast<float4*>(&a[j]) = *reinterpret_cast<const float4*>(token.a + thread_column + j);
             }
-            if (first + step == steps - 1) {
+            if (first + step + 1 == steps) {
                 start_slope(token);
             }
             float partial[COLUMNS] = {};
@@ -393,19 +392,6 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_query_r16_l8_c
                 if (here) {
                     const float result = read + token.dot * token.y[column];
                     put(o + t * o_step + i * SPREAD * o_column, result);
-                }
-            }
-        }
-    }
-
-    if (last) {
-        last += sequence * last_sequence + head * last_head + first_column * last_column;
-#pragma unroll
-        for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-            for (int j = 0; j < COLUMNS; ++j) {
-                if (row_of(i) < rows && thread_column + j < columns_here) {
-                    last[row_of(i) * last_row + (thread_column + j) * last_column] = state[i][j];
                 }
             }
         }

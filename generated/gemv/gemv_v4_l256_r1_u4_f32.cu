@@ -16,7 +16,7 @@
 //                       fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 b8c93e8a, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 e6d55a2d, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_v4_l256_r1_u4_f32
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
@@ -80,14 +80,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v4_l256_r1_u4
     a += batch * a_batch;
     x += batch * x_batch;
 
-    // Rows past the end are read as the group's first one, or as the last of all, and not written.
-    const int group = row_block * GROUPS + threadIdx.x / LANES;
-    const int own_row = group / STEP * (STEP * ROWS) + group % STEP;
-    const Weight* row[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        row[r] = a + (min(own_row, rows - 1) + (own_row + r * STEP < rows ? r * STEP : 0)) * a_row;
-    }
+    const int own_row = row_block;
+    const Weight* row[ROWS] = {a + own_row * a_row};
 
     Real sum[ROWS] = {};
 
@@ -159,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v4_l256_r1_u4
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
         const int own = own_row + r * STEP;
-        if (lane == r % LANES && own < rows) {
+        if (lane == r % LANES) {
             const Real total = sum[r];
             // Where beta is zero y is not read: it may hold a NaN, or not be there.
             const Real kept = beta == 0 ? 0 : beta * to_real(y[batch * y_batch + own * y_step]);

@@ -15,7 +15,7 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 3bcc9175, common/histogram_bins.cuh.j2 7baf56bf
+//   parts   histogram.cu.j2 346282ed, common/histogram_bins.cuh.j2 7baf56bf
 //   again   kgen build histogram_k112_c32_v4_uniform_f32
 
 // A block counts in shared memory what it meets on its walk along x, and adds that to the result at the end.
@@ -132,10 +132,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_k112_c32
 
     // The elements before and after.
     const int loose = block == 0 ? static_cast<int>(length - loads * VEC) : 0;
-    if (threadIdx.x < 32 && loose > 0) {  // fewer than 2 * VEC <= 32
-        const int lane = threadIdx.x;
-        const bool exists = lane < loose;
-        const long long index = lane < head ? lane : length - loose + lane;
+    if (loose > 0) {  // fewer than 2 * VEC, and than there are threads
+        const int own = threadIdx.x;
+        const bool exists = own < loose;
+        const long long index = own < head ? own : length - loose + own;
         count(exists ? x[index] : Element{}, exists);
     }
     __syncthreads();  // all elements are counted

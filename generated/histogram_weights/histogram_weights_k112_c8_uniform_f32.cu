@@ -13,7 +13,7 @@
 //   grid                   (resident blocks): passes vary fastest
 //
 //   after   fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013
-//   parts   histogram_weights.cu.j2 c46d5776, common/histogram_bins.cuh.j2 7baf56bf
+//   parts   histogram_weights.cu.j2 27611be3, common/histogram_bins.cuh.j2 7baf56bf
 //   again   kgen build histogram_weights_k112_c8_uniform_f32
 
 // Weights are added as integers, whose sums are the same in any order: the unit is 2^-93 of the power of two above the
@@ -89,14 +89,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
     Sum* sums,
     unsigned* met,
     const Long* __restrict__ largest,
-    int bins, int per_pass, int passes, long long length, long long step, long long weight_step)
+    int bins, long long length, long long step, long long weight_step)
 {
     extern __shared__ unsigned words[];  // the lowest words of all sums, then the next ones
 
-    // Where there are too many bins for one block, `passes` blocks walk along the same elements side by side; each adds
-    // to per_pass of the bins.
-    const unsigned lowest = blockIdx.x % passes * per_pass;
-    const unsigned here = min(static_cast<unsigned>(bins) - lowest, static_cast<unsigned>(per_pass));
+    const unsigned here = bins;
     const unsigned plane = here * COPIES;
     for (unsigned i = threadIdx.x; i < 4 * plane; i += THREADS) {
         words[i] = 0;
@@ -112,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
 
     const auto add = [&](unsigned bin, Weight weight) {
         if (!isfinite(weight)) {
-            atomicOr(&met[lowest + bin], isnan(weight) ? NOT_A_NUMBER : weight > 0 ? INFINITE : NEGATIVE_INFINITE);
+            atomicOr(&met[bin], isnan(weight) ? NOT_A_NUMBER : weight > 0 ? INFINITE : NEGATIVE_INFINITE);
             return;
         }
         const Long bits = __double_as_longlong(weight);
@@ -148,8 +145,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
         }
     };
 
-    const long long block = blockIdx.x / passes;
-    const long long stride = static_cast<long long>(gridDim.x / passes) * (THREADS * ITEMS);
+    const long long block = blockIdx.x;
+    const long long stride = static_cast<long long>(gridDim.x) * (THREADS * ITEMS);
     for (long long start = block * (THREADS * ITEMS) + threadIdx.x; start < length; start += stride) {
         // All loads are under way before the first sum.
         Element element[ITEMS];
@@ -162,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
         }
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const unsigned bin = map.of(element[i]) - lowest;
+            const unsigned bin = map.of(element[i]);
             if (start + i * THREADS < length && bin < here) {
                 add(bin, weight[i]);
             }
@@ -180,6 +177,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
             low += part;
             high += (words[2 * plane + at] | static_cast<Long>(words[3 * plane + at]) << 32) + (low < part);
         }
-        add_to(&sums[lowest + bin], low, high);
+        add_to(&sums[bin], low, high);
     }
 }

@@ -19,9 +19,9 @@
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah
 //           et al., 2024)
-//   parts   linear_chunk.cu.j2 ce807be2, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
-//           common/pipeline.cuh.j2 2e659a4b, common/warpgroup.cuh.j2 9f8ba927,
-//           common/gated_chunk_range.cuh.j2 1bb874e5
+//   parts   linear_chunk.cu.j2 3ce768d6, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 54bad890, common/split.cuh.j2 bb09effa,
+//           common/gated_chunk_range.cuh.j2 b4e72f4b, common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_chunk_fine_bf16
 
 #include <cuda_bf16.h>
@@ -144,7 +144,7 @@ __device__ __forceinline__ void settle(T (*)[4])
 }
 __device__ __forceinline__ void show_to_products() {}
 
-// sums += a b, 16 x 16 each, the columns of b and of the sums in two halves.
+// d += a b, 16 x 16 each, the columns of b and d in two halves.
 __device__ __forceinline__ void multiply(float (&left)[4], float (&right)[4], const unsigned (&a)[4],
                                          const unsigned (&b)[4])
 {
@@ -283,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_fine_
     const int head = blockIdx.x / tiles / segments % heads;
     const long long sequence = blockIdx.x / tiles / segments / heads;
     const int first_column = tile * V;
-    const int columns_here = min(columns - first_column, V);
+    const int columns_left = columns - first_column;  // those behind the tile among them
 
     const long long batch = sequence;
     constexpr int begin = 0;
@@ -295,14 +295,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_fine_
     const int share = pieces / segments;
     const int first_piece = segment * share;  // in the order of the walk
     const int early = (mirrored ? pieces - first_piece - share : first_piece) * piece_length;
-    const int from_time = min(end, begin + early);
+    const int from_time = begin + early;  // behind the end there are less than no steps, and nothing is walked through
     const int to_time = min(end, from_time + share * piece_length);
     const int steps = to_time - from_time;
     const int chunks = (steps + C - 1) / C;
     const int first_time = mirrored ? to_time - 1 : from_time;
     const int direction = mirrored ? -1 : 1;
 
-    if (rows < K || columns_here < V) {
+    if (rows < K || columns < first_column + V) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < STAGES * sizeof(Stage) / 16; i += THREADS) {
             reinterpret_cast<uint4*>(memory)[i] = {};
@@ -332,7 +332,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_fine_
                 const int present = steps - chunk * C;
                 load_rows<K>(stage.z, z + step * z_step, z_step, rows, present);
                 load_rows<K>(stage.x, x + step * x_step, x_step, rows, present);
-                load_rows<V>(stage.y, y + step * y_step, y_step, columns_here, present);
+                load_rows<V>(stage.y, y + step * y_step, y_step, columns_left, present);
             }
             asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
         };
@@ -402,7 +402,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_fine_
     // of the block's.
     float state[K / 8][4] = {};
     const long long state_size = (columns + 15) / 16 * (K / 8 * 32);
-    const bool some = 16 * warp < columns_here;
+    const bool some = 16 * warp < columns_left;
     const long long own_state = (first_column / 16 + warp) * (K / 8 * 32) + lane;
     if (some && (begun || segment > 0)) {
         const float4* from = states + ((sequence * heads + head) * pieces + first_piece) * state_size + own_state;
@@ -513,7 +513,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_fine_
             for (int j = 0; j < 4; ++j) {
                 const float* two = &out[2 * i + j / 2][j % 2 * 2];
                 asm("cvt.rn.bf16x2.f32 %0, %2, %1;" : "=r"(four[j]) : "f"(two[0]), "f"(two[1]));
-                four[j] = 16 * warp + j % 2 * 8 < columns_here ? four[j] : 0;  // padding stays zero
             }
             store_tiles_transposed(own_tile + 16 * i * 128, four);
         }

@@ -18,9 +18,9 @@
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah
 //           et al., 2024)
-//   parts   linear_chunk.cu.j2 ce807be2, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
-//           common/pipeline.cuh.j2 2e659a4b, common/warpgroup.cuh.j2 9f8ba927,
-//           common/gated_chunk_range.cuh.j2 1bb874e5
+//   parts   linear_chunk.cu.j2 3ce768d6, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 54bad890, common/split.cuh.j2 bb09effa,
+//           common/gated_chunk_range.cuh.j2 b4e72f4b, common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_chunk_outer_bf16
 
 #include <cuda_bf16.h>
@@ -59,13 +59,7 @@ __device__ __forceinline__ void load_tiles_transposed(unsigned (&x)[4], unsigned
                  : "memory");
 }
 
-// Warps of two kinds that work side by side: barriers among one kind, and mbarriers from one kind to the other.
-
-// bar.sync: waits until `threads` threads of the block have come to the barrier of this number.
-__device__ __forceinline__ void named_barrier(int number, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
-}
+// Warps of two kinds that work side by side: mbarriers from one kind to the other.
 
 // An mbarrier counts arrivals, here one of each warp of a kind, and begins a new phase when all have come.
 __device__ __forceinline__ void initialize(const unsigned long long& mbarrier, int warps)
@@ -133,7 +127,7 @@ __device__ __forceinline__ void settle(T (*)[4])
 }
 __device__ __forceinline__ void show_to_products() {}
 
-// sums += a b, 16 x 16 each, the columns of b and of the sums in two halves.
+// d += a b, 16 x 16 each, the columns of b and d in two halves.
 __device__ __forceinline__ void multiply(float (&left)[4], float (&right)[4], const unsigned (&a)[4],
                                          const unsigned (&b)[4])
 {
@@ -173,8 +167,6 @@ struct Signals {
     unsigned long long ready[2];  // the loaders have prepared all of a chunk,
     unsigned long long free[2];   // the state's warps have read all of it
 };
-
-constexpr int AMONG_LOADERS = 1;  // number of their barrier
 
 // C rows of up to WIDTH elements into shared memory, by all loaders, 16 bytes at once; rows past the end are zero.
 template <int WIDTH>
@@ -224,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_outer
     const int head = blockIdx.x / tiles / segments % heads;
     const long long sequence = blockIdx.x / tiles / segments / heads;
     const int first_column = tile * V;
-    const int columns_here = min(columns - first_column, V);
+    const int columns_left = columns - first_column;  // those behind the tile among them
 
     const long long batch = sequence;
     constexpr int begin = 0;
@@ -236,14 +228,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_outer
     constexpr int share = 1;
     const int first_piece = segment * share;  // in the order of the walk
     const int early = (mirrored ? pieces - first_piece - share : first_piece) * piece_length;
-    const int from_time = min(end, begin + early);
+    const int from_time = begin + early;  // behind the end there are less than no steps, and nothing is walked through
     const int to_time = min(end, from_time + share * piece_length);
     const int steps = to_time - from_time;
     const int chunks = (steps + C - 1) / C;
     const int first_time = mirrored ? to_time - 1 : from_time;
     const int direction = mirrored ? -1 : 1;
 
-    if (rows < K || columns_here < V) {
+    if (rows < K || columns < first_column + V) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < STAGES * sizeof(Stage) / 16; i += THREADS) {
             reinterpret_cast<uint4*>(memory)[i] = {};
@@ -268,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_outer
                 const long long step = static_cast<long long>(chunk) * C;
                 const int present = steps - chunk * C;
                 load_rows<K>(stage.x, x + step * x_step, x_step, rows, present);
-                load_rows<V>(stage.y, y + step * y_step, y_step, columns_here, present);
+                load_rows<V>(stage.y, y + step * y_step, y_step, columns_left, present);
             }
             asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
         };
@@ -284,7 +276,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_outer
             }
             asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD) : "memory");
             show_to_products();
-            named_barrier(AMONG_LOADERS, 32 * LOADERS);  // all of the chunk is there
             arrive(signals.ready[chunk % 2]);
         }
         return;
@@ -295,7 +286,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_outer
     // of the block's.
     float state[K / 8][4] = {};
     const long long state_size = (columns + 15) / 16 * (K / 8 * 32);
-    const bool some = 16 * warp < columns_here;
+    const bool some = 16 * warp < columns_left;
     const long long own_state = (first_column / 16 + warp) * (K / 8 * 32) + lane;
 
 #pragma unroll 1

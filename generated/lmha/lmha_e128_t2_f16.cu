@@ -15,7 +15,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), and the causal_product of their library
 //           fast-transformers
-//   parts   lmha.cu.j2 c6a1873e, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3
+//   parts   lmha.cu.j2 c63830ff, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3
 //   again   kgen build lmha_e128_t2_f16
 
 // Causal linear attention for many heads, one time step at a time:

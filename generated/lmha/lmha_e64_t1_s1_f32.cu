@@ -15,7 +15,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), and the causal_product of their library
 //           fast-transformers
-//   parts   lmha.cu.j2 c6a1873e, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3
+//   parts   lmha.cu.j2 c63830ff, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3
 //   again   kgen build lmha_e64_t1_s1_f32
 
 // Causal linear attention for many heads, one time step at a time:
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_e64_t1_s1_f32(
         // These steps are complete in shared memory, and nobody reads the other buffer any more.
         __syncthreads();
 
-        const int steps = min(length - start, STEPS);
+        const int steps = STEPS;
         for (int step = 0; step < steps; ++step) {
             // S += k v^T
             const float value = values[buffer][step][column];

@@ -16,8 +16,9 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al.,
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
-//   parts   lmha_chunk.cu.j2 49327a8e, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
-//           common/pipeline.cuh.j2 2e659a4b, common/tiles.cuh.j2 d8ad3b89
+//   parts   lmha_chunk.cu.j2 f33c3d4b, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//           common/pipeline.cuh.j2 ca9aeafd, common/half_scale.cuh.j2 c6f9906f, common/split.cuh.j2 bb09effa,
+//           common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build lmha_chunk_e32_m32_f32
 
 using Element = float;
@@ -220,7 +221,8 @@ __device__ __forceinline__ unsigned row_magnitude(const Share<N>& share)
     return __reduce_max_sync(ALL_LANES, largest);
 }
 
-// The power of two that brings a magnitude into [2^14, 2^15), just inside binary16; and its inverse.
+// The power of two that brings a magnitude, given as its bits, into [2^14, 2^15), just inside binary16; its inverse.
+// All below 2^-112 are scaled alike.
 __device__ __forceinline__ float half_scale(unsigned magnitude)
 {
     return __uint_as_float((268u - max(magnitude >> 23, 15u)) << 23);
@@ -230,7 +232,7 @@ __device__ __forceinline__ float half_unit(unsigned magnitude)
     return __uint_as_float((max(magnitude >> 23, 15u) - 14u) << 23);
 }
 
-// Two floats as PARTS pairs of binary16: the rounded numbers, then what the rounding left over (22 bits in all).
+// Two floats as PARTS pairs of binary16: the rounded numbers, and what the rounding left over.
 __device__ __forceinline__ void split(unsigned (&parts)[PARTS], float x, float y)
 {
     asm("{ .reg .b16 a, b; .reg .f32 x, y; cvt.rn.f16x2.f32 %0, %3, %2;"

@@ -10,7 +10,7 @@
 //   grid                 (tiles * ceil(tiles / 4))
 //
 //   after   bits of tiles as in torchvision's non-maximum suppression
-//   parts   nms_overlap.cu.j2 d626ea44
+//   parts   nms_overlap.cu.j2 343c483d
 //   again   kgen build nms_overlap_f32
 
 // Boxes come in the order of their scores, in tiles of 64. 64 threads take a pair of tiles, one no later than the
@@ -45,19 +45,15 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_overlap_f32(
     __shared__ Box others[PAIRS][TILE];
     __shared__ Real areas[PAIRS][TILE];
 
-    // Blocks are numbered as if all pairs mattered; those beyond the triangle have nothing to do.
+    // Blocks are numbered as if all pairs mattered.
     const int pair = threadIdx.x / TILE;
     const int own = threadIdx.x % TILE;
     const int widest = (tiles + PAIRS - 1) / PAIRS;
     const int later = blockIdx.x / widest;
-    const int first = blockIdx.x % widest * PAIRS;
-    const int earlier = first + pair;
+    const int earlier = blockIdx.x % widest * PAIRS + pair;
     const int box = later * TILE + own;
     const int other = earlier * TILE + own;
-    if (first > later) {
-        return;
-    }
-    const bool there = earlier <= later;
+    const bool there = earlier <= later;  // in no pair of a block beyond the triangle
     if (there && other < count) {
         others[pair][own] = boxes[other];
         areas[pair][own] = area(others[pair][own], offset);

@@ -19,7 +19,7 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 81a0ff45, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//   parts   norm_backward.cu.j2 113029d4, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
 //           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
 //           common/rows_pack.cuh.j2 c54f2483
@@ -225,9 +225,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
                 const int column = first + pack * STRIDE;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    if (column < end) {
-                        weight_sums[column + i] = weight_sum[pack][i] + (other > 0 ? weight_sums[column + i] : 0.0f);
-                    }
+                    weight_sums[column + i] = weight_sum[pack][i] + (other > 0 ? weight_sums[column + i] : 0.0f);
                 }
             }
 #pragma unroll
@@ -235,9 +233,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
                 const int column = first + pack * STRIDE;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    if (column < end) {
-                        bias_sums[column + i] = bias_sum[pack][i] + (other > 0 ? bias_sums[column + i] : 0.0f);
-                    }
+                    bias_sums[column + i] = bias_sum[pack][i] + (other > 0 ? bias_sums[column + i] : 0.0f);
                 }
             }
         }

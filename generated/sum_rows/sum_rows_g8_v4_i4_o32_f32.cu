@@ -14,7 +14,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 122105d5, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 2d3235c8
+//   parts   reduce_rows.cu.j2 02600542, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 2d3235c8
 //   again   kgen build sum_rows_g8_v4_i4_o32_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.

@@ -13,7 +13,7 @@
 //   grid          (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))
 //
 //   after   a gathering copy
-//   parts   take.cu.j2 f872cbfa
+//   parts   take.cu.j2 61fd96ba
 //   again   kgen build take_n16_l256_a4_checked_i32
 
 // LANES threads copy one row of the table, ACROSS words of it and 1 rows at once for each thread.
@@ -42,24 +42,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_n16_l256_a4_chec
     long long index[DOWN];
 #pragma unroll
     for (int r = 0; r < DOWN; ++r) {
-        const int row = min(first_row + r * GROUPS, rows - 1);
+        const int row = first_row;
         index[r] = indices[row * indices_step];
     }
     Word word[DOWN][ACROSS];
 #pragma unroll
     for (int r = 0; r < DOWN; ++r) {
-        const int row = first_row + r * GROUPS;
+        const int row = first_row;
         // Negative indices count from the end. What lies outside becomes a row of set bits, in floats NaN.
         const long long entry = index[r] < 0 ? index[r] + entries : index[r];
         const bool inside = 0 <= entry && entry < entries;
-        if (!inside && row < rows && first_column == 0) {
+        if (!inside && first_column == 0) {
             atomicMin(first_bad, static_cast<unsigned long long>(row));
         }
         const Word* source = table + entry * table_row;
 #pragma unroll
         for (int c = 0; c < ACROSS; ++c) {
             const int column = first_column + c * LANES;
-            if (inside && row < rows && column < width) {
+            if (inside && column < width) {
                 word[r][c] = source[column * table_step];
             } else {
                 word[r][c] = make_uint4(~0u, ~0u, ~0u, ~0u);
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_n16_l256_a4_chec
 #pragma unroll
         for (int c = 0; c < ACROSS; ++c) {
             const int column = first_column + c * LANES;
-            if (row < rows && column < width) {
+            if (column < width) {
                 out[static_cast<long long>(row) * width + column] = word[r][c];
             }
         }

@@ -12,10 +12,11 @@
 //   grid          (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))
 //
 //   after   a gathering copy
-//   parts   take.cu.j2 f872cbfa
+//   parts   take.cu.j2 61fd96ba
 //   again   kgen build take_n16_l32_a1_i64
 
 // LANES threads copy one row of the table, ACROSS words of it and 4 rows at once for each thread.
+// Rows past the end are the last one again, and are not stored.
 
 constexpr int LANES = 32;  // threads along a row
 constexpr int ACROSS = 1;  // words of a row that a thread takes
@@ -46,7 +47,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_n16_l32_a1_i64(
     Word word[DOWN][ACROSS];
 #pragma unroll
     for (int r = 0; r < DOWN; ++r) {
-        const int row = first_row + r * GROUPS;
         // Negative indices count from the end. What lies outside becomes a row of set bits, in floats NaN.
         const long long entry = index[r] < 0 ? index[r] + entries : index[r];
         const bool inside = 0 <= entry && entry < entries;
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_n16_l32_a1_i64(
 #pragma unroll
         for (int c = 0; c < ACROSS; ++c) {
             const int column = first_column + c * LANES;
-            if (inside && row < rows && column < width) {
+            if (inside && column < width) {
                 word[r][c] = source[column * table_step];
             } else {
                 word[r][c] = make_uint4(~0u, ~0u, ~0u, ~0u);

@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 0c18b276
+//   parts   transpose.cu.j2 7459a504
 //   again   kgen build transpose_r64_c64_i1_o1_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -63,12 +63,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i1_
 
     // All loads of a thread are under way before the first is waited for.
     Bits loaded[LOADS];
+    bool exists[LOADS];
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
-        if (row < rows_left && column < columns_left) {
+        exists[i] = row < rows_left && column < columns_left;
+        if (exists[i]) {
             loaded[i] = *reinterpret_cast<const Bits*>(x + row * x_row + column * x_column);
         }
     }
@@ -77,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i1_
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
-        if (row < rows_left && column < columns_left) {
+        if (exists[i]) {
 #pragma unroll
             for (int j = 0; j < LOAD; ++j) {
                 tile[place(row, column + j)] = reinterpret_cast<const Element*>(&loaded[i])[j];

@@ -13,7 +13,7 @@
 //   grid                 (ceil(packs / THREADS) * further axes): one block per THREADS packs of a long row
 //
 //   after   arrays of structures and structures of arrays
-//   parts   transpose_narrow.cu.j2 0005d9ad
+//   parts   transpose_narrow.cu.j2 bba0cb93
 //   again   kgen build transpose_narrow_w2_split_u32
 
 // Rows of WIDTH elements, one behind the other, become WIDTH long rows. A thread takes WIDTH packs of 16 bytes that
@@ -46,13 +46,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_narrow_w2_s
     const int lane = threadIdx.x % 32;
     const int pack = blockIdx.x % tiles * THREADS + threadIdx.x;  // of each long row
     const long long first = static_cast<long long>(pack - lane) * WIDTH;  // of the warp's neighbouring packs
-    const int count = min(32, packs - (pack - lane)) * WIDTH;  // of them
+    const int left = packs - (pack - lane);  // of each long row, from the warp's first on: WIDTH neighbours for each
     uint4* const own = staged[threadIdx.x / 32];
 
     Pack part[WIDTH] = {};
 #pragma unroll
     for (int i = 0; i < WIDTH; ++i) {
-        if (i * 32 + lane < count) {
+        if ((i * 32 + lane) / WIDTH < left) {
             part[i].all = reinterpret_cast<const uint4*>(x)[first + i * 32 + lane];
         }
     }
