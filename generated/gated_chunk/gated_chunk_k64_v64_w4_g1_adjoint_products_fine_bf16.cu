@@ -26,7 +26,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024
-//   parts   gated_chunk.cu.j2 7ee5e4de, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//   parts   gated_chunk.cu.j2 a61bd624, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
 //           common/pipeline.cuh.j2 ca9aeafd, common/multiply.cuh.j2 9eb7b4b1, common/split.cuh.j2 bb09effa,
 //           common/half_scale.cuh.j2 c6f9906f, common/gated_features.cuh.j2 273445cc,
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/gated_chunk_sums.cuh.j2 81abd594,
@@ -316,7 +316,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k64_v6
     const int first_time = mirrored ? to_time - 1 : from_time;
     const int direction = mirrored ? -1 : 1;
 
-    if (rows < K || columns < first_column + V) {
+    if (rows < K || columns_left < V) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < STAGES * sizeof(Stage) / 16; i += THREADS) {
             reinterpret_cast<uint4*>(memory)[i] = {};

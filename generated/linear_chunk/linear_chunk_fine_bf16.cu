@@ -19,7 +19,7 @@
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah
 //           et al., 2024)
-//   parts   linear_chunk.cu.j2 3ce768d6, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//   parts   linear_chunk.cu.j2 924a97e5, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
 //           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 54bad890, common/split.cuh.j2 bb09effa,
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_chunk_fine_bf16
@@ -302,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_fine_
     const int first_time = mirrored ? to_time - 1 : from_time;
     const int direction = mirrored ? -1 : 1;
 
-    if (rows < K || columns < first_column + V) {
+    if (rows < K || columns_left < V) {
 #pragma unroll 1
         for (int i = threadIdx.x; i < STAGES * sizeof(Stage) / 16; i += THREADS) {
             reinterpret_cast<uint4*>(memory)[i] = {};
