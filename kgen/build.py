@@ -132,6 +132,11 @@ def _store(root: Path, limit: int) -> Store:
     return Store(root, limit)
 
 
+def shelf() -> Store:
+    """The shelf that the environment names now, or else the one that kgen was installed with; it may be empty."""
+    return Store(config().shelf)
+
+
 def shelve(built: Built, folder: Path) -> None:
     """Put a kernel, built with no flags of its own, on the shelf `folder`.
 
@@ -157,7 +162,7 @@ def _publish(where: Store, spec: Spec, key: str, text: str, kernel: Binary | Bui
 def _kept(made: Recipe, arch: Arch, flags: Flags) -> Entry | None:
     """The shelf comes first: to ask the store takes a compiler, if only its version."""
     place, key = (made.spec.name, str(arch)), _shelf_key(made, arch, flags)
-    found = Store(config().shelf).read(*place, key) if key else None
+    found = shelf().read(*place, key) if key else None
     return found or store().load(*place, _key(made, arch, flags))
 
 

@@ -12,14 +12,13 @@ from pathlib import Path
 import kgen
 from kgen import catalog, nvrtc, report
 from kgen.arch import OLDEST
-from kgen.build import store
+from kgen.build import shelf, store
 from kgen.config import config
 from kgen.dtypes import BF16, F16, DType
 from kgen.errors import KgenError
 from kgen.recipe import BUILTIN_TEMPLATES
 from kgen.render import Source, render
 from kgen.spec import Kernel
-from kgen.store import Store
 
 _CUDA = "pip install 'kgen[cuda13]' (or 'kgen[cuda12]' for a driver older than 580)"
 _INSPECT = "pip install 'kgen[inspect]'"
@@ -146,7 +145,7 @@ def _cache() -> str:
 
 
 def _shelf() -> str:
-    facts = Store(config().shelf).info()
+    facts = shelf().info()
     return f"{facts['path']}, {facts['entries']} entries" if facts["entries"] else "none: first uses compile"
 
 

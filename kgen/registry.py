@@ -112,7 +112,9 @@ def _continued(kernel: Kernel, start: str) -> list[str]:
         if not after or any(needed[at : after[0]]):
             return []
         at = after[0] + 1
-    until = at + needed[at:].index(True) + 1 if any(needed[at:]) else 0
+    if at == len(words):  # nothing comes behind the dtype
+        return []
+    until = needed.index(True, at) + 1
     stem = kernel.name + typed + "_"
     found = [stem + word for place in range(at, until) for word in words[place] if word.startswith(last)]
     whole = {stem + word for word in words[-1]} if until == len(words) else set()
