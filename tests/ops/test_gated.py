@@ -28,6 +28,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gla": (gla, gla_backward),
     "rwkv6": (rwkv6, rwkv6_backward),
 }
+FORWARD = {name: forward for name, (forward, _) in OPERATORS.items()}
 GATED = tuple(OPERATORS)[1:]
 
 pytestmark = pytest.mark.usefixtures("shared_cache")

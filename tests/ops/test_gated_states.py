@@ -13,20 +13,13 @@ from hypothesis import strategies as st
 
 import kgen
 from kgen import gated_reference as reference
-from kgen.ops.gated.gla import gla, simple_gla
+from kgen.ops.gated.gla import gla
 from kgen.ops.gated.linear_attention import linear_attention
-from kgen.ops.gated.rwkv6 import rwkv6
 from tests.gpu.numerics import rms_bar, rms_error
-from tests.ops.test_gated import GATED, GATES, Case, _on_a_gpu, make
+from tests.ops.test_gated import FORWARD, GATED, GATES, Case, _on_a_gpu, make
 
 AsNumpy = Callable[[Any], np.ndarray]
 
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "linear_attention": linear_attention,
-    "simple_gla": simple_gla,
-    "gla": gla,
-    "rwkv6": rwkv6,
-}
 CHUNK_BAR = 3e-4
 """Of states in chunks with gates: keys are rounded with their decay. Without gates they are sums of exact products."""
 
@@ -43,7 +36,7 @@ def call(xp: ModuleType, case: Case, every: int | None = None, **options: Any) -
     """o, the last state and those on the way."""
     common: Any = {"initial_state": xp.asarray(case.initial), "scale": case.scale, "reverse": case.reverse}
     on = map(xp.asarray, case.arrays.values())
-    made: tuple[Any, ...] = OPERATORS[case.operator](*on, return_state=True, states_every=every, **common | options)
+    made: tuple[Any, ...] = FORWARD[case.operator](*on, return_state=True, states_every=every, **common | options)
     return made
 
 
@@ -72,7 +65,7 @@ def check(xp: ModuleType, asnumpy: AsNumpy, case: Case, every: int, mode: str, *
 )
 @given(data=st.data())
 @pytest.mark.parametrize(("mode", "dtypes"), [("recurrent", ["f32", "bf16"]), ("chunk", ["bf16", "f16"])])
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", FORWARD)
 def test_states_on_the_way_are_those_of_float64(
     xp: ModuleType, asnumpy: AsNumpy, data: st.DataObject, operator: str, mode: str, dtypes: list[str]
 ) -> None:
@@ -87,8 +80,8 @@ def test_states_on_the_way_are_those_of_float64(
 @pytest.mark.parametrize(
     ("operator", "mode", "dtype"),
     [
-        *((operator, "recurrent", "f32") for operator in OPERATORS),
-        *((operator, "chunk", "bf16") for operator in OPERATORS),
+        *((operator, "recurrent", "f32") for operator in FORWARD),
+        *((operator, "chunk", "bf16") for operator in FORWARD),
     ],
 )
 def test_a_request_that_starts_from_a_cached_state_gives_what_the_whole_call_gives(
@@ -100,7 +93,7 @@ def test_a_request_that_starts_from_a_cached_state_gives_what_the_whole_call_giv
     for i in (1, 4):
         rest = {name: x if name == "u" else x[:, :, i * 64 :] for name, x in case.arrays.items()}
         on = [xp.asarray(x) for x in rest.values()]
-        again, end = OPERATORS[operator](*on, initial_state=states[:, :, i], return_state=True, mode=mode)
+        again, end = FORWARD[operator](*on, initial_state=states[:, :, i], return_state=True, mode=mode)
         found, right = asnumpy(again).astype(np.float64), wanted[:, :, i * 64 :]
         assert rms_error(found, right) < rms_bar(dtype, right.size)
         assert rms_error(asnumpy(end), wanted_last) < bar(operator, mode, wanted_last.size)
@@ -148,13 +141,13 @@ def test_a_stretch_of_few_heads_is_cut_into_pieces(xp: ModuleType, asnumpy: AsNu
 
 @pytest.mark.parametrize("mode", ["recurrent", "chunk"])
 def test_without_a_first_state_they_begin_with_zero(xp: ModuleType, asnumpy: AsNumpy, mode: str) -> None:
-    for operator in OPERATORS:
+    for operator in FORWARD:
         case = make(operator, (1, 1, 70, 36, 24), "bf16", gate_dtype="f32")
         case.initial[...] = 0
         o, _, states = call(xp, case, 64, mode=mode, initial_state=None)
         assert (asnumpy(states)[:, :, 0] == 0).all()
         assert rms_error(asnumpy(states), expected(case, 64)) < bar(operator, mode, states.size)
-        alone = OPERATORS[operator](*map(xp.asarray, case.arrays.values()), scale=case.scale, mode=mode)
+        alone = FORWARD[operator](*map(xp.asarray, case.arrays.values()), scale=case.scale, mode=mode)
         assert np.array_equal(asnumpy(alone), asnumpy(o))
 
 
@@ -247,7 +240,7 @@ def test_what_it_takes_is_told(xp: ModuleType, mode: str) -> None:
         assert kgen.workspace(gla, x, x, x, -x, states_every=64, mode=mode) == 0
 
 
-@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("operator", FORWARD)
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -270,4 +263,4 @@ def test_what_does_not_go_together_is_refused_by_name(
     gates = {"linear_attention": (), "simple_gla": (x[..., 0],), "gla": (x,), "rwkv6": (x, x[0, :, 0])}[operator]
     given = {name: xp.asarray(y) if isinstance(y, np.ndarray) else y for name, y in options.items()}
     with pytest.raises(error, match=f"^{operator}: {words}"):
-        OPERATORS[operator](x, x, x, *gates, **given)
+        FORWARD[operator](x, x, x, *gates, **given)

@@ -11,19 +11,11 @@ import pytest
 
 from kgen import gated_reference as reference
 from kgen.ops.gated import plan
-from kgen.ops.gated.gla import gla, simple_gla
-from kgen.ops.gated.linear_attention import linear_attention
-from kgen.ops.gated.rwkv6 import rwkv6
 from kgen.ops.gated.tiles import Tile, tile_for, together
 from tests.gpu.numerics import rms_bar, rms_error
+from tests.ops.test_gated import FORWARD
 
 AsNumpy = Callable[[Any], np.ndarray]
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "linear_attention": linear_attention,
-    "simple_gla": simple_gla,
-    "gla": gla,
-    "rwkv6": rwkv6,
-}
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
 
@@ -62,7 +54,7 @@ def test_every_cut_gives_the_results_of_float64(
         out = xp.full((1, 2, length, values), np.nan, dtype=np.float32)
         reverse = length == 17
         options = {"initial_state": xp.asarray(initial), "return_state": True, "mode": "recurrent", "reverse": reverse}
-        o, state = OPERATORS[operator](*map(xp.asarray, arrays), **options, out=out)
+        o, state = FORWARD[operator](*map(xp.asarray, arrays), **options, out=out)
         expected = reference.gated(*arrays, scale=features**-0.5, initial=initial, reverse=reverse)
         for made, wanted in zip((o, state), expected, strict=True):
             assert rms_error(asnumpy(made), wanted) < rms_bar("f32", wanted.size), (length, tile)
