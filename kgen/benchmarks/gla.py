@@ -1,12 +1,15 @@
-"""Gated linear attention, and its kin without a gate and with a bonus, beside flash-linear-attention.
+"""Gated linear attention, and its kin without a gate, with one a head and with a bonus, beside flash-linear-attention.
 
 Results are compared with float64 on one head: a recurrence of thousands of time steps is slow to walk on the host.
+The peer's autotuner takes minutes at its first calls, all of them before anything is timed, and keeps what it found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of, tensor
@@ -31,12 +34,18 @@ class _Set:
 
 
 class Gated(Bench):
-    """One of the operators: `gate` and `bonus` say which inputs it has beside q, k, v."""
+    """One of the operators: which inputs it has beside q, k, v, and its peers.
 
-    def __init__(self, operator: str, *, gate: bool, bonus: bool = False) -> None:
+    gate   0: none, 1: one for a head and time step, 2: one for each feature
+    bonus  whether the token itself is weighted (RWKV6)
+    peers  the module of flash-linear-attention, and the name that its functions end with
+    """
+
+    def __init__(self, operator: str, *, gate: int, bonus: bool = False, peers: tuple[str, str]) -> None:
         self.operator = operator
         self.gate = gate
         self.bonus = bonus
+        self.peers = peers
 
     def cases(self, *, quick: bool = False) -> list[Case]:
         shapes, dtypes = (SHAPES[:_QUICK], (BF16,)) if quick else (SHAPES, (BF16, F32))
@@ -47,19 +56,20 @@ class Gated(Bench):
 
     def nbytes(self, case: Case) -> int:
         b, h, t, k, v = _sizes(case)
-        elements = (2 + self.gate) * k + 2 * v if case.stage == FORWARD else (4 + 2 * self.gate) * k + 3 * v
+        gates = (0, 1, k)[self.gate]
+        elements = 2 * k + 2 * v + gates if case.stage == FORWARD else 4 * k + 3 * v + 2 * gates
         return b * h * t * elements * case.dtype.itemsize
 
     def bars(self, case: Case) -> Bars:
         return Bars(_BARS[case.dtype] * (1.0 if case.stage == FORWARD else _GRADIENT_SLACK))
 
     def ladder(self, case: Case) -> list[str]:
-        return ["article"] if self.gate and case.stage == FORWARD else []
+        return ["article"] if self.gate == 2 and case.stage == FORWARD else []
 
     def problem(self, case: Case, *, algorithms: Sequence[str] = (), peers: bool = True) -> Problem:
         sets = self._operands(case)
         found = self._fla(case, sets) if peers and case.dtype in FLOATS[1:] else []
-        modes = ["auto", *(["recurrent"] if case.stage == FORWARD else []), *algorithms]
+        modes = ["auto", *(["recurrent"] if case.dtype is not F32 else []), *algorithms]
         own = [self._kgen(case, sets, mode) for mode in modes]
         return Problem([*own, *found], self._reference(case, sets[0]))
 
@@ -83,7 +93,8 @@ class Gated(Bench):
         def make() -> _Set:
             inputs = [draw(b, h, t, k), draw(b, h, t, k), draw(b, h, t, v)]
             if self.gate:
-                gates = -cupy.logaddexp(0, random.standard_normal((b, h, t, k), dtype=cupy.float32))
+                shape = (b, h, t, k)[: 2 + self.gate]
+                gates = -cupy.logaddexp(0, random.standard_normal(shape, dtype=cupy.float32))
                 inputs.append(gates.astype(case.dtype.numpy))
             if self.bonus:
                 inputs.append(draw(h, k))
@@ -103,14 +114,17 @@ class Gated(Bench):
             return [cupy.asarray(gated_reference.gated(*inputs, scale=scale)[0])]
         do = cupy.asnumpy(s.do[:1, :1]).astype("float64")
         made = gated_reference.gated_backward(do, *inputs, scale=scale)
-        return [cupy.asarray(made[name]) for name in "qkvg"[: 3 + self.gate]]
+        return [cupy.asarray(made[name]) for name in "qkvg"[: self._gradients]]
+
+    @property
+    def _gradients(self) -> int:
+        """How many are compared: those of arrays with a time axis."""
+        return 4 if self.gate else 3
 
     def _kgen(self, case: Case, sets: Sequence[_Set], mode: str = "auto") -> Contestant:
-        # From their modules, since a bench may run before the package names them.
-        from importlib import import_module
+        import kgen
 
-        module = import_module(f"kgen.ops.gated.{self.operator}")
-        forward_call, backward_call = getattr(module, self.operator), getattr(module, f"{self.operator}_backward")
+        forward_call, backward_call = getattr(kgen, self.operator), getattr(kgen, f"{self.operator}_backward")
 
         def forward(n: int) -> Any:
             s = sets[n % len(sets)]
@@ -118,7 +132,7 @@ class Gated(Bench):
 
         def backward(n: int) -> Any:
             s = sets[n % len(sets)]
-            return backward_call(s.do, *s.inputs)[: 3 + self.gate]
+            return backward_call(s.do, *s.inputs, mode=mode)[: self._gradients]
 
         run = forward if case.stage == FORWARD else backward
         writes = (sets[0].o,) if case.stage == FORWARD else ()
@@ -129,27 +143,23 @@ class Gated(Bench):
         """Its kernels in their own layout [B, T, H, D]; a call allocates its results, as its users' calls do."""
         try:
             import torch
-            from fla.ops import gla, linear_attn, rwkv6
+
+            module = import_module(f"fla.ops.{self.peers[0]}")
         except ImportError:
             return []
+        options = {} if self.gate else {"normalize": False}
 
         def time_first(x: Array) -> Any:
             made = tensor(x)
             return made if x.ndim == 2 else made.transpose(1, 2).contiguous()
 
-        calls: dict[str, dict[str, Callable[..., Any]]] = {
-            "gla": {"fla recurrent": gla.fused_recurrent_gla, "fla chunk": gla.chunk_gla},
-            "rwkv6": {"fla recurrent": rwkv6.fused_recurrent_rwkv6, "fla chunk": rwkv6.chunk_rwkv6},
-            "linear_attention": {
-                "fla recurrent": lambda *x: linear_attn.fused_recurrent_linear_attn(*x, normalize=False),
-                "fla chunk": lambda *x: linear_attn.chunk_linear_attn(*x, normalize=False),
-            },
-        }
         leaves = [[time_first(x).requires_grad_(case.stage == BACKWARD) for x in s.inputs] for s in sets]
         gradients = [time_first(s.do) for s in sets]
 
-        def contestant(name: str, call: Callable[..., Any]) -> Contestant:
-            results: dict[int, Any] = {}
+        def contestant(form: str) -> Contestant:
+            function = getattr(module, f"{form}_{self.peers[1]}")
+            call = partial(function, **options)
+            results: list[Any] = []
 
             def forward(n: int) -> Any:
                 with torch.no_grad():
@@ -157,22 +167,23 @@ class Gated(Bench):
 
             def backward(n: int) -> Any:
                 i = n % len(leaves)
-                if i not in results:  # here and not above, so that what it raises is this contestant's own failure
-                    results[i] = call(*leaves[i])[0]
-                wanted = leaves[i][: 3 + self.gate]
-                return torch.autograd.grad(results[i], wanted, gradients[i], retain_graph=True)
+                if not results:  # here and not above, so that what it raises is this contestant's own failure
+                    results.extend(call(*inputs)[0] for inputs in leaves)
+                made = torch.autograd.grad(results[i], leaves[i], gradients[i], retain_graph=True)
+                return made[: self._gradients]
 
-            return Contestant(name, forward if case.stage == FORWARD else backward, outputs=first_head)
+            run = forward if case.stage == FORWARD else backward
+            return Contestant(f"fla {form.removeprefix('fused_')}", run, outputs=first_head)
 
         def first_head(result: Sequence[Any]) -> list[Array]:
             import cupy
 
             return [cupy.from_dlpack(x.detach()[:1, :, :1].transpose(1, 2).float().contiguous()) for x in result]
 
-        return [contestant(name, call) for name, call in calls[self.operator].items()]
+        return [contestant(form) for form in ("chunk", "fused_recurrent")]
 
 
-BENCH = Gated("gla", gate=True)
+BENCH = Gated("gla", gate=2, peers=("gla", "gla"))
 
 
 def _sizes(case: Case) -> tuple[int, int, int, int, int]:

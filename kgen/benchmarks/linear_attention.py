@@ -1,5 +1,5 @@
-"""Linear attention, one time step after another, beside flash-linear-attention."""
+"""Linear attention beside flash-linear-attention."""
 
 from kgen.benchmarks.gla import Gated
 
-BENCH = Gated("linear_attention", gate=False)
+BENCH = Gated("linear_attention", gate=0, peers=("linear_attn", "linear_attn"))

@@ -2,4 +2,4 @@
 
 from kgen.benchmarks.gla import Gated
 
-BENCH = Gated("rwkv6", gate=True, bonus=True)
+BENCH = Gated("rwkv6", gate=2, bonus=True, peers=("rwkv6", "rwkv6"))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from kgen import bench, bench_table, timing
 from kgen.benchmarks import Bars, BenchError, Case, Contestant, bench_of, operators, select
 from kgen.benchmarks.causal_dot_product import BENCH, SHAPES
+from kgen.benchmarks.gla import Gated
 from kgen.dtypes import BF16, F16, F32
 
 
@@ -187,6 +191,78 @@ def test_ladder_offers_every_cut_of_the_bucket_that_holds_the_width() -> None:
 def test_gradients_have_a_little_more_room() -> None:
     forward, backward = (BENCH.bars(Case((1, 1, 1, 1), F16, stage)) for stage in ("forward", "backward"))
     assert backward.rms == pytest.approx(1.5 * forward.rms)
+
+
+class _NumPyAsCuPy:
+    """What the benches of gated operators need of CuPy, from NumPy."""
+
+    random = np.random
+    float32 = np.float32
+    logaddexp = np.logaddexp
+    empty = staticmethod(np.empty)
+    asarray = staticmethod(np.asarray)
+    asnumpy = staticmethod(np.asarray)
+    from_dlpack = staticmethod(np.from_dlpack)
+
+
+def _peer_of(normal: bool) -> Callable[..., Any]:
+    """What the peer computes, step by step on [B, T, H, D]; its default would be to normalize."""
+    import torch
+
+    def attend(q: Any, k: Any, v: Any, g: Any = None, u: Any = None, *, normalize: bool = normal) -> tuple[Any, None]:
+        assert not normalize
+        q, k, v, g, u = (x if x is None else x.double() for x in (q, k, v, g, u))
+        state, made = torch.zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3]).double(), []
+        for t in range(q.shape[1]):
+            own = k[:, t, :, :, None] * v[:, t, :, None, :]
+            decay = 1 if g is None else g[:, t].exp().reshape(*g.shape[:1], *g.shape[2:], *[1] * (5 - g.ndim))
+            before, state = state, decay * state + own
+            read = state if u is None else before + u[:, :, None] * own
+            made.append((q[:, t, :, :, None] * read).sum(2) * q.shape[3] ** -0.5)
+        return torch.stack(made, 1), None
+
+    return attend
+
+
+@pytest.mark.parametrize("stage", ["forward", "backward"])
+@pytest.mark.parametrize("operator", ["linear_attention", "simple_gla", "gla", "rwkv6"])
+def test_the_peer_of_a_gated_operator_computes_the_same_from_the_same_inputs(
+    operator: str, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    found = bench_of(operator)
+    assert isinstance(found, Gated)
+    module, name = found.peers
+    peer = _peer_of(operator == "linear_attention")
+    functions = {f"{form}_{name}": peer for form in ("chunk", "fused_recurrent")}
+    monkeypatch.setitem(sys.modules, "cupy", _NumPyAsCuPy())
+    monkeypatch.setitem(sys.modules, f"fla.ops.{module}", SimpleNamespace(**functions))
+    case = Case((2, 3, 7, 5, 4), BF16, stage)
+    sets = found._operands(case, 2)
+    assert [x.ndim for x in sets[0].inputs] == [
+        4,
+        4,
+        4,
+        *([2 + found.gate] if found.gate else []),
+        *([2] if found.bonus else []),
+    ]
+    exact = found._reference(case, sets[0])
+    contestants = found._fla(case, sets)
+    assert [c.name for c in contestants] == ["fla chunk", "fla recurrent"]
+    for contestant in contestants:
+        assert contestant.outputs
+        rms, _ = bench.errors(contestant.outputs(contestant.call(2)), exact)  # 2 is set 0 again
+        assert rms < (1e-7 if stage == "forward" else 4e-3)  # gradients come as bfloat16
+    monkeypatch.setitem(sys.modules, f"fla.ops.{module}", None)  # as where it is not installed
+    assert found._fla(case, sets) == []
+
+
+def test_floor_of_gated_operators_counts_their_gates() -> None:
+    shape, rows = (2, 3, 10, 32, 16), 60
+    for operator, gates in (("linear_attention", 0), ("simple_gla", 1), ("gla", 32), ("rwkv6", 32)):
+        nbytes = bench_of(operator).nbytes
+        assert nbytes(Case(shape, BF16, "forward")) == rows * (2 * 32 + 2 * 16 + gates) * 2
+        assert nbytes(Case(shape, BF16, "backward")) == rows * (4 * 32 + 3 * 16 + 2 * gates) * 2
 
 
 def test_selection_by_row_dtype_and_pass() -> None:
