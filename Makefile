@@ -37,11 +37,15 @@ sanitize:
 	$(SANITIZER) --tool racecheck --kernel-name kns=kgen --error-exitcode 1 \
 	  $(PYTHON) -m tests.gpu.sanitize --every-thread-arrives
 
-# A wheel that brings the default kernels compiled, so that no first call waits for the compiler.
-ARCHS ?= sm_80,sm_86,sm_89,sm_90a,sm_100a,sm_120a
+# A wheel that brings kernels compiled, the default ones and those of a model's usual calls, so that no first call of
+# these waits for the compiler. Takes some minutes.
+ARCHS ?= sm_80 sm_86 sm_89 sm_90a sm_100a sm_120a
 wheel: $(READY)
 	rm -rf build kgen/cubins
-	$(BIN)/kgen build --arch $(ARCHS) --shelf kgen/cubins --out build/generated
+	for arch in $(ARCHS); do \
+	  names=$$($(BIN)/python -m kgen.usual $$arch) && \
+	  $(BIN)/kgen build $$names --arch $$arch --shelf kgen/cubins --out build/generated > /dev/null || exit 1; \
+	done
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist . ; \
 	  made=$$?; rm -rf build kgen/cubins; exit $$made
 

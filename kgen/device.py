@@ -5,17 +5,33 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from kgen.arch import Arch
 from kgen.backend import HOST, gpu
 from kgen.errors import ArchError, DeviceError
 
-HOST_MULTIPROCESSORS = 4
-"""The executor counts as a few, so that little work is cut into many pieces."""
 
-HOST_SHARED_MEMORY = 227 * 1024
-"""Bytes, as on Hopper, whose code the executor runs."""
+class Facts(NamedTuple):
+    """What decides how a call is cut: multiprocessors, bytes of shared memory that a block may have, architecture."""
+
+    multiprocessors: int
+    shared_memory: int
+    arch: str
+
+
+HOST_FACTS = Facts(4, 227 * 1024, "sm_90a")
+"""The executor runs Hopper's code, and counts as a few multiprocessors, so that little work is cut into many pieces."""
+
+_host = HOST_FACTS
+
+
+def stand_for(facts: Facts) -> None:
+    """Let the executor's device answer as another from now on: for a process that only asks what would be launched."""
+    global _host
+    _host = facts
+    for answer in (device_arch, multiprocessors, shared_memory):
+        answer.cache_clear()
 
 
 def current_device() -> int:
@@ -45,7 +61,7 @@ def on_device(device: int) -> Iterator[None]:
 def device_arch(device: int) -> Arch:
     """What to compile for on a device; raises ArchError for one older than any that NVRTC knows."""
     if device == HOST:
-        return Arch.parse("sm_90a")
+        return Arch.parse(_host.arch)
     import cupy
 
     text = cupy.cuda.Device(device).compute_capability
@@ -60,13 +76,13 @@ def device_arch(device: int) -> Arch:
 @functools.cache
 def multiprocessors(device: int) -> int:
     """How many SMs a device has."""
-    return HOST_MULTIPROCESSORS if device == HOST else _attribute("cudaDevAttrMultiProcessorCount", device)
+    return _host.multiprocessors if device == HOST else _attribute("cudaDevAttrMultiProcessorCount", device)
 
 
 @functools.cache
 def shared_memory(device: int) -> int:
     """How many bytes of shared memory a block may ask for."""
-    return HOST_SHARED_MEMORY if device == HOST else _attribute("cudaDevAttrMaxSharedMemoryPerBlockOptin", device)
+    return _host.shared_memory if device == HOST else _attribute("cudaDevAttrMaxSharedMemoryPerBlockOptin", device)
 
 
 def l2_cache(device: int) -> int:

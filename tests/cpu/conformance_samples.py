@@ -63,8 +63,8 @@ APPROXIMATE = {
 they may be from what it gave, as a relative RMS. All others give every bit of it."""
 
 _HOST = {
-    "cudaDevAttrMultiProcessorCount": device.HOST_MULTIPROCESSORS,
-    "cudaDevAttrMaxSharedMemoryPerBlockOptin": device.HOST_SHARED_MEMORY,
+    "cudaDevAttrMultiProcessorCount": device.HOST_FACTS.multiprocessors,
+    "cudaDevAttrMaxSharedMemoryPerBlockOptin": device.HOST_FACTS.shared_memory,
 }
 
 

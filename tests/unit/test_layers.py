@@ -33,7 +33,7 @@ LAYERS = (
     ("layers",),
     ("reference", "gated_reference", "checking"),
     ("samples",),
-    ("occupancy", "timing", "benchmarks", "bench", "bench_table", "report", "generated", "doctor"),
+    ("occupancy", "timing", "benchmarks", "bench", "bench_table", "report", "generated", "doctor", "usual"),
     ("commands", "cli", "__main__"),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
