@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from kgen.device import shared_memory
+from kgen.device import multiprocessors, shared_memory
 from kgen.dtypes import F32
 from kgen.launch import Step
 from kgen.operand import Operand
@@ -86,7 +86,7 @@ def backward(
         *(x.name for x in made),
         *([bonus] if bonus else []),
     )
-    ints = (p.heads, p.length, p.features, p.values, p.sequences, -1 if p.reverse else 1)
+    ints = (p.heads, p.length, p.features, p.values, p.sequences, -1 if p.reverse else 1, multiprocessors(p.device))
     longs = [*do.strides, *q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if du else ())]
     longs += [stride for x in made for stride in x.strides]
     program.add(Step(spec, blocks, len(pointers), ints, tuple(longs), (p.scale,)), pointers)

@@ -26,7 +26,6 @@ PREFIX_THREADS = 128
 SCORERS = 4
 BLOCKS = 8  # of time steps, by which producers share a chunk
 _HANDED_OVER = (232, 112, 56)  # registers of consumers, producers and scorers, where 16 warps leave 128 for each
-_HANDED_OVER_BY_TWO = (240, 128)  # and 12 warps 168
 
 
 def _bytes(spec: Spec) -> int:
@@ -59,16 +58,13 @@ def _geometry(spec: Spec) -> dict[str, int]:
 def _state_geometry(spec: Spec) -> dict[str, int]:
     features, values = spec["K"], spec["V"]
     stage = 2 * CHUNK * (features + values + 16) + 4 * features + 24
-    notes = 4 * BLOCKS * features + 8 * (features // 16) + 4 * (features // 32)
-    consumer, producer = (0, 0) if features < 128 else _HANDED_OVER_BY_TWO
+    notes = 4 * BLOCKS * features + 12 * (features // 16)
     return {
-        "THREADS": 32 * (features // 32 + features // 16),
+        "THREADS": 32 * (features // 16 + features // 16),
         "CHUNK": CHUNK,
         "PIECE": PIECE,
         "PRODUCERS": features // 16,
         "DYNAMIC_SMEM": STAGES * _rounded(stage) + 2 * _rounded(notes),
-        "CONSUMER_REGISTERS": consumer,
-        "PRODUCER_REGISTERS": producer,
     }
 
 
