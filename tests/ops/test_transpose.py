@@ -143,3 +143,12 @@ def test_rows_that_begin_anywhere_are_moved_in_packs(xp, asnumpy, shared_cache, 
     axes = (0, 2, 1)[-x.ndim :] if x.ndim == 3 else None
     assert explain(transpose, x, axes).startswith("transpose_ragged")
     assert_permuted(xp, asnumpy, x, axes)
+
+
+@pytest.mark.parametrize("dtype", SIZES[:2])
+@pytest.mark.parametrize("shape", [(128, 33), (64, 1), (260, 63)])
+def test_narrow_matrices_read_only_what_was_written(dtype, shape):
+    x = pattern(np, shape, dtype)
+    with watching() as watch:
+        assert_permuted(np, np.asarray, x, None)
+    assert watch.findings == []

@@ -192,7 +192,7 @@ def _step(
     flags = {"clip": mode == "clip", "wrap": mode == "wrap", "checked": mode == "raise", "sliced": slices > 1}
     spec = TAKE.spec(BYTES=word, LANES=lanes, ACROSS=across, dtype=indices.dtype, **flags)
     column_tiles = -(-width // (lanes * across))
-    blocks = column_tiles * -(-rows // (THREADS // lanes * (4 // across)))
+    blocks = column_tiles * -(-rows // (THREADS // lanes * spec.derived["DOWN"]))
     sliced = ((count,), (over_slices // per_word,)) if slices > 1 else ((), ())
     longs = (table.shape[axis], over_rows // per_word, over_columns if per_word == 1 else 1, over_indices)
     pointers = 4 if mode == "raise" else 3

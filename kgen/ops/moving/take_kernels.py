@@ -7,6 +7,8 @@ from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 THREADS = 256
+WORDS = {1: 16, 2: 16, 4: 8, 8: 4, 16: 4}
+"""Words that a thread takes, by their bytes: of small ones more, or too few bytes would be under way."""
 
 
 def _problem(spec: Spec) -> str | None:
@@ -21,7 +23,7 @@ TAKE = register(
         axes=(
             Axis("BYTES", "n", (1, 2, 4, 8, 16), "bytes of a word, of which rows are made"),
             Axis("LANES", "l", (1, 2, 4, 8, 16, 32, 64, 128, 256), "threads along a row"),
-            Axis("ACROSS", "a", (1, 2, 4), "words of a row that a thread takes; it takes four in all"),
+            Axis("ACROSS", "a", (1, 2, 4), "words of a row that a thread takes"),
         ),
         flags=(
             Flag("sliced", "a table of several slices"),
@@ -30,7 +32,7 @@ TAKE = register(
             Flag("checked", "the first position whose index is out of bounds is written down"),
         ),
         dtypes=(I32, I64),
-        derive=lambda spec: {"THREADS": THREADS, "DOWN": 4 // spec["ACROSS"]},
+        derive=lambda spec: {"THREADS": THREADS, "DOWN": WORDS[spec["BYTES"]] // spec["ACROSS"]},
         check=_problem,
         grid="(ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))",
         origin="a gathering copy",
