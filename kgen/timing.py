@@ -45,10 +45,15 @@ class Timing:
 
 
 def event_ms(call: Callable[[], object], calls: int) -> float:
-    """The device's own time between two events around the calls, on CuPy's current stream."""
+    """The device's own time between two events around the calls, on CuPy's current stream.
+
+    One more call goes ahead of them: while the device is busy with it the host queues the next, as in a program that
+    calls all the time. Otherwise a call of many launches would show how long the host takes to the first of them.
+    """
     import cupy
 
     start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+    call()
     start.record()
     for _ in range(calls):
         call()
@@ -92,8 +97,8 @@ def measure(
 ) -> dict[str, Timing]:
     """Time every contestant in turn, A B C A B C, `reps` samples each; milliseconds per call.
 
-    A sample is as many calls back to back as last `min_ms`, so that neither the events' resolution nor the host's first
-    launch shows. Each contestant is warmed up for `warm_ms` first: kernels loaded, clocks raised. Those named in
+    A sample is as many calls back to back as last `min_ms`, so that the events' resolution does not show. Each
+    contestant is warmed up for `warm_ms` first: kernels loaded, clocks raised. Those named in
     `graph` are replayed as a CUDA graph: what the device needs when the host cannot keep it busy.
     """
     calls: dict[str, int] = {}

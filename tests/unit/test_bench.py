@@ -100,6 +100,36 @@ def test_a_graph_replay_counts_as_its_calls() -> None:
     assert times["a"].calls % timing.GRAPH_CALLS == 0
 
 
+class _Queue:
+    """A device behind a host: a call takes the host `host` ms to queue, and the device `device` ms from then on."""
+
+    def __init__(self, host: float, device: float) -> None:
+        self.host, self.device = host, device
+        self.now = self.free = 0.0
+        queue = self
+
+        class Event:
+            def record(self) -> None:
+                self.at = max(queue.now, queue.free)
+
+            def synchronize(self) -> None:
+                queue.now = max(queue.now, self.at)
+
+        self.cuda = SimpleNamespace(Event=Event, get_elapsed_time=lambda start, stop: stop.at - start.at)
+
+    def call(self) -> None:
+        self.now += self.host
+        self.free = max(self.now, self.free) + self.device
+
+
+def test_one_long_call_does_not_show_how_the_host_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    for host, device, seen in ((0.4, 2.0, 2.0), (0.4, 0.1, 0.4)):
+        queue = _Queue(host, device)
+        monkeypatch.setitem(sys.modules, "cupy", queue)
+        for calls in (1, 5):
+            assert timing.event_ms(queue.call, calls) == pytest.approx(seen * calls)
+
+
 def test_timing_keeps_median_and_quartiles() -> None:
     taken = timing.Timing.of([1.0, 2.0, 3.0, 4.0, 100.0], calls=1)
     assert (taken.ms, taken.low, taken.high) == (3.0, 2.0, 4.0)
