@@ -40,6 +40,17 @@ def transpose_narrow(spec: Spec, shape: Shape | None = None) -> Case:
     return _permutation(spec, (*(2 for _ in outer), *matrix), (*outer, len(outer) + 1, len(outer)))
 
 
+def transpose_short(spec: Spec, shape: Shape | None = None) -> Case:
+    """More short rows than a block takes, and lines of which some lanes have nothing; matrices one behind the other."""
+    if shape:
+        return _reversed(spec, shape)
+    width, pack = 37, 16 // spec.dtype.itemsize
+    long = -(-spec.derived["ROOM"] // (width * 16) + 3) * pack
+    matrix = (long, width) if spec["split"] else (width, long)
+    outer = tuple(range(spec["BATCH"]))
+    return _permutation(spec, (*(2 for _ in outer), *matrix), (*outer, len(outer) + 1, len(outer)))
+
+
 def transpose_rows(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows of words, the other axes in reverse order; those of the last block do not exist."""
     shape = shape or (3, 5, 7, (spec["LANES"] - 5) * spec["BYTES"])
@@ -158,6 +169,7 @@ CASES = {
     "transpose": transpose,
     "transpose_ragged": transpose_ragged,
     "transpose_narrow": transpose_narrow,
+    "transpose_short": transpose_short,
     "transpose_rows": transpose_rows,
     "take": take,
     "rope": rope,

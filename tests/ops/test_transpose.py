@@ -129,6 +129,23 @@ def test_short_rows_are_taken_whole(xp, asnumpy, shared_cache, dtype, shape, axe
     assert_permuted(xp, asnumpy, x, axes)
 
 
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_rows_of_some_dozens_of_elements_are_taken_whole(data):
+    dtype = np.dtype(data.draw(st.sampled_from(SIZES)))
+    pack = 16 // dtype.itemsize
+    width = data.draw(st.integers(9, 128).filter(lambda n: n * dtype.itemsize % 16))
+    long = pack * data.draw(st.integers(1, 6000 // pack).filter(lambda n: n * pack > 8))
+    outer = data.draw(st.sampled_from(((), (2,), (3, 2))))
+    matrix = data.draw(st.permutations((long, width)))
+    axes = (*reversed(range(len(outer))), len(outer) + 1, len(outer))
+    x = pattern(np, (*outer, *matrix), dtype)
+    with watching() as watch:
+        assert explain(transpose, x, axes).startswith("transpose_short")
+        assert_permuted(np, np.asarray, x, axes)
+    assert watch.findings == []
+
+
 def test_short_rows_that_begin_anywhere_are_not_taken_in_packs(xp, asnumpy, shared_cache):
     x = pattern(xp, (3, 1300), "float16")
     for view in (x[:, 1:1281], x[:, :1279]):

@@ -29,6 +29,10 @@ ALONE = 128 << 20
 """Bytes of a matrix up to which one launch of tall tiles is faster than short ones and the sum of their results."""
 SMALL, SHALLOW = 2 << 20, 4096
 """Bytes of a matrix, and products of a sum, up to which a second launch costs more than SMs with nothing to do."""
+DEAR = 768
+"""Threads of an SM below which rows rather share less of x."""
+ENOUGH_LANES = 64
+"""Threads along a row of packs of sixteen, where there are two packs for each."""
 LONG = 256 << 10
 """Bytes of a row up to which one block reads it faster than several, whose sums are added up after."""
 BLOCK_BYTES = 128 << 10
@@ -62,8 +66,10 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
             rows = 4 // min(4, power_of_two(-(-packs // lanes)))
         else:
             lanes = min(max(WARP, power_of_two(packs) // (16 if vec == 16 else 4)), 256)
+            if vec == 16 and packs >= 2 * ENOUGH_LANES and not ragged:
+                lanes = max(lanes, ENOUGH_LANES)
             rows = (4 if product.a.dtype.itemsize < 4 else 2) if dear else 1
-        while rows > 1 and product.rows * product.batches * lanes < rows * sms * WARP:
+        while rows > 1 and product.rows * product.batches * lanes < rows * sms * (WARP if ragged else DEAR):
             rows //= 2
         unroll = min(4 // rows * (2 if ragged else 1), 4, power_of_two(-(-packs // lanes)))
         kernel = GEMV_QUANTIZED if product.a.dtype in QUANTIZED else GEMV

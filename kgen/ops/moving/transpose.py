@@ -15,7 +15,19 @@ from kgen.dtypes import DTYPES, U8, U16, U32, U64
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX, Operand, contiguous_strides, joined, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.moving.transpose_kernels import MOST_AXES, MOST_NARROW, NARROW, PACK, RAGGED, ROWS, THREADS, TRANSPOSE
+from kgen.ops.moving.transpose_kernels import (
+    MOST_AXES,
+    MOST_NARROW,
+    MOST_SHORT,
+    NARROW,
+    PACK,
+    RAGGED,
+    ROOM,
+    ROWS,
+    SHORT,
+    THREADS,
+    TRANSPOSE,
+)
 
 _OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
 _TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
@@ -24,6 +36,9 @@ _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
 _RAGGED_TILE = {1: (128, 128, 256), 2: (128, 128, 256), 4: (128, 64, 256), 8: (64, 32, 256)}
 """The same where rows start anywhere, and the threads of a block."""
+_LARGE_RAGGED_TILE = {1: (128, 256, 512), 2: (128, 256, 512), 4: (128, 128, 512), 8: (64, 32, 256)}
+LARGE = 128 << 20
+"""Bytes of an array from which on these are faster: there are tiles for many waves of blocks."""
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, stream: Any = None) -> Any:
@@ -184,18 +199,27 @@ def _turn_tiles(
     store = math.gcd(widest, last.size, read.target, out.ptr // itemsize, *(axis.target for axis in others))
     sizes = tuple(axis.size for axis in outer)
     outer_strides = tuple(stride for axis in outer for stride in (axis.source, axis.target))
-    merged = 1 < last.size <= MOST_NARROW and read.target == last.size and load == widest
-    split = 1 < read.size <= MOST_NARROW and last.source == read.size and store == widest
+    merged = 1 < last.size <= MOST_SHORT and read.target == last.size and load == widest
+    split = 1 < read.size <= MOST_SHORT and last.source == read.size and store == widest
     starts = (x.ptr // itemsize, out.ptr // itemsize, *(n for axis in others for n in (axis.source, axis.target)))
     packed = math.gcd(widest, *starts) == widest
     if packed and read.source == 1 and (merged or split):
-        short, long, row = (read, last.size, read.target) if split else (last, read.size, last.source)
-        narrow = NARROW.spec(WIDTH=short.size, BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
-        tiles_of_row = -(-long // widest // THREADS)
-        ints = (long // widest, tiles_of_row, *sizes)
-        return Step(narrow, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
+        width, long, row = (read.size, last.size, read.target) if split else (last.size, read.size, last.source)
+        if width <= MOST_NARROW:
+            narrow = NARROW.spec(WIDTH=width, BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
+            tiles_of_row = -(-long // widest // THREADS)
+            ints = (long // widest, tiles_of_row, *sizes)
+            return Step(narrow, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
+        if width * itemsize % PACK:
+            short = SHORT.spec(BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
+            line = 8 * widest
+            own = ROOM // itemsize // width // line * line
+            tiles_of_row = -(-long // own)
+            ints = (long, width, own, tiles_of_row, *sizes)
+            return Step(short, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
     if read.source == 1 and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
-        rows, columns, threads = _RAGGED_TILE[itemsize]
+        nbytes = last.size * read.size * math.prod(sizes) * itemsize
+        rows, columns, threads = (_RAGGED_TILE if nbytes < LARGE else _LARGE_RAGGED_TILE)[itemsize]
         ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
         # Packs begin up to all but one element early, so that the last rows may need a tile more.
         tiles = (-(-(last.size + widest - 1) // rows), -(-read.size // columns))

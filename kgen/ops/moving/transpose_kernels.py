@@ -132,6 +132,26 @@ NARROW = register(
     )
 )
 
+MOST_SHORT = 128
+"""Elements of a row up to which a block takes such rows whole."""
+ROOM = 32 << 10
+"""Bytes of short rows that a block takes."""
+
+SHORT = register(
+    Kernel(
+        name="transpose_short",
+        summary="A permutation of axes that moves a short one, of some dozens of elements, to or from the last place.",
+        formula="out[..., c, ..., r] = x[..., r, ..., c]",
+        axes=(_BATCH._replace(default=0),),
+        flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
+        dtypes=(U8, U16, U32, U64),
+        derive=lambda spec: {"THREADS": THREADS, "ROOM": ROOM, "STATIC_SMEM": ROOM},
+        grid="(ceil(length / tile_length) * further axes): one block per tile_length short rows",
+        origin="arrays of structures and structures of arrays, by way of shared memory",
+        defaults=("transpose_short_b1_u16", "transpose_short_split_u32"),
+    )
+)
+
 
 def _rows_geometry(spec: Spec) -> dict[str, int]:
     return {"THREADS": THREADS, "DOWN": 4 // spec["ACROSS"]}
