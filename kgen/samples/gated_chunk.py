@@ -36,7 +36,33 @@ def linear_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """The same where whole warpgroups multiply."""
     flags = {name: name in spec.flags for name in ("outer", "fine")}
     scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=spec["V"] // 16, dtype="bf16", **flags)
-    return _chunks(scan, shape, stages=spec.derived["STAGES"])
+    return tuple(_in_teams(case, 0) for case in _chunks(scan, shape, stages=spec.derived["STAGES"]))
+
+
+def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """The same by teams: of two blocks that have all that they have room for, and of nine with a chunk or none.
+
+    The nine begin with nothing and leave nothing: of some segments nobody needs the sum, before others there is none.
+    """
+    scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=8, fine="fine" in spec.flags, dtype="bf16")
+    room = spec.derived["CHUNKS"] * 64
+    full = _chunked(scan, shape or (1, 1, 2 * room - 7, spec["K"] - 8, spec["V"] + 8), segments=2, reverse=False)
+    if shape is not None:
+        return (_in_teams(full, 2),)
+    narrow = _chunked(scan, (1, 1, 5 * 64 + 9, spec["K"] - 24, spec["V"] - 24), segments=1, reverse=True)
+    options = {"mode": "chunk", "reverse": True}
+    *inputs, scale = *narrow.inputs, (spec["K"] - 24 if "fine" in spec.flags else spec["V"] - 24) ** -0.5
+    expected: Any
+    if "fine" in spec.flags:
+        expected = reference.gated(*inputs, scale=scale, reverse=True)[0]
+    else:
+        made = reference.gated_backward(*inputs, scale=scale, reverse=True)
+        expected = tuple(made[name] for name in ("q", "k", "v"))
+    return _in_teams(full, 2), _in_teams(narrow._replace(options=options, expected=expected), 9)
+
+
+def _in_teams(case: Case, blocks: int) -> Case:
+    return case._replace(settings=(*case.settings, (chunk_scan, "segments_of", lambda *about: blocks)))
 
 
 def _chunks(spec: Spec, shape: Shape | None, stages: int) -> tuple[Case, ...]:
@@ -132,6 +158,7 @@ def _backward(spec: Spec, cut: chunk_scan.Cut, shape: Shape, *, gated: bool, rev
 CASES = {
     "gated_chunk": gated_chunk,
     "linear_chunk": linear_chunk,
+    "linear_team": linear_team,
     "gated_chunk_prefix": states,
     "gated_chunk_state": states,
     "gated_chunk_slope": slope,

@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 from kgen import gated_reference as reference
+from kgen.backend import HOST
+from kgen.device import current_device, multiprocessors
 from kgen.dtypes import DTYPES
 from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
 from kgen.ops.gated import chunk, chunk_scan
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from kgen.ops.gated.linear_chunk import LINEAR
+from kgen.ops.gated.linear_team import TEAM
 from kgen.ops.questions import explain
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
 from tests.ops.test_gated import GATES, Case, _on_a_gpu, make
@@ -84,6 +87,7 @@ def test_warpgroups_give_what_float64_gives(
 ) -> None:
     usual = chunk_scan.cut_of
     monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: usual(*about)._replace(pieces=segments, segments=segments))
+    monkeypatch.setattr(chunk_scan, "segments_of", lambda *about: 0)
     forget()
     case = make("linear_attention", (1, 2, 250, 128, 104), "bf16", reverse=reverse)
     assert "linear_chunk" in explain(linear_attention, *map(xp.asarray, case.arrays.values()), mode="chunk")
@@ -91,13 +95,54 @@ def test_warpgroups_give_what_float64_gives(
     forget()
 
 
+@pytest.mark.parametrize(
+    ("sizes", "segments", "reverse"),
+    [
+        ((1, 1, 512, 128, 128), 2, False),
+        ((1, 1, 500, 96, 136), 3, True),
+        ((2, 1, 70, 128, 104), 2, False),
+        _on_a_gpu((2, 3, 2000, 128, 256), 9, False),
+    ],
+)
+def test_teams_give_what_float64_gives(
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, int, int, int, int],
+    segments: int,
+    reverse: bool,
+) -> None:
+    monkeypatch.setattr(chunk_scan, "segments_of", lambda *about: segments)
+    forget()
+    case = make("linear_attention", sizes, "bf16", reverse=reverse)
+    on = [xp.asarray(x) for x in case.arrays.values()]
+    assert "linear_team" in explain(linear_attention, *on, mode="chunk")
+    check(xp, asnumpy, case, "bf16")
+    alone = linear_attention(*on, scale=case.scale, reverse=reverse, mode="chunk")  # from nothing to nothing
+    wanted, _ = reference.gated(*case.arrays.values(), scale=case.scale, reverse=reverse)
+    assert rms_error(asnumpy(alone).astype(np.float64), wanted) < rms_bar("bf16", wanted.size)
+    again = linear_attention(*on, scale=case.scale, reverse=reverse, mode="chunk")
+    assert np.array_equal(asnumpy(alone), asnumpy(again))
+    forget()
+
+
+def test_teams_take_what_they_have_room_for(xp: ModuleType) -> None:
+    """A multiprocessor has room for 256 time steps."""
+    few = multiprocessors(HOST if xp is np else current_device())
+    for heads, length, found in ((1, 256 * few, True), (1, 256 * few + 1, False), (1, 511, False), (few, 512, False)):
+        x = xp.zeros((1, heads, length, 128), DTYPES["bf16"].numpy)
+        assert ("linear_team" in explain(linear_attention, x, x, x)) is found, (heads, length)
+
+
 def test_warps_take_no_more_registers_than_others_hand_over() -> None:
     """Warps that ask for more than a launch gave to all of the block wait for ever."""
-    for spec in LINEAR.specs(lambda name, value: name != "outer" or not value):
-        threads, state_threads = spec.derived["THREADS"], 2 * spec["V"]
+    kinds = [(spec, ("LOADER", "STATE")) for spec in LINEAR.specs(lambda name, value: name != "outer" or not value)]
+    kinds += [(spec, ("HELPER", "WORKER")) for spec in TEAM.specs()]
+    for spec, (few, many) in kinds:
+        threads, with_many = spec.derived["THREADS"], 2 * spec["V"]
         each = 65536 // threads // 8 * 8
-        taken = (threads - state_threads) * spec.derived["LOADER_REGISTERS"]
-        assert taken + state_threads * spec.derived["STATE_REGISTERS"] <= threads * each, spec
+        taken = (threads - with_many) * spec.derived[f"{few}_REGISTERS"]
+        assert taken + with_many * spec.derived[f"{many}_REGISTERS"] <= threads * each, spec
 
 
 @pytest.mark.parametrize("segments", [1, 2])

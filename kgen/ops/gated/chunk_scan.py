@@ -1,7 +1,8 @@
 """A scan in chunks: how a problem is cut for it, and its launches.
 
 Few heads are cut along time into segments: first each adds up its own state (`outer`), then `gated_chunk_prefix` makes
-of these the states before the segments, and all segments are scanned side by side.
+of these the states before the segments, and all segments are scanned side by side. Short ones are scanned by teams, in
+one launch (`linear_team`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kgen.operand import Ints
 from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, STATE, SUM_THREADS, TURN
 from kgen.ops.gated.linear_chunk import CHUNK as LINEAR_CHUNK
 from kgen.ops.gated.linear_chunk import LINEAR, ROOM
+from kgen.ops.gated.linear_team import add_team, segments_of
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 
 WARPS = 8
@@ -103,11 +105,27 @@ def add_chunk(
     begun = initial != NOTHING
     # A gradient's state is that of x y^T times the scale, as is the gradient of the last state that it begins with.
     add_scale, read_scale = (p.scale, 1.0) if adjoint else (1.0, p.scale)
+    grouped = not (wide or own) and _in_warpgroups(p, cut, z, x, y, o)
+    segments = segments_of(p, columns) if grouped else 0
+    if segments:
+        cut = cut._replace(pieces=segments, segments=segments)
+        before = after = NOTHING
+        if begun:
+            before = program.room(f"{o.name}: first state", p.shared * fours * 4)
+            add_state(program, p, cut, rows, columns, initial, before, 1, turned=turned, unpack=False)
+        if last != NOTHING:
+            after = program.room(f"{o.name}: last state", p.shared * fours * 4)
+        scales = p.scale, read_scale, add_scale
+        ends, sizes, mirrored = (before, after), (rows, columns), p.reverse != adjoint
+        add_team(program, p, segments, (z, x, y, o), sizes, scales, ends, fine=fine, mirrored=mirrored)
+        if last != NOTHING:
+            add_state(program, p, cut, rows, columns, last, after, 1, turned=turned, unpack=True)
+        return Scan(cut, warps, NOTHING, after, NOTHING)
 
     states = NOTHING
     if begun or cut.segments > 1:
         states = program.room(f"{o.name}: states", p.shared * cut.pieces * fours * 4)
-    turns = other is not None and other.cut[2:] == cut[2:]
+    turns = other is not None and other.states != NOTHING and other.cut[2:] == cut[2:]
     if turns and other and states != NOTHING:
         _add_turn(program, p, other, cut, states, rows, columns, begun=begun)
     elif begun:
@@ -118,7 +136,6 @@ def add_chunk(
 
     pairs = o.word >= (8 if wide else 4) and (own is None or own.word >= 4)
     words = _words(z, x, y) if pairs else 2
-    grouped = not (wide or own) and _in_warpgroups(p, cut, z, x, y, o)
     if grouped:
         spec = LINEAR.spec(OFFSETS=p.offsets, fine=fine, warpgroup=p.device != HOST)
     else:

@@ -14,10 +14,13 @@ from kgen.operand import Ints, Operand, aligned, contiguous_strides
 from kgen.ops.calls import Plan
 from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, Mapped, scan_with
 from kgen.ops.gated.tiles import Tile, tile_for
+from kgen.ops.reduce.workspace import workspace
 from kgen.scratch import Sections
 
 NOTHING = "nothing"
 """The name of the null pointer."""
+MEETINGS = "meetings"
+"""The name of counters for blocks that meet, zero before and after each launch."""
 
 
 class Program:
@@ -28,6 +31,7 @@ class Program:
         self._inputs = len(names)
         self._sections: list[int] = []  # bytes
         self._parts: dict[str, tuple[str, int]] = {}
+        self._counters = 0
         self._device = device
         self._launches: list[tuple[Step, tuple[str, ...]]] = []
 
@@ -43,22 +47,28 @@ class Program:
         self._parts[own] = (name, start)
         return own
 
+    def meet(self, groups: int) -> None:
+        """Blocks of a launch are to meet, in so many groups, each at one of the `MEETINGS`."""
+        self._counters = max(self._counters, groups)
+
     def add(self, step: Step, pointers: tuple[str, ...]) -> None:
         if step.blocks:
             self._launches.append((step, pointers))
 
     def plan(self, why: str) -> Plan:
-        places = self._places | {NOTHING: self._inputs + len(self._sections)}
+        known = self._inputs + len(self._sections)
+        places = self._places | {NOTHING: known, MEETINGS: known + 1}
         parts = [(places[name], start) for name, start in self._parts.values()]
         places |= {name: len(places) + at for at, name in enumerate(self._parts)}
-        sections = Sections(self._sections, self._device)
+        sections, device, counters = Sections(self._sections, self._device), self._device, self._counters
         steps = list(dict.fromkeys(step for step, _ in self._launches))  # on other parts of the arrays, too, bound once
         runs = dict(zip(steps, bind(steps, self._device), strict=True))
         work = [(runs[step], [places[name] for name in names]) for step, names in self._launches]
 
         def launch(pointers: Sequence[int], stream: int) -> None:
             rooms, _held = sections.take(stream)
-            every = [*pointers, *rooms, 0]
+            _, meetings, _counted = workspace(0, counters, device, stream) if counters else (0, 0, None)
+            every = [*pointers, *rooms, 0, meetings]
             every += [every[at] + start for at, start in parts]
             for run, chosen in work:
                 run([every[at] for at in chosen], stream)
