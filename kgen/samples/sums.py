@@ -10,7 +10,7 @@ from kgen.dtypes import dtype_of
 from kgen.ops.gemv.gemv import gemv as kgen_gemv
 from kgen.ops.histogram.histogram import bincount
 from kgen.ops.histogram.histogram import histogram as kgen_histogram
-from kgen.ops.reduce import reduce
+from kgen.ops.reduce import launches, reduce
 from kgen.ops.reduce.dot import dot as kgen_dot
 from kgen.samples.accuracy import rms_bar
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -28,6 +28,13 @@ def reduce_rows(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ..
     several = (3, 5 * round_ + 11), (2, round_ + round_ // 2 - 3)
     shapes = several if spec["split"] else ((303, round_ + 11), (303, round_ // 2 + 3))
     return tuple(_reduction(spec, shape, -1) for shape in shapes)
+
+
+def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows of seven, each thread several of them, for two blocks and a part of one."""
+    per_block = spec.threads * (spec.derived["SHORT"] // (7 * spec.dtype.itemsize))
+    case = _reduction(spec, shape or (2 * per_block + 5, 7), -1)
+    return case._replace(settings=((launches, "SHORT_FROM", 0),))
 
 
 def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
@@ -54,7 +61,7 @@ def _with_extremes(x: Array, axis: int) -> Array:
     """Numbers below zero, many of them equal, with a maximum in turn at several places, at the end, and before it."""
     x = (-1 - np.rint(abs(x) * 4)).astype(x.dtype)
     lines = np.moveaxis(x, axis, -1)
-    lines[0::3, 5::37] = lines[1::3, -1] = lines[2::3, -8] = -0.5
+    lines[0::3, 5::37] = lines[1::3, -1] = lines[2::3, -min(8, lines.shape[-1])] = -0.5
     return x
 
 
@@ -162,6 +169,7 @@ def _product(spec: Spec, rows: int, depth: int, *, algorithm: str, trans: bool =
 CASES = {
     "reduce_rows": reduce_rows,
     "reduce_columns": reduce_columns,
+    "reduce_short": reduce_short,
     "dot": dot,
     "histogram": histogram,
     "histogram_weights": weighted_histogram,

@@ -17,7 +17,7 @@ import kgen
 from kgen.backend import HOST
 from kgen.launch import Step, bind
 from kgen.ops.questions import explain
-from kgen.ops.reduce import folding, reduce
+from kgen.ops.reduce import folding, launches, reduce
 from kgen.spec import Axis
 
 ToNumpy = Callable[[Any], np.ndarray]
@@ -238,6 +238,20 @@ def test_extremes_of_columns_are_numpys_with_ties_nan_and_infinity(
         if dtype[0] == "f":
             x[:, 0], x[shape[0] // 2, 1], x[9, 2], x[:, 3] = -np.inf, np.nan, np.inf, np.nan
         np.testing.assert_array_equal(asnumpy(getattr(reduce, op)(xp.asarray(x), 0)), getattr(np, op)(x, 0))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i1"])
+@pytest.mark.parametrize("op", ["sum", "max", "argmin"])
+def test_short_rows_that_lie_one_behind_the_other_are_numpys(
+    xp: ModuleType, asnumpy: ToNumpy, op: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launches, "SHORT_FROM", 0)
+    for width, rows in ((2, 8201), (7, 1300), (15, 600)):
+        x = np.random.default_rng(width).integers(-4, 4, (rows, width)).astype(dtype)
+        if dtype[0] == "f" and op != "sum":
+            x[5], x[rows - 1, 1], x[9, -1] = -np.inf, np.nan, np.inf
+        assert f"{op}_short" in explain(getattr(reduce, op), xp.asarray(x), 1)
+        np.testing.assert_array_equal(asnumpy(getattr(reduce, op)(xp.asarray(x), 1)), getattr(np, op)(x, 1))
 
 
 @pytest.mark.parametrize("width", [1, 7, 32, 96, 1024])

@@ -28,6 +28,7 @@ WORDS = {
 DEFAULTS = (
     "sum_rows_g256_v4_i4_o32_split_f32",
     "sum_rows_g8_v4_i4_o32_f32",
+    "sum_short_o32_f32",
     "sum_columns_l32_v4_i4_o32_split_f32",
     "max_rows_g256_v4_i4_split_f32",
     "argmax_rows_g8_v4_i4_f32",
@@ -36,6 +37,9 @@ DEFAULTS = (
 """Enough to read: the other operations differ from these in a line."""
 ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
 LOAD_BYTES = 16
+SHORT = 64
+"""Bytes of the longest rows that go through shared memory: the share of a thread."""
+SHORT_THREADS = 256
 STATIC_LIMIT = 48 * 1024
 COLUMN_THREADS = 256
 RESIDENT = 1024
@@ -111,11 +115,16 @@ def _illegal_columns(spec: Spec) -> str | None:
     return _illegal_load(spec) or _illegal_result(spec)
 
 
+def resident_threads(op: str, dtype: DType, group: int) -> int:
+    """Threads of a multiprocessor, of kernels whose rows have so many each."""
+    return RESIDENT_NARROW if (group <= 32 or op.startswith("arg")) and dtype in FLOATING else RESIDENT
+
+
 def _rows(spec: Spec) -> dict[str, int]:
     group = spec["GROUP"]
     threads = group if group > 32 else 256
     arg = operation(spec).startswith("arg")
-    resident = RESIDENT_NARROW if (group <= 32 or arg) and spec.dtype in FLOATING else RESIDENT
+    resident = resident_threads(operation(spec), spec.dtype, group)
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
     if group > 32 and arg:  # the extreme itself is found first, and then where it stands
         shared = shared * spec["split"] + group // 32 * max(4, spec.dtype.itemsize) + 8
@@ -168,7 +177,7 @@ _APART = Flag(
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
-def _kernels(op: str) -> tuple[Kernel, Kernel]:
+def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
     bits, flags = ((_BITS,), (_SPLIT, *_OF_SUMS)) if summed(op) else ((), (_SPLIT,))
     rows = Kernel(
         name=f"{op}_rows",
@@ -210,8 +219,23 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         stem="reduce_columns",
         text=_text,
     )
-    return register(rows), register(columns)
+    short = Kernel(
+        name=f"{op}_short",
+        summary=f"The {WORDS[op]} of every row, where rows are short and lie one behind the other.",
+        formula=FORMULAS[op],
+        axes=bits,
+        flags=tuple(flag for flag in flags if flag is not _SPLIT),
+        dtypes=ELEMENTS,
+        derive=lambda spec: {"THREADS": SHORT_THREADS, "STATIC_SMEM": SHORT_THREADS * SHORT, "SHORT": SHORT},
+        check=_illegal_result,
+        grid="a block for as many rows as go into its shared memory",
+        origin="the transposition of arrays of structures through shared memory",
+        defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_short_")),
+        stem="reduce_short",
+        text=_text,
+    )
+    return register(rows), register(columns), register(short)
 
 
-KERNELS: dict[str, tuple[Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
-"""By operation: the kernel of rows and that of columns."""
+KERNELS: dict[str, tuple[Kernel, Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
+"""By operation: the kernel of rows, that of columns and that of short rows."""
