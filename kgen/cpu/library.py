@@ -12,6 +12,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,13 +82,18 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
                 f"{title} for the CPU executor is not in {store().root}, and compiling is off (KGEN_JIT=off)"
             )
         text = text_of()
-        ptx = text if is_ptx(text) else nvrtc.compile_ptx(text, title, arch)
-        made = translate(parse(ptx), units=compiler.cores())
-        binary = compiler.build(made.units, defines=("KG_CHECKED",) if check else ())
-        facts = {"programs": [asdict(program) for program in made.programs]}
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(runtime)
+            ptx = text if is_ptx(text) else nvrtc.compile_ptx(text, title, arch)
+            made = translate(parse(ptx), units=compiler.cores())
+            beside.map(_part, *zip(*made.products.items()))
+            binary = compiler.build(made.units, defines=("KG_CHECKED",) if check else ())
+        facts = {"programs": [asdict(program) for program in made.programs], "products": made.products}
         entry = store().publish(title, host, key, text, binary, facts)
     programs = {fields["name"]: _program(fields) for fields in entry.meta["programs"]}
     loaded = _load(entry)
+    for name, product in entry.meta["products"].items():
+        ctypes.c_void_p.in_dll(loaded, name).value = _address(_part(name, product), "kg_product")
     functions = {name: _address(loaded, name) for name in programs}
     variables = {symbol: _address(loaded, symbol) for program in programs.values() for symbol, _ in program.globals}
     return Library(title, entry.source, programs, functions, variables, check)
@@ -95,14 +101,18 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
 
 @functools.cache
 def runtime() -> ctypes.CDLL:
-    """The machine that runs kernels; compiled once, and kept like a kernel."""
-    files = sorted(compiler.RUNTIME.glob("*.cpp"))
-    text = "".join(f'#include "{path.name}"\n' for path in files)
-    key = content_key(runtime=compiler.identity(runtime=True))
-    entry = store().load("kgen_runtime", compiler.host(), key)
+    """The machine that runs kernels."""
+    return _part("kgen_runtime", *(f'#include "{path.name}"' for path in sorted(compiler.RUNTIME.glob("*.cpp"))))
+
+
+@functools.lru_cache(maxsize=256)
+def _part(name: str, *units: str) -> ctypes.CDLL:
+    """A library that all kernels share: compiled once, and kept like a kernel."""
+    key = content_key(runtime=compiler.identity(runtime=True), text="\n".join(units))
+    entry = store().load(name, compiler.host(), key)
     if entry is None:
-        binary = compiler.build([text], extra=("-O2",))
-        entry = store().publish("kgen_runtime", compiler.host(), key, text, binary, {})
+        binary = compiler.build(units, extra=("-O2",))
+        entry = store().publish(name, compiler.host(), key, "\n".join(units), binary, {})
     return _load(entry)
 
 

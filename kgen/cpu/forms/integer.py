@@ -4,11 +4,11 @@ _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": 
 _UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 
 TABLE = r"""
-add.{u16,s16,u32,s32,b32,u64,s64}           | $1 | $1 $1 | a + b
-sub.{u16,s16,u32,s32,b32,u64,s64}           | $1 | $1 $1 | a - b
+add.{u,s,b}{16,32,64}                       | b$2 | b$2 b$2 | a + b
+sub.{u,s,b}{16,32,64}                       | b$2 | b$2 b$2 | a - b
 add.sat.s32                                 | s32 | s32 s32 | kg::clamp<int32_t>((int64_t)a + b)
 sub.sat.s32                                 | s32 | s32 s32 | kg::clamp<int32_t>((int64_t)a - b)
-mul.lo.{u16,s16,u32,s32,u64,s64}            | $1 | $1 $1 | a * b
+mul.lo.{u,s}{16,32,64}                      | b$2 | b$2 b$2 | a * b
 mul.hi.{u16,u32}                            | $1 | $1 $1 | ((uint64_t)a * b) >> (8 * sizeof a)
 mul.hi.{s16,s32}                            | $1 | $1 $1 | ((int64_t)a * b) >> (8 * sizeof a)
 mul.hi.u64                                  | u64 | u64 u64 | (uint64_t)(((unsigned __int128)a * b) >> 64)
@@ -17,7 +17,7 @@ mul.wide.u16                                | u32 | u16 u16 | (uint32_t)a * b
 mul.wide.s16                                | s32 | s16 s16 | (int32_t)a * b
 mul.wide.u32                                | u64 | u32 u32 | (uint64_t)a * b
 mul.wide.s32                                | s64 | s32 s32 | (int64_t)a * b
-mad.lo.{u16,s16,u32,s32,u64,s64}            | $1 | $1 $1 $1 | a * b + c
+mad.lo.{u,s}{16,32,64}                      | b$2 | b$2 b$2 b$2 | a * b + c
 mad.hi.u32                                  | u32 | u32 u32 u32 | (uint32_t)(((uint64_t)a * b) >> 32) + c
 mad.hi.s32                                  | s32 | s32 s32 s32 | (int32_t)(((int64_t)a * b) >> 32) + c
 mad.hi.u64                                  | u64 | u64 u64 u64 | (uint64_t)(((unsigned __int128)a * b) >> 64) + c
@@ -28,7 +28,7 @@ mad.wide.u32                                | u64 | u32 u32 u64 | (uint64_t)a * 
 mad.wide.s32                                | s64 | s32 s32 s64 | (int64_t)a * b + c
 div.{u16,s16,u32,s32,u64,s64}               | $1 | $1 $1 | kg::divide(a, b)
 abs.{s16,s32,s64}                           | $1 | $1 | a < 0 ? -a : a
-neg.{s16,s32,s64}                           | $1 | $1 | -a
+neg.s{16,32,64}                             | b$1 | b$1 | -a
 min.{u16,s16,u32,s32,u64,s64}               | $1 | $1 $1 | a < b ? a : b
 max.{u16,s16,u32,s32,u64,s64}               | $1 | $1 $1 | a < b ? b : a
 min.relu.s32                                | s32 | s32 s32 | a < 0 || b < 0 ? 0 : a < b ? a : b

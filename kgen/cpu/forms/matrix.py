@@ -22,11 +22,5 @@ mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64    | 2 | 1 1 2 | {_EXACT}
 mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64   | 4 | 2 1 4 | {_EXACT}
 mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64   | 4 | 4 2 4 | {_EXACT}
 mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64  | 4 | 8 4 4 | {_EXACT}
-ldmatrix.sync.aligned.m8n8.{{x1,x1.trans}}.shared.b16  | 1 | 1 | {_TILES}
-ldmatrix.sync.aligned.m8n8.{{x2,x2.trans}}.shared.b16  | 2 | 1 | {_TILES}
-ldmatrix.sync.aligned.m8n8.{{x4,x4.trans}}.shared.b16  | 4 | 1 | {_TILES}
-stmatrix.sync.aligned.m8n8.{{x1,x1.trans}}.shared.b16  | 0 | 1 1 | {_TILES}
-stmatrix.sync.aligned.m8n8.{{x2,x2.trans}}.shared.b16  | 0 | 1 2 | {_TILES}
-stmatrix.sync.aligned.m8n8.{{x4,x4.trans}}.shared.b16  | 0 | 1 4 | {_TILES}
 movmatrix.sync.aligned.m8n8.trans.b16              | 1 | 1 | {_TILES}
 """

@@ -1,6 +1,7 @@
 // What a kernel calls: barriers, other blocks' shared memory, and, where it is checked, every access.
 #pragma once
 #include "machine.h"
+#include "ops/matrix.h"
 
 namespace kg {
 
@@ -181,6 +182,27 @@ static uint8_t* access(Warp* w, uint64_t address, uint32_t size, uint32_t what, 
     }
     return check_access(current->checker, w, r->check, r->block->index, {owner->memory, owner->shadow}, address, size, what, lane, site);
 }
+
+// ldmatrix and stmatrix: eight lanes give the addresses of a tile's rows, but an access is that of the lane which holds the
+// element. Of transposed tiles each lane reads half a word; the other half is another lane's, so the word stands for both.
+static void tiles(Warp* w, uint32_t (*rows)[32], const uint16_t* which, int offset, int tiles, int what, bool transposed, int site)
+{
+    uint32_t* held[4];
+    uint8_t* row[32];
+    for (int tile = 0; tile < tiles; ++tile) held[tile] = rows[which[1 + tile]];
+    for (int i = 0; i < 8 * tiles; ++i) {
+        const uint32_t address = rows[which[0]][i] + (uint32_t)offset;
+        row[i] = w->shared + address;
+        if (!runner_of(w)->check) continue;
+        row[i] = access(w, address, 16, SHARED | what | PLACE, i, site);
+        const int size = transposed && what == WRITE ? 2 : 4;
+        for (int at = 0; at < 16; at += size)
+            for (int half = 0; half < (transposed ? size / 2 : 1); ++half)
+                access(w, address + (uint32_t)at, (uint32_t)size, SHARED | what, transposed ? (at / 2 + half) * 4 + i % 8 / 2 : i % 8 * 4 + at / 4, site);
+    }
+    if (what == READ) (transposed ? load_tiles<true> : load_tiles<false>)(held, row, tiles);
+    else (transposed ? store_tiles<true> : store_tiles<false>)(row, held, tiles);
+}
 static void sync(Warp* w, uint32_t lanes, int what, uint64_t object, int site)
 {
     Runner* r = runner_of(w);
@@ -197,6 +219,6 @@ static void async_group(Warp* w, int lane, int what, uint32_t count, uint64_t, i
     check_group(current->checker, w, r->check, r->block->index, lane, what, count);
 }
 
-static const Calls calls = {yield, barrier, cluster, stuck, trap, remote, access, sync, async, async_group};
+static const Calls calls = {yield, barrier, cluster, stuck, trap, remote, access, tiles, sync, async, async_group};
 
 }  // namespace kg

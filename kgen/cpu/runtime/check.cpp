@@ -45,7 +45,7 @@ uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, Arena s
         if (what & ASYNC) tick(c, k);
         a.address = address, a.global = false, a.data = shared.memory + address;
         if (a.what & (ATOMIC | RELAXED | ACQUIRE | RELEASE)) strong_access(a, (uint64_t)a.data);
-        touch_range(a, shared.shadow, address, size);
+        if (!(what & PLACE)) touch_range(a, shared.shadow, address, size);
         return shared.memory + address;
     }
     if (!within(c->input->buffers, c->input->buffer_count, address, size, &area)) {

@@ -15,6 +15,9 @@ template <class F> struct ByLane {
 };
 template <class F> static inline ByLane<F> by_lane(F f) { return {f}; }
 
+// Products of fragments: `which` says in which rows of the frame the operands lie.
+typedef void Product(uint32_t (*rows)[32], const uint16_t* which);
+
 // What orders memory; only a checked kernel tells the runtime.
 enum { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT, PHASE, ASTRAY, ASYNC_DONE };
 

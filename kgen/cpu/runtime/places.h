@@ -100,10 +100,22 @@ struct Waiting {
     }
 };
 
-template <int N> struct Places : Waiting {
-    uint32_t at_[N] = {};
-    uint64_t ready_[(N + 63) / 64] = {};
-    Places() : Waiting{at_, ready_, N, 0} {}
+// With these, what lives from place to place: ROWS of 32 bits of each lane, and ROOM bytes of local memory.
+template <int PLACES, int ROWS, int ROOM> struct Frame : Waiting {
+    enum { LOCAL = ROOM };
+    uint32_t at_[PLACES] = {};
+    uint64_t ready_[(PLACES + 63) / 64] = {};
+    union {
+        uint64_t u64[ROWS / 2 + 1][32];
+        double f64[ROWS / 2 + 1][32];
+        uint32_t u32[ROWS + 1][32];
+        float f32[ROWS + 1][32];
+        uint16_t u16[2 * ROWS + 1][32];
+        uint8_t u8[4 * ROWS + 1][32];
+        bool flag[4 * ROWS + 1][32];
+    };
+    alignas(16) uint8_t local_[32 * ROOM + 1];
+    Frame() : Waiting{at_, ready_, PLACES, 0} {}
 };
 
 // From place to place until every lane has ended.

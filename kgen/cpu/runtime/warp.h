@@ -15,6 +15,8 @@ struct Calls {
     void (*trap)(Warp*, int site);
     uint8_t* (*remote)(Warp*, uint32_t address, uint32_t size, int lane, int site);  // shared memory of another block
     uint8_t* (*access)(Warp*, uint64_t address, uint32_t size, uint32_t what, int lane, int site);
+    // ldmatrix and stmatrix; `which`: the rows of the addresses, less an offset, and of the fragment
+    void (*tiles)(Warp*, uint32_t (*rows)[32], const uint16_t* which, int offset, int tiles, int what, bool transposed, int site);
     void (*sync)(Warp*, uint32_t lanes, int what, uint64_t object, int site);
     void (*async)(Warp*, uint8_t* to, uint64_t to_address, const uint8_t* from, uint32_t size, uint32_t fill, int lane, int site);
     void (*async_group)(Warp*, int lane, int what, uint32_t count, uint64_t object, int site);
@@ -40,7 +42,7 @@ struct Warp {
 #define KG_LANES(mask) for (uint32_t m = (mask); m; m &= m - 1)
 
 // Memory: where an access of `size` bytes goes. Addresses in shared memory are 32-bit offsets, all others host pointers.
-enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, RELAXED = 32, ASYNC = 64 };
+enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, RELAXED = 32, ASYNC = 64, PLACE = 128 };  // PLACE: only asks where
 enum { GLOBAL = 0 << 8, SHARED = 1 << 8, LOCAL = 2 << 8, GENERIC = 3 << 8, CLUSTER = 4 << 8, PARAM = 5 << 8 };
 
 template <int SPACE> static inline uint8_t* at(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)

@@ -1,19 +1,10 @@
-"""Straight-line code, which registers it reads and writes, and where it goes next."""
+"""Straight-line code and where it goes next; which of it lies on a cycle."""
 
 from __future__ import annotations
 
-import functools
-import re
 from typing import NamedTuple
 
 from kgen.cpu.translate.ptx import Instruction
-
-_NO_RESULT = re.compile(
-    r"st\b|red\b|bar\b|barrier|membar|fence|cp\.|prefetch|nanosleep|bra|brx|ret|exit|trap|brkpt|stmatrix|setmaxnreg"
-    r"|griddepcontrol|discard|applypriority|mbarrier\.(init|inval|expect_tx|complete_tx)|wgmma\.(fence|commit|wait)"
-    r"|tensormap"
-)
-REGISTER = re.compile(r"%[A-Za-z_][\w$]*")
 
 
 class Block(NamedTuple):
@@ -24,29 +15,6 @@ class Block(NamedTuple):
     ends: tuple[int, ...]
     on: str
     cut: bool
-
-
-def written(instruction: Instruction, registers: dict[str, str]) -> list[str]:
-    """The registers that an instruction writes."""
-    if not instruction.operands or not _has_result(instruction.opcode):
-        return []
-    return [name for name in REGISTER.findall(instruction.operands[0]) if name in registers]
-
-
-@functools.cache
-def _has_result(opcode: str) -> bool:
-    reduces = opcode.startswith(("bar.red", "barrier.red", "barrier.cta.red"))
-    return reduces or not _NO_RESULT.match(opcode)
-
-
-def read(instruction: Instruction, registers: dict[str, str]) -> list[str]:
-    """The registers that an instruction reads."""
-    first = 1 if written(instruction, registers) else 0
-    operands = instruction.operands if first == 0 else instruction.operands[1:]
-    names = [name for text in (*operands, instruction.guard) for name in REGISTER.findall(text) if name in registers]
-    if first and instruction.operands[0].startswith("["):
-        names += REGISTER.findall(instruction.operands[0])
-    return names
 
 
 def cyclic(blocks: list[Block]) -> set[int]:

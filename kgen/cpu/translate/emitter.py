@@ -1,4 +1,4 @@
-"""What translating a kernel gathers: the headers that its C++ needs, and the sites that checks may name."""
+"""What translating a kernel gathers: what its C++ needs beside itself, and the sites that checks may name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ class Emitter:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.includes: set[str] = set()
+        self.includes: set[str] = set()  # headers
+        self.products: dict[str, str] = {}  # functions on fragments, and their C++
         self.sites: list[Instruction] = []
 
     def site(self, at: Instruction) -> int:

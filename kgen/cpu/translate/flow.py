@@ -8,19 +8,14 @@ loops and all, until it comes to a place. So a register lives in an array over t
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 
-from kgen.cpu.translate.blocks import REGISTER, Block, cyclic, read, written
+from kgen.cpu.translate.blocks import Block, cyclic
 from kgen.cpu.translate.ptx import Entry, Instruction
 from kgen.cpu.translate.regions import Region, place_registers, regions_of
+from kgen.cpu.translate.simplify import CUTS, gather_arithmetic, spread_constants
 
-_CUTS = re.compile(
-    r"shfl|vote|match|activemask|redux|elect|bar\b|barrier|mma|ldmatrix|stmatrix|movmatrix|nanosleep|wgmma"
-    r"|setmaxnreg|mbarrier\.(try_wait|test_wait)"
-)
 _POLLS = re.compile(r"ld\.(volatile|acquire|relaxed|mmio)|atom\b")  # in a loop, what waits for somebody else
-_CONSTANT = re.compile(r"mov\.[busf](?:16|32|64) (?:-?\d+|0[xX][0-9a-fA-F]+|0[fFdD][0-9a-fA-F]+)")
 
 
 @dataclass
@@ -36,7 +31,8 @@ class Flow:
 
 def analyse(entry: Entry) -> Flow:
     """Cut a kernel into places and regions."""
-    _spread_constants(entry)
+    spread_constants(entry)
+    gather_arithmetic(entry)
     blocks = _blocks(entry, frozenset())
     loops = cyclic(blocks)
     polls = frozenset(
@@ -51,36 +47,6 @@ def analyse(entry: Entry) -> Flow:
     regions = regions_of(blocks)
     kept, unset = place_registers(blocks, regions, entry.registers)
     return Flow(blocks, regions, {block.number for block in blocks if block.cut}, kept, unset)
-
-
-def _spread_constants(entry: Entry) -> None:
-    """Put constants in place of the registers that hold nothing else, so that masks and counts show."""
-    code = [item for item in entry.body if isinstance(item, Instruction)]
-    writes = Counter(name for item in code for name in written(item, entry.registers))
-    known = {
-        item.operands[0]: item.operands[1]
-        for item in code
-        if item.operands
-        and _CONSTANT.fullmatch(f"{item.opcode} {item.operands[-1]}")
-        and not item.guard
-        and writes[item.operands[0]] == 1
-    }
-
-    def filled(item: Instruction) -> Instruction:
-        first = 1 if written(item, entry.registers) else 0
-        operands = [
-            text if "[" in text else REGISTER.sub(lambda found: known.get(found[0], found[0]), text)
-            for text in item.operands[first:]
-        ]
-        return item._replace(operands=(*item.operands[:first], *operands))
-
-    body = [item if isinstance(item, str) else filled(item) for item in entry.body]
-    used = {name for item in body if isinstance(item, Instruction) for name in read(item, entry.registers)}
-    entry.body = [
-        item
-        for item in body
-        if isinstance(item, str) or not (item.opcode.startswith("mov.") and item.operands[0] in known.keys() - used)
-    ]
 
 
 def _blocks(entry: Entry, polls: frozenset[int]) -> list[Block]:
@@ -107,7 +73,7 @@ def _blocks(entry: Entry, polls: frozenset[int]) -> list[Block]:
             close(list(entry.tables[item.operands[1]]), item.operands[0])
         elif base in ("ret", "exit"):
             close(["end", "next"] if item.guard else ["end"], item.guard)
-        elif _CUTS.match(item.opcode) or id(item) in polls:
+        elif CUTS.match(item.opcode) or id(item) in polls:
             if item.guard:
                 close(["next", "skip"], item.guard)
             elif code:

@@ -16,7 +16,7 @@ from kgen.cpu.translate.chains import Chains
 from kgen.cpu.translate.emitter import Emitter
 from kgen.cpu.translate.flow import Flow, analyse
 from kgen.cpu.translate.lane import statement
-from kgen.cpu.translate.operands import Names, c_condition, c_name, register_type, registers_in
+from kgen.cpu.translate.operands import Names, c_name, register_type
 from kgen.cpu.translate.program import Layout, Program
 from kgen.cpu.translate.ptx import SIZES, Entry, Module, Variable
 from kgen.cpu.translate.regions import Region
@@ -30,10 +30,14 @@ _FIELDS = {"bool": "flag", "float": "f32", "double": "f64"} | {f"uint{n}_t": f"u
 
 @dataclass(frozen=True)
 class Translation:
-    """The C++ of a module, in parts that are compiled side by side, and its kernels."""
+    """The C++ of a module, in parts that are compiled side by side; its kernels; the C++ of products that they call.
+
+    The library has a variable for each product, by its name, to be filled with the function's address.
+    """
 
     units: tuple[str, ...]
     programs: tuple[Program, ...]
+    products: dict[str, str]
 
 
 def translate(module: Module, units: int = 2) -> Translation:
@@ -41,8 +45,9 @@ def translate(module: Module, units: int = 2) -> Translation:
 
     Raises UnknownInstructionError for what the tables lack.
     """
-    frames, steps, loops, includes, used = [], [], [], set(), set()
-    programs = []
+    frames, steps, loops, programs = [], [], [], []
+    includes, used = set(), set()
+    products: dict[str, str] = {}
     for entry in module.entries.values():
         try:
             kernel = _Kernel(entry, module)
@@ -54,17 +59,21 @@ def translate(module: Module, units: int = 2) -> Translation:
         loops += [*kernel.declarations(), kernel.loop()]
         programs.append(kernel.program())
         includes |= kernel.emit.includes
+        products |= kernel.emit.products
         used |= kernel.names.used_globals
     data = [variable for name, variable in module.variables.items() if name in used]
     common = [
         '#include "kernel.h"',
         *(f'#include "{name}"' for name in sorted(includes)),
+        *(f'extern "C" kg::Product* {name};' for name in products),
         *map(_declared, data),
         *frames,
     ]
     parts = _shared_out(steps, units)
-    parts[0] += [*map(_initialised, data), *loops]
-    return Translation(tuple("\n".join([*common, *part, ""]) for part in parts), tuple(programs))
+    slots = [f'extern "C" {{ kg::Product* {name}; }}' for name in products]
+    parts[0] += [*slots, *map(_initialised, data), *loops]
+    texts = tuple("\n".join([*common, *part, ""]) for part in parts)
+    return Translation(texts, tuple(programs), products)
 
 
 def _shared_out(texts: list[str], most: int) -> list[list[str]]:
@@ -107,12 +116,13 @@ class _Kernel:
         self.layout = layout = Layout(entry, module)
         self.names = Names(entry, module, layout.shared, layout.local)
         self.emit = Emitter(self.names)
-        self.held: Counter[str] = Counter()  # registers that live from place to place, by their C++ type
-        for name in self.entry.registers:
-            if name in self.flow.kept:
-                kind = self.names.kind(name)
-                self.names.arrays[name] = f"f->{_FIELDS[kind]}[{self.held[kind]}]"
-                self.held[kind] += 1
+        self.held = 0  # bytes of each lane that live from place to place
+        kept = (name for name in entry.registers if name in self.flow.kept)
+        for name in sorted(kept, key=lambda name: -SIZES[entry.registers[name]]):  # so each is aligned
+            size = SIZES[entry.registers[name]]
+            self.names.arrays[name] = f"f->{_FIELDS[self.names.kind(name)]}[{self.held // size}]"
+            self.names.rows[name] = self.held // 4
+            self.held += size
         self.names.lanes = True
         self.cuts = {block: cut(self.emit, self.flow.blocks[block].code[0]) for block in sorted(self.flow.cuts)}
         self.names.lanes = False
@@ -123,8 +133,7 @@ class _Kernel:
     def program(self) -> Program:
         sizes = {param.name: (param.size, param.type) for param in self.entry.params}
         params = tuple((at, *sizes[name]) for name, at in self.entry.offsets().items())
-        held = sum(SIZES[self.entry.registers[name]] for name in self.flow.kept)
-        stack = 32 * (held + self.layout.room) + 16 * len(self.entry.registers) + (64 << 10)
+        stack = 32 * (self.held + self.layout.room) + 16 * len(self.entry.registers) + (64 << 10)
         sites = tuple((at.line, at.caller, str(at)) for at in self.emit.sites)
         cluster = self.entry.cluster
         held_globals = tuple((f"{c_name(n)}_g", self.names.globals[n].size) for n in sorted(self.names.used_globals))
@@ -133,10 +142,8 @@ class _Kernel:
 
     def frame_type(self) -> str:
         """A frame of what lives from place to place."""
-        fields = [f"    {kind} {_FIELDS[kind]}[{count}][32];" for kind, count in self.held.items()]
-        if self.layout.room:
-            fields.append(f"    enum {{ LOCAL = {self.layout.room} }}; alignas(16) uint8_t local_[32 * LOCAL];")
-        return "\n".join([f"struct {self.frame} : kg::Places<{len(self.places)}> {{", *fields, "};"])
+        sizes = f"{len(self.places)}, {-(-self.held // 4)}, {self.layout.room}"
+        return f"struct {self.frame} : kg::Frame<{sizes}> {{}};"
 
     def declarations(self) -> list[str]:
         """The functions that there are."""
@@ -200,14 +207,23 @@ class _Kernel:
         exits = region.exits
         only = len(exits) == 1 and not region.ends
         targets = {to for at in region.blocks for to in blocks[at].ends if to in inside}
-        seen: set[str] = set(region.loads)
+        writes, reads = (Counter(names) for names in region.uses(blocks))
+        # What is read once, or written once, is so in the array; other registers are locals.
+        names.direct = {name for name in region.loads if reads[name] == 1 and not writes[name]}
+        names.direct |= {
+            name
+            for name in writes
+            if name in names.arrays and writes[name] == 1 and not reads[name] and name not in region.loads
+        }
+        local = sorted({*writes, *reads, *region.loads} - names.direct)
         body: list[str] = []
 
         def way(at: int, to: int) -> str:
             """Go from one block to another, or out of the region."""
             if to in inside:
                 return f"goto B{to};"
-            stores = [f"{names.arrays[name]}[l] = {c_name(name)};" for name in region.stores[at, to]]
+            kept = [name for name in region.stores[at, to] if name not in names.direct]
+            stores = [f"{names.arrays[name]}[l] = {c_name(name)};" for name in kept]
             mark = [] if only else [f"x[{exits.index(to)}] |= 1u << l;"]
             return " ".join([*stores, *mark, "continue;"])
 
@@ -217,27 +233,27 @@ class _Kernel:
                 body.append(f"    B{at}:;")
             for instruction in block.code:
                 body.append(f"        {statement(self.emit, instruction)}")
-                texts = (*instruction.operands, instruction.guard)
-                seen.update(name for text in texts for name in registers_in(text) if name in names.registers)
-            seen.update(registers_in(block.on))
             if not block.ends:
                 body.append(f"        x[{len(exits)}] |= 1u << l; continue;")
             elif len(block.ends) > 2 or (block.on and names.kind(block.on.lstrip("!")) != "bool"):
                 cases = [f"case {i}: {way(at, to)}" for i, to in enumerate(block.ends)]
-                body.append(f"        switch ({c_name(block.on)}) {{ {' '.join(cases)} }} __builtin_unreachable();")
+                body.append(
+                    f"        switch ({names.register(block.on)}) {{ {' '.join(cases)} }} __builtin_unreachable();"
+                )
             else:
                 if len(block.ends) == 2:
-                    body.append(f"        if ({c_condition(block.on)}) {{ {way(at, block.ends[0])} }}")
+                    body.append(f"        if ({names.condition(block.on)}) {{ {way(at, block.ends[0])} }}")
                 if block.ends[-1] != following:
                     body.append(f"        {way(at, block.ends[-1])}")
         declared: dict[str, list[str]] = {}
-        for name in sorted(seen):
+        for name in local:
             declared.setdefault(register_type(names.registers[name]), []).append(c_name(name))
         lines = [] if only else [f"    uint32_t x[{len(exits) + 1}] = {{}};"]
         carry = " uint32_t cc_ = 0;" if any("cc_" in line for line in body) else ""
         lines += ["    KG_LANES(go) {", f"        const int l = __builtin_ctz(m);{carry}"]
         lines += [f"        {kind} {', '.join(found)};" for kind, found in declared.items()]
-        lines += [f"        {c_name(name)} = {names.arrays[name]}[l];" for name in region.loads]
+        lines += [f"        {c_name(name)} = {names.arrays[name]}[l];" for name in region.loads if name in local]
+        names.direct = set()
         lines += [*(line for line in body if line.strip() != ";"), "    }"]
         if only:
             return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from typing import NamedTuple
 
 from kgen.cpu.forms import C_TYPES, Form, forms
@@ -13,6 +14,10 @@ from kgen.cpu.translate.operands import listed
 from kgen.cpu.translate.ptx import SIZES, Instruction
 
 _LETTERS = re.compile(r"\b[a-h]\b")
+_WORD = re.compile(r"[\w.]+|f->[\w\[\]]+")
+_REPEATABLE = re.compile(
+    rf"(?:\(\w+\))?(?:{_WORD.pattern})|\(-\w+\)"
+)  # a register, perhaps as another type, or a number
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
 _PREDICATE = re.compile(r"(set|setp)\.(\w+)(?:\.(and|or|xor))?((?:\.ftz)?)((?:\.\w+)+)$")
 _NOTHING = re.compile(r"prefetch|prefetchu|griddepcontrol|discard|applypriority|createpolicy|pmevent|brkpt")
@@ -53,10 +58,11 @@ def _form(emit: Emitter, at: Instruction, found: Found) -> str:
     for letter, text, kind in zip("abcdefgh", at.operands[1:], form.operands):
         value = emit.names.value(text, kind, at)
         given[letter] = f"kg::ftz({value})" if found.ftz and kind == "f32" else value
-    simple = all(re.fullmatch(r"\w+", value) or len(_uses(form.expression, x)) <= 1 for x, value in given.items())
+    uses = _uses(form.expression)
     before = ""
-    if simple:
-        expression = _LETTERS.sub(lambda m: f"({given[m[0]]})" if m[0] in given else m[0], form.expression)
+    if all(uses[letter] < 2 or _REPEATABLE.fullmatch(value) for letter, value in given.items()):
+        shown = {letter: value if _WORD.fullmatch(value) else f"({value})" for letter, value in given.items()}
+        expression = _LETTERS.sub(lambda found: shown.get(found[0], found[0]), form.expression)
     else:
         before = "".join(
             f"const {C_TYPES[kind]} {letter}{{{given[letter]}}}; " for letter, kind in zip("abcdefgh", form.operands)
@@ -180,5 +186,6 @@ def lookup(opcode: str) -> Found | None:
     return None
 
 
-def _uses(expression: str, letter: str) -> list[str]:
-    return re.findall(rf"\b{letter}\b", expression)
+@functools.cache
+def _uses(expression: str) -> Counter[str]:
+    return Counter(_LETTERS.findall(expression))

@@ -27,6 +27,7 @@ _OPERATIONS = {
     "dec": "x == 0 || x > b ? b : x - 1",
     "cas": "x == b ? c : x",
 }
+_ADDRESS = re.compile(r"([%$\w.]+)\s*(?:\+\s*(-?\w+)|-\s*(\w+))?")
 _ACQUIRE, _RELEASE = (f" __atomic_thread_fence(__ATOMIC_{order});" for order in ("ACQUIRE", "RELEASE"))
 UPDATE = "kg::ATOMIC | kg::READ | kg::WRITE"
 _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
@@ -42,27 +43,33 @@ def space_of(at: Instruction) -> str:
     return next((_SPACES[word] for word in words(at) if word in _SPACES), "GENERIC")
 
 
-def address(emit: Emitter, text: str, space: str, at: Instruction) -> str:
-    """The address in `[register + offset]`, in the terms of its space."""
-    inside = text.strip().lstrip("[").rstrip("]").strip()
-    found = re.fullmatch(r"([%$\w.]+)\s*(?:\+\s*(-?\w+)|-\s*(\w+))?", inside)
+def place(text: str, at: Instruction) -> tuple[str, int]:
+    """What `[register + offset]` is made of."""
+    found = _ADDRESS.fullmatch(text.strip("[] "))
     if found is None:
         raise UnknownInstructionError(f"the address {text} of `{at}` is not one that the executor knows", line=at.line)
-    base, offset = found[1], int(found[2] or "0", 0) - int(found[3] or "0", 0)
+    return found[1], int(found[2] or "0", 0) - int(found[3] or "0", 0)
+
+
+def address(emit: Emitter, text: str, space: str, at: Instruction) -> str:
+    """The address in `[register + offset]`, in the terms of its space."""
+    base, offset = place(text, at)
     names = emit.names
     if base in names.registers:
-        narrow = space in ("SHARED", "CLUSTER")
-        place = names.value(base, "u32" if narrow else "u64", at)
+        held = names.value(base, "u32" if space in ("SHARED", "CLUSTER") else "u64", at)
     elif re.fullmatch(r"-?\w+", base) and base[0].isdigit():
-        place = f"{int(base, 0)}u"
+        held = f"{int(base, 0)}u"
     else:
-        place = names.address(base) or names.value(base, "u64", at)
-    return f"{place} + {offset}" if offset > 0 else f"{place} - {-offset}" if offset < 0 else place
+        held = names.address(base) or names.value(base, "u64", at)
+    return f"{held} + {offset}" if offset > 0 else f"{held} - {-offset}" if offset < 0 else held
 
 
 def _pointer(emit: Emitter, text: str, size: int, what: str, at: Instruction, space: str = "") -> str:
     space = space or space_of(at)
     if space == "PARAM":
+        base, offset = place(text, at)
+        if base in emit.names.params:
+            return f"w->args + {emit.names.params[base] + offset}"
         return f"(uint8_t*)({address(emit, text, space, at)})"
     return f"kg::at<kg::{space}>(w, {address(emit, text, space, at)}, {size}, {what}, l, {emit.site(at)})"
 
@@ -97,6 +104,8 @@ def _store(emit: Emitter, at: Instruction) -> str:
         barrier = f"kg::mbarrier_at<kg::CLUSTER>(w, {place}, {UPDATE}, l, {site})"
         after = f" kg::async_stored(w, {barrier}, {size * len(given)}, l, {site});"
     pointer = _pointer(emit, at.operands[0], size * len(given), what, at)
+    if len(given) == 1 and not before + after:
+        return f"{store}({pointer}, {emit.names.value(given[0], kind, at)});"
     each = [f"{store}(p_ + {i * size}, {emit.names.value(text, kind, at)});" for i, text in enumerate(given)]
     return f"{{ uint8_t* p_ = {pointer};{before} {' '.join(each)}{after} }}"
 

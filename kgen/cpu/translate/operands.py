@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
+import struct
 from collections.abc import Mapping
 
 from kgen.cpu.forms import C_TYPES
 from kgen.cpu.translate.ptx import SIZES, Entry, Instruction, Module
 from kgen.errors import UnknownInstructionError
 
+_FLOAT = re.compile(r"0([fFdD])([0-9a-fA-F]+)")
+_INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|(0)?\d+)U?")
+_BYTES = {"float": 4, "double": 8} | {f"{u}int{n}_t": n // 8 for u in ("", "u") for n in (8, 16, 32, 64)}
 _VECTORS = {"tid": "tid", "ntid": "ntid", "ctaid": "ctaid", "nctaid": "nctaid", "cluster_ctaid": "cluster_ctaid"}
 _VECTORS |= {"cluster_nctaid": "cluster_nctaid", "clusterid": "clusterid", "nclusterid": "nclusterid"}
 _SPECIAL = {
@@ -49,12 +54,18 @@ class Names:
         self.shared = shared
         self.local = local
         self.lanes = False  # whether registers are arrays here
+        self.direct: set[str] = set()  # registers that are
         self.arrays: dict[str, str] = {}  # of the registers that live from place to place
+        self.rows: dict[str, int] = {}  # and where in the frame those of 32 bits and more lie
         self.used_globals: set[str] = set()
 
     def register(self, name: str) -> str:
         """The C++ lvalue of a register."""
-        return f"{self.arrays[name]}[l]" if self.lanes else c_name(name)
+        return f"{self.arrays[name]}[l]" if self.lanes or name in self.direct else c_name(name)
+
+    def condition(self, name: str) -> str:
+        """A predicate register, `!` before it or not, as a C++ condition."""
+        return f"!{self.register(name[1:])}" if name.startswith("!") else self.register(name)
 
     def kind(self, name: str) -> str:
         """The C++ type of a register."""
@@ -63,8 +74,7 @@ class Names:
     def value(self, text: str, kind: str, at: Instruction) -> str:
         """An operand as a C++ expression of the type that goes with the PTX type `kind`."""
         wanted = C_TYPES[kind]
-        negated = text.startswith("!")
-        if negated:
+        if text.startswith("!"):
             return f"!{self.value(text[1:], kind, at)}"
         if text in self.registers:
             return _converted(self.register(text), self.kind(text), wanted)
@@ -73,18 +83,14 @@ class Names:
     def _constant(self, text: str, wanted: str, at: Instruction) -> str:
         if text.startswith("%"):
             return f"({wanted}){self._special(text[1:], at)}"
-        if found := re.fullmatch(r"0[fF]([0-9a-fA-F]{8})", text):
-            exact = f"kg::f32(0x{found[1]}u)"
-            return _converted(exact, "float", wanted) if wanted != "double" else f"(double){exact}"
-        if found := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", text):
-            return _converted(f"kg::f64(0x{found[1]}ull)", "double", wanted)
-        if re.fullmatch(r"-?(0[xX][0-9a-fA-F]+|\d+)U?", text):
-            number = int(text.rstrip("U"), 16 if "x" in text.lower() else 8 if re.fullmatch(r"-?0\d+U?", text) else 10)
-            if wanted == "bool":
-                return "true" if number else "false"
-            if wanted in ("float", "double"):
-                return f"{'kg::f32' if wanted == 'float' else 'kg::f64'}({number & (1 << 64) - 1}u)"
-            return f"({wanted}){number & ((1 << 64) - 1)}ull"
+        if found := _FLOAT.fullmatch(text):
+            bits, size = int(found[2], 16), 4 if found[1] in "fF" else 8
+            if wanted == "double" and size == 4:
+                return f"(double){_literal(bits, 'float')}"
+            return _literal(bits, wanted)
+        if found := _INTEGER.fullmatch(text):
+            digits = text.rstrip("U")
+            return _literal(int(digits, 16 if "x" in text.lower() else 8 if found[1] else 10), wanted)
         if text == "WARP_SZ":
             return "32u"
         base, _, offset = re.sub(r"\s", "", text).partition("+")
@@ -121,7 +127,9 @@ class Names:
         if text == "_":
             return f"(void)({expression});"
         held, given = self.kind(text), C_TYPES[kind]
-        return f"{self.register(text)} = {_converted(f'({given})({expression})', given, held)};"
+        if held != given and held != f"u{given}":
+            expression = _converted(f"({given})({expression})", given, held)
+        return f"{self.register(text)} = {expression};"
 
 
 @functools.cache
@@ -139,14 +147,26 @@ def c_name(name: str) -> str:
     return f"v_{plain}" if name.startswith("%") and not plain[-1].isdigit() else plain
 
 
-def c_condition(name: str) -> str:
-    """A predicate register, `!` before it or not, as a C++ condition."""
-    return f"!{c_name(name[1:])}" if name.startswith("!") else c_name(name)
-
-
-def registers_in(text: str) -> list[str]:
-    """What looks like a register in an operand."""
-    return re.findall(r"%[A-Za-z_][\w$]*", text)
+def _literal(bits: int, wanted: str) -> str:
+    """A constant of a C++ type; floats by their bits."""
+    if wanted == "bool":
+        return "true" if bits else "false"
+    size = _BYTES[wanted]
+    bits &= (1 << 8 * size) - 1
+    if wanted in ("float", "double"):
+        number = struct.unpack("<f" if size == 4 else "<d", bits.to_bytes(size, "little"))[0]
+        if not math.isfinite(number):
+            return f"kg::{'f32' if size == 4 else 'f64'}({bits}u)"
+        text = number.hex() + ("f" if size == 4 else "")
+    elif wanted[0] == "u":
+        text = f"{bits}{'ull' if size == 8 else 'u'}"
+    elif bits == 1 << (8 * size - 1):
+        text = f"({wanted}){bits}u"
+    else:
+        text = f"{bits - (bits >> (8 * size - 1) << 8 * size)}{'ll' if size == 8 else ''}"
+    if size < 4:
+        text = f"({wanted}){text}"
+    return text if text[0] != "-" else f"({text})"
 
 
 def _converted(expression: str, held: str, wanted: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from kgen.cpu.translate.ptx import SIZES, Entry, Instruction, Module, Variable
+from kgen.cpu.translate.ptx import SIZES, Entry, Instruction, Module, Variable, instruction
 from kgen.errors import CompileError
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -19,6 +19,10 @@ _DECLARED = re.compile(
 )
 _PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)(?:\s+\.ptr[^,\]]*?)?\s+([$\w]+)(?:\[(\d+)\])?\s*$")
 _GUARD = re.compile(r"@(!?[%$\w]+)\s+")
+_OPERAND = re.compile(r"(?:[^,\[{(]|[\[{(][^\]})]*[\]})])+")
+_SPACE = re.compile(r"[\s;]*")
+_HEAD = re.compile(r"\s*(?:\.(?:version|target|address_size|file|loc)\b[^\n]*|\.section[^{]*\{[^}]*\})")
+_ENTRY = re.compile(r"\s*(?:\.(?:visible|weak)\s+)*\.entry\s+([$\w]+)\s*")
 _REGISTERS = re.compile(r"\.reg\s+(?:\.\w+\s+)*?\.(\w+)\s+(.*)", re.DOTALL)
 
 
@@ -29,14 +33,10 @@ def parse(text: str) -> Module:
     module = Module(target[1] if target else "", {}, {})
     at = 0
     while at < len(text):
-        head = re.compile(r"\s*(?:\.(?:version|target|address_size|file|loc)\b[^\n]*|\.section[^{]*\{[^}]*\})").match(
-            text, at
-        )
-        if head:
+        if head := _HEAD.match(text, at):
             at = head.end()
             continue
-        entry = re.compile(r"\s*(?:\.(?:visible|weak)\s+)*\.entry\s+([$\w]+)\s*").match(text, at)
-        if entry:
+        if entry := _ENTRY.match(text, at):
             at = _entry(text, entry.end(), entry[1], module)
             continue
         end = text.find(";", at)
@@ -96,9 +96,8 @@ class _Body:
 
     def read(self, text: str, at: int) -> int:
         """Read up to the brace that closes the kernel; the position after it."""
-        space = re.compile(r"[\s;]*")
         while True:
-            at = space.match(text, at).end()  # type: ignore[union-attr]
+            at = _SPACE.match(text, at).end()  # type: ignore[union-attr]
             if text[at] == "{":
                 self.count += 1
                 self.scopes.append({})
@@ -150,7 +149,8 @@ class _Body:
             name = self._renamed(guard[1]) if guard else ""
             if opcode.startswith("bra") and len(self.scopes) > 1:
                 self.branches.append((len(self.entry.body), tuple(self.serials)))
-            self.entry.body.append(Instruction(opcode, _split(operands), name, self.line, self.caller))
+            registers = self.entry.registers
+            self.entry.body.append(instruction(opcode, _split(operands), name, self.line, self.caller, registers))
 
     def _registers(self, statement: str) -> None:
         found = _REGISTERS.match(statement)
@@ -190,17 +190,9 @@ class _Body:
 
 def _split(operands: str) -> tuple[str, ...]:
     """Operands, split at the commas outside of brackets."""
-    parts, depth, start = [], 0, 0
-    for at, char in enumerate(operands):
-        if char in "[{(":
-            depth += 1
-        elif char in "]})":
-            depth -= 1
-        elif char == "," and depth == 0:
-            parts.append(operands[start:at].strip())
-            start = at + 1
-    last = operands[start:].strip()
-    return (*parts, last) if last else tuple(parts)
+    if "," not in operands:
+        return (operands,) if operands else ()
+    return tuple(part.strip() for part in _OPERAND.findall(operands))
 
 
 def _declare(statement: str, variables: dict[str, Variable]) -> None:

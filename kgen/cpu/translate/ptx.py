@@ -5,6 +5,9 @@ Names are unique in a kernel. Each instruction knows the line of the CUDA source
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,6 +16,12 @@ SIZES |= dict.fromkeys(("b16", "u16", "s16", "f16", "bf16", "e4m3x2", "e5m2x2"),
 SIZES |= dict.fromkeys(("b32", "u32", "s32", "f32", "f16x2", "bf16x2", "tf32"), 4)
 SIZES |= dict.fromkeys(("b64", "u64", "s64", "f64", "f32x2"), 8) | {"b128": 16}
 """Bytes of a value of each type."""
+REGISTER = re.compile(r"%[A-Za-z_][\w$]*")
+_NO_RESULT = re.compile(
+    r"st\b|red\b|bar\b(?!\.red)|barrier(?!(\.cta)?\.red)|membar|fence|cp\.|prefetch|nanosleep|bra|brx|ret|exit|trap"
+    r"|brkpt|stmatrix|setmaxnreg|griddepcontrol|discard|applypriority"
+    r"|mbarrier\.(init|inval|expect_tx|complete_tx)|wgmma\.(fence|commit|wait)|tensormap"
+)
 
 
 class Variable(NamedTuple):
@@ -28,16 +37,33 @@ class Variable(NamedTuple):
 
 class Instruction(NamedTuple):
     """One instruction: `@guard opcode operands`; `line` of the CUDA source, 0 where it is not known, and where it is
-    in an inlined function, the line of the call."""
+    in an inlined function, the line of the call; the registers that it writes and reads."""
 
     opcode: str
     operands: tuple[str, ...]
     guard: str
     line: int
-    caller: int = 0
+    caller: int
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{'@' + self.guard + ' ' if self.guard else ''}{self.opcode} {', '.join(self.operands)}".rstrip()
+
+
+def instruction(
+    opcode: str, operands: tuple[str, ...], guard: str, line: int, caller: int, registers: Container[str]
+) -> Instruction:
+    """An instruction, with what it does to registers read off its opcode."""
+    has_result = operands and operands[0][0] != "[" and _has_result(opcode)
+    found = [[name for name in REGISTER.findall(text) if name in registers] for text in (*operands, guard)]
+    writes = tuple(found.pop(0)) if has_result else ()
+    return Instruction(opcode, operands, guard, line, caller, writes, tuple(name for names in found for name in names))
+
+
+@functools.cache
+def _has_result(opcode: str) -> bool:
+    return not _NO_RESULT.match(opcode)
 
 
 @dataclass

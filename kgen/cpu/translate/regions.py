@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kgen.cpu.translate.blocks import REGISTER, Block, read, written
+from kgen.cpu.translate.blocks import Block
+from kgen.cpu.translate.ptx import REGISTER
 
 
 @dataclass
@@ -20,6 +22,12 @@ class Region:
     ends: bool = False
     loads: list[str] = field(default_factory=list)
     stores: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+
+    def uses(self, blocks: list[Block]) -> tuple[list[str], list[str]]:
+        """The registers that its instructions write and that they read, each as often as they do."""
+        code = [item for at in self.blocks for item in blocks[at].code]
+        on = [blocks[at].on.lstrip("!") for at in self.blocks if blocks[at].on]
+        return [name for item in code for name in item.writes], [name for item in code for name in item.reads] + on
 
 
 def regions_of(blocks: list[Block]) -> dict[int, Region]:
@@ -58,21 +66,21 @@ def place_registers(
     blocks: list[Block], regions: dict[int, Region], registers: dict[str, str]
 ) -> tuple[set[str], list[str]]:
     """Fill in what each region loads and stores, by liveness within the kernel and within each region."""
-    numbers = {name: at for at, name in enumerate(registers)}
+    bits = {name: 1 << at for at, name in enumerate(registers)}
     names = list(registers)
 
-    def mask(found: list[str]) -> int:
+    def mask(found: Iterable[str]) -> int:
         total = 0
         for name in found:
-            total |= 1 << numbers[name]
+            total |= bits[name]
         return total
 
     uses, defs, touched = [], [], []
     for block in blocks:
         use = define = touch = 0
         for instruction in block.code:
-            out, own = mask(written(instruction, registers)), mask(read(instruction, registers))
-            use |= own & ~define
+            out = mask(instruction.writes)
+            use |= mask(instruction.reads) & ~define
             if instruction.guard:
                 use |= out & ~define  # it may keep its old value
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -181,45 +182,55 @@ def _wait(emit: Emitter, at: Instruction) -> Cut:
     return Cut(f"{_EACH} {test} {names.assign(at.operands[0], 'pred', 'over')} }}", "any", polls=True)
 
 
-def _fragments(emit: Emitter, texts: tuple[str, ...], at: Instruction) -> tuple[str, str]:
-    """Declarations of arrays of pointers to the lanes of each register, and their names."""
-    lines, called = [], []
-    for letter, text in zip("dabcefgh", texts):
-        pointers = []
-        for i, part in enumerate(listed(text)):
-            if part in emit.names.registers:
-                array = emit.names.arrays[part]
-            else:
-                array = f"{letter}{i}_k"
-                lines.append(f"uint32_t {array}[32]; for (auto& x : {array}) x = {emit.names.value(part, 'b32', at)};")
-            pointers.append(f"(uint32_t*){array}")
-        lines.append(f"uint32_t* const {letter}_f[] = {{{', '.join(pointers)}}};")
-        called.append(f"{letter}_f")
-    return " ".join(lines), ", ".join(called)
+def _rows(emit: Emitter, texts: tuple[str, ...], at: Instruction) -> str:
+    """A table of where registers lie in the frame, in the order of the operands."""
+    parts = [part for text in texts for part in listed(text)]
+    if missing := [part for part in parts if part not in emit.names.rows]:
+        raise unknown(at, f"takes only registers here, not {missing[0]}")
+    return f"static const uint16_t rows[] = {{{', '.join(str(emit.names.rows[part]) for part in parts)}}};"
 
 
 def _matrix(emit: Emitter, at: Instruction) -> Cut:
-    opcode = at.opcode.replace("::cta", "")
-    form = matrix_forms().get(opcode)
-    if form is None:
+    """Products of fragments: a function of the frame, which is compiled once for all kernels."""
+    if at.opcode not in matrix_forms():
         raise unknown(at)
-    emit.includes.add(form.include)
-    name = f"kg::{function_name(opcode)}"
-    if opcode.startswith(("ldmatrix", "stmatrix")):
-        loads = opcode.startswith("ld")
-        place, fragment = (at.operands[1], at.operands[0]) if loads else (at.operands[0], at.operands[1])
-        rows = 8 * next(int(word[1]) for word in opcode.split(".") if re.fullmatch(r"x[124]", word))
-        space = memory.space_of(at)
-        where = memory.address(emit, place, space, at)
-        if "m16n16" in opcode or "m16n8" in opcode:
-            rows = 32
-        pointer = f"kg::at<kg::{space}>(w, {where}, 16, kg::{'READ' if loads else 'WRITE'}, l, {emit.site(at)})"
-        declared, called = _fragments(emit, (fragment,), at)
-        each = f"uint8_t* row[32]; for (int l = 0; l < {rows}; ++l) row[l] = {pointer};"
-        call = f"{name}({called}, row)" if loads else f"{name}(row, {called})"
-        return Cut(f"{declared} {each} {call};", "all")
-    declared, called = _fragments(emit, at.operands, at)
-    return Cut(f"{declared} {name}({called});", "all")
+    name = f"kg_{function_name(at.opcode)}"
+    emit.products[name] = _product(at.opcode)
+    return Cut(f"{_rows(emit, at.operands, at)} {name}(f->u32, rows);", "all")
+
+
+@functools.cache
+def _product(opcode: str) -> str:
+    """The C++ of such a function, a `kg::Product`."""
+    form = matrix_forms()[opcode]
+    counts = [int(count) for count in (form.result, *form.operands)]
+    lines = [
+        '#include "kernel.h"',
+        f'#include "{form.include}"',
+        'extern "C" void kg_product(uint32_t (*rows)[32], const uint16_t* which)',
+        "{",
+        f"    uint32_t* x[{sum(counts)}];",
+        f"    for (int i = 0; i < {sum(counts)}; ++i) x[i] = rows[which[i]];",
+        f"    kg::{function_name(opcode)}({', '.join(f'x + {sum(counts[:i])}' for i in range(len(counts)))});",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _tiles(emit: Emitter, at: Instruction) -> Cut:
+    """ldmatrix and stmatrix: the runtime moves tiles, and knows which lane has which part of them."""
+    parts = memory.words(at)
+    loads = parts[0] == "ldmatrix"
+    place, fragment = (at.operands[1], at.operands[0]) if loads else at.operands
+    base, offset = memory.place(place, at)
+    if parts[1:4] != ["sync", "aligned", "m8n8"] or parts[-1] != "b16" or memory.space_of(at) != "SHARED":
+        raise unknown(at)
+    how = f"kg::{'READ' if loads else 'WRITE'}, {'true' if 'trans' in parts else 'false'}"
+    tiles = len(listed(fragment))
+    if f"x{tiles}" not in parts:
+        raise unknown(at, f"takes not {tiles} registers here")
+    table = _rows(emit, (base, fragment), at)
+    return Cut(f"{table} w->calls->tiles(w, f->u32, rows, {offset}, {tiles}, {how}, {emit.site(at)});", "all")
 
 
 _HANDLERS: dict[str, Callable[[Emitter, Instruction], Cut]] = {
@@ -235,7 +246,7 @@ _HANDLERS: dict[str, Callable[[Emitter, Instruction], Cut]] = {
     "setmaxnreg": _registers,
     "mbarrier": _wait,
     "mma": _matrix,
-    "ldmatrix": _matrix,
-    "stmatrix": _matrix,
+    "ldmatrix": _tiles,
+    "stmatrix": _tiles,
     "movmatrix": _matrix,
 }

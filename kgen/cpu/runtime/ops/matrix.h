@@ -8,10 +8,10 @@
 
 namespace kg {
 
-template <int TILES, bool TRANSPOSED>
-static inline void load_tiles(uint32_t* const* d, const uint8_t* const* row)
+template <bool TRANSPOSED>
+static inline void load_tiles(uint32_t* const* d, const uint8_t* const* row, int tiles)
 {
-    for (int tile = 0; tile < TILES; ++tile) {
+    for (int tile = 0; tile < tiles; ++tile) {
         uint16_t elements[8][8];
         for (int i = 0; i < 8; ++i) memcpy(elements[i], row[8 * tile + i], 16);
         for (int lane = 0; lane < 32; ++lane) {
@@ -23,10 +23,10 @@ static inline void load_tiles(uint32_t* const* d, const uint8_t* const* row)
     }
 }
 
-template <int TILES, bool TRANSPOSED>
-static inline void store_tiles(uint8_t* const* row, const uint32_t* const* s)
+template <bool TRANSPOSED>
+static inline void store_tiles(uint8_t* const* row, const uint32_t* const* s, int tiles)
 {
-    for (int tile = 0; tile < TILES; ++tile) {
+    for (int tile = 0; tile < tiles; ++tile) {
         uint16_t elements[8][8];
         for (int lane = 0; lane < 32; ++lane) {
             const int g = lane / 4, t = lane % 4 * 2;
@@ -36,30 +36,6 @@ static inline void store_tiles(uint8_t* const* row, const uint32_t* const* s)
         for (int i = 0; i < 8; ++i) memcpy(row[8 * tile + i], elements[i], 16);
     }
 }
-
-#define KG_TILES(count)                                                                                               \
-    static inline void ldmatrix_sync_aligned_m8n8_x##count##_shared_b16(uint32_t* const* d, const uint8_t* const* row) \
-    {                                                                                                                 \
-        load_tiles<count, false>(d, row);                                                                             \
-    }                                                                                                                 \
-    static inline void ldmatrix_sync_aligned_m8n8_x##count##_trans_shared_b16(                                        \
-        uint32_t* const* d, const uint8_t* const* row)                                                                \
-    {                                                                                                                 \
-        load_tiles<count, true>(d, row);                                                                              \
-    }                                                                                                                 \
-    static inline void stmatrix_sync_aligned_m8n8_x##count##_shared_b16(uint8_t* const* row, const uint32_t* const* s) \
-    {                                                                                                                 \
-        store_tiles<count, false>(row, s);                                                                            \
-    }                                                                                                                 \
-    static inline void stmatrix_sync_aligned_m8n8_x##count##_trans_shared_b16(                                        \
-        uint8_t* const* row, const uint32_t* const* s)                                                                \
-    {                                                                                                                 \
-        store_tiles<count, true>(row, s);                                                                             \
-    }
-KG_TILES(1)
-KG_TILES(2)
-KG_TILES(4)
-#undef KG_TILES
 
 static inline void movmatrix_sync_aligned_m8n8_trans_b16(uint32_t* const* d, const uint32_t* const* a)
 {
