@@ -16,11 +16,13 @@ from kgen.device import current_device, multiprocessors
 from kgen.dtypes import DTYPES
 from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
 from kgen.ops.gated import chunk, chunk_scan
+from kgen.ops.gated.chunk_kernels import CHUNK
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from kgen.ops.gated.linear_chunk import LINEAR
 from kgen.ops.gated.linear_team import TEAM
 from kgen.ops.questions import explain
+from kgen.registry import parse
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
 from tests.ops.test_gated import GATES, Case, _on_a_gpu, make
 
@@ -171,6 +173,36 @@ def test_a_chunk_may_be_of_any_length(xp: ModuleType, asnumpy: AsNumpy, length: 
         mode="chunk",
     )
     assert o.shape == (1, 2, 0, 40) and np.array_equal(asnumpy(last), case.initial)
+
+
+@pytest.mark.parametrize(
+    ("operator", "sizes", "segments"),
+    [("linear_attention", (1, 2, 250, 128, 128), 1), ("simple_gla", (1, 1, 200, 128, 100), 2)],
+)
+def test_gpus_with_little_shared_memory_take_shorter_chunks(
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+    operator: str,
+    sizes: tuple[int, int, int, int, int],
+    segments: int,
+) -> None:
+    little, usual = 99 * 1024, chunk_scan.cut_of
+    monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: usual(*about)._replace(pieces=segments, segments=segments))
+    for module in (chunk, chunk_scan):
+        monkeypatch.setattr(module, "shared_memory", lambda device: little)
+    forget()
+    case = make(operator, sizes, "bf16", gate_dtype="f32")
+    (forward, backward), arrays = OPERATORS[operator], [xp.asarray(x) for x in case.arrays.values()]
+    calls = explain(forward, *arrays, mode="chunk"), explain(backward, xp.asarray(case.do), *arrays, mode="chunk")
+    kernels = [parse(line.split()[0]) for call in calls for line in call.splitlines()[:-1]]
+    assert {spec["C"] for spec in kernels if spec.kernel is CHUNK} == {32}
+    assert max(spec.static_smem + spec.dynamic_smem for spec in kernels) <= little
+    check(xp, asnumpy, case, "bf16")
+    wide = xp.zeros((1, 1, 64, 129), case.do.dtype)
+    with pytest.raises(ValueError, match=r"at most 128 features where a block has 101376 bytes of shared memory"):
+        linear_attention(wide, wide, wide, mode="chunk")
+    forget()
 
 
 def test_pieces_and_segments_change_nothing_but_roundings(

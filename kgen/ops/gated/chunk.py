@@ -13,7 +13,7 @@ from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Operand
 from kgen.ops.gated.chunk_kernels import SLOPE
-from kgen.ops.gated.chunk_scan import Cut, Scan, add_chunk, fours_of
+from kgen.ops.gated.chunk_scan import LARGE_SHARED, Cut, Scan, add_chunk, fours_of
 from kgen.ops.gated.features import NUMBERS
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of, scratch_rows
 from kgen.ops.gated.sums import add_gradient, add_sum
@@ -22,8 +22,8 @@ WIDEST = 256
 """Features and value columns of a head that a scan in chunks takes."""
 SHORTEST = 64
 """Time steps from which on it is faster than one step after another."""
-ROOMY = 200 * 1024
-"""Bytes of shared memory that the largest blocks need; the smaller chips have 99 KiB."""
+WIDE = 128
+"""Features and value columns that it takes on any GPU; more need as much shared memory as an A100 has."""
 
 
 def refusal(problem: Problem) -> str | None:
@@ -36,10 +36,10 @@ def refusal(problem: Problem) -> str | None:
         return "it takes relu, and with float16 elu, as feature maps: others have more bits than the inputs"
     if problem.device != HOST and device_arch(problem.device) < Arch(8, 0):
         return "it needs a GPU of compute capability 8.0 or above"
-    if shared_memory(problem.device) < ROOMY:
-        return f"it needs {ROOMY} bytes of shared memory, and the GPU has {shared_memory(problem.device)}"
-    if max(problem.features, problem.values) > WIDEST:
-        return f"it takes heads of at most {WIDEST} features"
+    room = shared_memory(problem.device)
+    widest = WIDEST if room >= LARGE_SHARED else WIDE
+    if max(problem.features, problem.values) > widest:
+        return f"it takes heads of at most {widest} features where a block has {room} bytes of shared memory"
     return None
 
 

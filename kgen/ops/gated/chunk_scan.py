@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kgen.backend import HOST
-from kgen.device import device_arch, multiprocessors
+from kgen.device import device_arch, multiprocessors, shared_memory
 from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Ints
@@ -22,6 +22,9 @@ from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 
 WARPS = 8
 """That hold the state of a block, at most."""
+HUGE_SHARED, LARGE_SHARED = 200 * 1024, 136 * 1024
+"""Bytes of shared memory that blocks take with chunks of 64 time steps, and with 32 of more than 128 features; blocks
+with 32 of up to 128 features take no more than the 99 KiB that every chip has."""
 _SHORT_SEGMENT = 4  # chunks, the fewest of a segment: its state costs a second pass over its keys and values
 
 
@@ -46,7 +49,7 @@ def cut_of(problem: Problem, rows: int, columns: int) -> Cut:
     width = next((value for value in CHUNK.axes[1].values if value >= columns), 128)
     if room == 256:
         width = min(width, 64)
-    chunk = 32 if room == 256 else 64
+    chunk = 32 if room == 256 or shared_memory(problem.device) < HUGE_SHARED else 64
     blocks = problem.shared * -(-columns // width)
     length = problem.length // (max(problem.sequences, 1) if problem.offsets else 1)
     segments = max(1, min(sms // max(blocks, 1), length // (_SHORT_SEGMENT * chunk)))
