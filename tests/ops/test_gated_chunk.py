@@ -277,10 +277,20 @@ def test_feature_maps_are_those_of_numpy(xp: ModuleType, asnumpy: AsNumpy, featu
         assert rms_error(asnumpy(x).astype(np.float64), wanted) < GRADIENT_SLACK * rms_bar(dtype, wanted.size)
 
 
-@pytest.mark.parametrize(("reverse", "sizes"), [(False, (60, 40)), (True, (60, 40)), (False, (120, 128))])
+@pytest.mark.parametrize(
+    ("reverse", "sizes", "team"),
+    [(False, (60, 40), 0), (True, (60, 40), 0), (False, (120, 128), 0), (False, (120, 128), 2), (True, (128, 136), 3)],
+)
 def test_sequences_may_follow_one_another(
-    xp: ModuleType, asnumpy: AsNumpy, reverse: bool, sizes: tuple[int, int]
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+    reverse: bool,
+    sizes: tuple[int, int],
+    team: int,
 ) -> None:
+    monkeypatch.setattr(chunk_scan, "segments_of", lambda *about: team)
+    forget()
     case = make("linear_attention", (1, 2, 300, *sizes), "bf16", reverse=reverse)
     ends = np.array([0, 0, 70, 299], np.int32)
     initial = np.random.default_rng(5).standard_normal((3, 2, *sizes)).astype("f")
@@ -303,6 +313,7 @@ def test_sequences_may_follow_one_another(
         if end > begin:
             assert rms_error(o[:, :, begin:end], expected) < rms_bar("bf16", expected.size)
     assert not o[:, :, 299:].any()
+    forget()
 
 
 @pytest.mark.parametrize(
