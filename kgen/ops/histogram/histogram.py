@@ -212,10 +212,11 @@ def _plan(x: Operand, results: Sequence[Operand], uniform: bool | None) -> Plan:
     about = (bins, cut.per_pass, cut.passes) if cut.packed else (bins,)
     step = Step(spec, blocks, pointers, about, (line.length, line.step))
     (run,) = bind([step], device)
+    zeroed = [(at - len(results), 8 * math.prod(result.shape)) for at, result in enumerate(results)]
 
     def launch(arrays: Sequence[int], stream: int) -> None:
-        for pointer, result in zip(arrays[-len(results) :], results):
-            fill(pointer, 0, 8 * math.prod(result.shape), device, stream)
+        for at, nbytes in zeroed:
+            fill(arrays[at], 0, nbytes, device, stream)
         at_x, held = line.ready(arrays[0], stream)
         run((at_x, *arrays[1:]), stream)
         del held

@@ -160,9 +160,8 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
         run((*inputs, *written), stream)
 
     copied = [part for _, _, plan in copies for part in plan.steps]
-    return Plan(
-        launch, (*copied, str(step)), f"{math.prod(indices.shape)} rows move in words of {step.spec['BYTES']} bytes"
-    )
+    why = f"{math.prod(indices.shape)} rows move in words of {step.spec['BYTES']} bytes"
+    return Plan(launch if copies or verdict else run, (*copied, str(step)), why)
 
 
 def _step(

@@ -141,11 +141,12 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axes
         for at in itertools.product(*(range(axis.size) for axis in by_host))
     ]
 
-    def launch(pointers: Sequence[int], stream: int) -> None:
+    def walk(pointers: Sequence[int], stream: int) -> None:
         source, target = pointers
         for over_source, over_target in offsets:
             run((source + over_source, target + over_target), stream)
 
+    launch = walk if by_host else run
     why = "rows stay whole" if read is last else f"{last.size} x {read.size} elements turn over"
     return Plan(launch, (str(step),) * len(offsets), f"{why}, {math.prod(a.size for a in outer)} times")
 
