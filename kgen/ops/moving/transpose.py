@@ -213,10 +213,9 @@ def _turn_tiles(
             return Step(narrow, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
         if width * itemsize % PACK:
             short = SHORT.spec(BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
-            line = 8 * widest
-            own = ROOM // itemsize // width // line * line
-            tiles_of_row = -(-long // own)
-            ints = (long, width, own, tiles_of_row, *sizes)
+            own = ROOM // PACK // width // 8 * 8  # packs of each long row: whole lines
+            tiles_of_row = -(-long // widest // own)
+            ints = (long // widest, width, own, tiles_of_row, *sizes)
             return Step(short, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
     if read.source == 1 and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
         nbytes = last.size * read.size * math.prod(sizes) * itemsize

@@ -146,7 +146,7 @@ SHORT = register(
         flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
         dtypes=(U8, U16, U32, U64),
         derive=lambda spec: {"THREADS": THREADS, "ROOM": ROOM, "STATIC_SMEM": ROOM},
-        grid="(ceil(length / tile_length) * further axes): one block per tile_length short rows",
+        grid="(ceil(packs / tile_packs) * further axes): one block per tile_packs packs of the long rows",
         origin="arrays of structures and structures of arrays, by way of shared memory",
         defaults=("transpose_short_b1_u16", "transpose_short_split_u32"),
     )
