@@ -40,9 +40,8 @@ def linear_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 
 def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """The same by teams: of two blocks that have all that they have room for, and of nine with a chunk or none.
-
-    The nine begin with nothing and leave nothing: of some segments nobody needs the sum, before others there is none.
+    """The same by teams: of two blocks that have all that they have room for, from one state to another, and of nine,
+    with a chunk or none, from nothing to nothing.
     """
     scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=8, fine="fine" in spec.flags, dtype="bf16")
     room = spec.derived["CHUNKS"] * 64

@@ -37,6 +37,12 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk*", "__syncwarp()", "rows are read and written in the name of the same lanes", "settle<*"),
+    Survivor("linear_team*", "chunk < chunks", f"into the chunks in shared memory: {_IDLE}"),
+    Survivor(
+        "linear_team*",
+        "named_barrier(AMONG_GROUP + group, 128)",
+        "wgmma reads a tile for four warps at once, the executor's products only the rows of their own warp",
+    ),
     Survivor("gated_chunk_k*", "block <= strip", f"scores above the diagonal: {_IDLE}", "for (int block = 0;*"),
     Survivor("gated_chunk_k*_bf16", "block <= strip", f"scores above the diagonal: {_IDLE}"),
     Survivor(

@@ -23,6 +23,8 @@ CHUNKS = 4
 """That a block has room for."""
 SHORTEST = 512
 """Time steps from which on it is faster than one block that walks through all chunks."""
+LARGEST = 32
+"""Blocks of a team: each reads, of a part of the state, what all the others add."""
 _WORKERS, _HELPERS = 8, 4  # warps
 _TILE = 2 * ROOM * CHUNK  # bytes of a chunk of z, x or y
 _SIGNALS = 32  # bytes of mbarriers
@@ -77,7 +79,8 @@ TEAM = register(
 def segments_of(problem: Problem, columns: int) -> int:
     """Segments of a sequence, one for each block of its team; 0 where it is too short to be cut, or too long to fit."""
     p = problem
-    segments = min(multiprocessors(p.device) // max(p.shared * -(-columns // ROOM), 1), -(-p.length // CHUNK))
+    blocks = multiprocessors(p.device) // max(p.shared * -(-columns // ROOM), 1)
+    segments = min(blocks, -(-p.length // CHUNK), LARGEST)
     # Of sequences that follow one another, one may be as long as all.
     return segments if segments > 1 and SHORTEST <= p.length <= segments * CHUNKS * CHUNK else 0
 
