@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgen.dtypes import BF16, BOOL, F64, DType, dtype_of
+from kgen.dtypes import BF16, BOOL, F64, dtype_of
 from kgen.operand import Operand
 from kgen.ops.histogram.memory import duplicate, upload
 from kgen.ops.reduce import reduce
@@ -21,6 +21,7 @@ from kgen.results import give_back
 from kgen.streams import gpu
 
 Table = np.ndarray[Any, Any]
+_SINGLE, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
 _REMEMBERED = 64
 _on_device: dict[tuple[object, ...], tuple[Any, Operand]] = {}
 
@@ -44,10 +45,9 @@ def edges_of(x: Any, operand: Operand, bins: Any, bounds: Any, stream: Any) -> E
         raise TypeError(
             f"histogram: bins is {bins!r}; it takes their number or their edges, and chooses neither itself"
         )
-    numpys: dict[DType, Any] = {BF16: np.dtype(np.float32), BOOL: np.dtype(np.uint8)}
-    dtype = numpys.get(operand.dtype, operand.dtype.numpy)
+    dtype = _SINGLE if operand.dtype is BF16 else _BYTE if operand.dtype is BOOL else operand.dtype.numpy
     try:
-        if np.ndim(bins) or not hasattr(bins, "__index__"):
+        if type(bins) is not int and (np.ndim(bins) or not hasattr(bins, "__index__")):
             on_host = bins.get() if hasattr(bins, "get") else bins.cpu() if hasattr(bins, "cpu") else bins
             edges = np.histogram_bin_edges(np.empty(0, dtype), np.asarray(on_host), bounds)
             return Edges(edges, _table(edges, 0.0, 0.0))
