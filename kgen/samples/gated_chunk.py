@@ -40,24 +40,23 @@ def linear_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 
 def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """The same by teams: of two blocks that have all that they have room for, from one state to another, and of nine,
+    """The same by teams: of three blocks that have all that they have room for, from one state to another, and of nine,
     with a chunk or none, from nothing to nothing.
     """
     scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=8, fine="fine" in spec.flags, dtype="bf16")
     room = spec.derived["CHUNKS"] * 64
-    full = _chunked(scan, shape or (1, 1, 2 * room - 7, spec["K"] - 8, spec["V"] + 8), segments=2, reverse=False)
+    full = _chunked(scan, shape or (1, 1, 3 * room - 7, spec["K"] - 8, spec["V"] + 8), segments=3, reverse=False)
     if shape is not None:
-        return (_in_teams(full, 2),)
+        return (_in_teams(full, 3),)
     narrow = _chunked(scan, (1, 1, 5 * 64 + 9, spec["K"] - 24, spec["V"] - 24), segments=1, reverse=True)
-    options = {"mode": "chunk", "reverse": True}
-    *inputs, scale = *narrow.inputs, (spec["K"] - 24 if "fine" in spec.flags else spec["V"] - 24) ** -0.5
-    expected: Any
+    about: Any = {"scale": narrow.inputs[-3].shape[-1] ** -0.5, "reverse": True}
     if "fine" in spec.flags:
-        expected = reference.gated(*inputs, scale=scale, reverse=True)[0]
+        narrow = narrow._replace(expected=reference.gated(*narrow.inputs, **about)[0])
     else:
-        made = reference.gated_backward(*inputs, scale=scale, reverse=True)
-        expected = tuple(made[name] for name in ("q", "k", "v"))
-    return _in_teams(full, 2), _in_teams(narrow._replace(options=options, expected=expected), 9)
+        made = reference.gated_backward(*narrow.inputs, **about)
+        narrow = narrow._replace(expected=tuple(made[name] for name in "qkv"))
+    narrow = narrow._replace(options={"mode": "chunk", "reverse": True})
+    return _in_teams(full, 3), _in_teams(narrow, 9)
 
 
 def _in_teams(case: Case, blocks: int) -> Case:
