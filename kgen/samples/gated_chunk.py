@@ -40,8 +40,9 @@ def linear_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 
 def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """The same by teams: of three blocks that have all that they have room for, from one state to another, and of nine,
-    with a chunk or none, from nothing to nothing.
+    """The same by teams: of three blocks that have all that they have room for, and of nine, with a chunk or none.
+
+    The nine of the forward pass begin with nothing and leave nothing.
     """
     scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=8, fine="fine" in spec.flags, dtype="bf16")
     room = spec.derived["CHUNKS"] * 64
@@ -49,13 +50,9 @@ def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     if shape is not None:
         return (_in_teams(full, 3),)
     narrow = _chunked(scan, (1, 1, 5 * 64 + 9, spec["K"] - 24, spec["V"] - 24), segments=1, reverse=True)
-    about: Any = {"scale": narrow.inputs[-3].shape[-1] ** -0.5, "reverse": True}
     if "fine" in spec.flags:
-        narrow = narrow._replace(expected=reference.gated(*narrow.inputs, **about)[0])
-    else:
-        made = reference.gated_backward(*narrow.inputs, **about)
-        narrow = narrow._replace(expected=tuple(made[name] for name in "qkv"))
-    narrow = narrow._replace(options={"mode": "chunk", "reverse": True})
+        o, _ = reference.gated(*narrow.inputs, scale=narrow.inputs[0].shape[-1] ** -0.5, reverse=True)
+        narrow = narrow._replace(options={"mode": "chunk", "reverse": True}, expected=o)
     return _in_teams(full, 3), _in_teams(narrow, 9)
 
 
