@@ -18,7 +18,7 @@ WIDEST = 512  # threads of a block, beyond which a cluster takes a row: two such
 VECTOR = 16  # bytes of the widest load
 SHARED = 227 * 1024  # bytes that the blocks of a multiprocessor share, as on Hopper
 TURNS = 4  # rows of a block that takes them in turn
-REACH = {1: 1.0, 2: 1.0, 4: 0.94, 8: 0.91, 16: 0.85}
+REACH = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.91, 16: 0.85}
 """The share of an H200's multiprocessors that clusters of so many blocks can occupy at once: as its driver says."""
 LOOPED_PACKS = 8  # of a thread that takes row after row
 RESERVED = 1024  # bytes of shared memory that each block costs besides its own

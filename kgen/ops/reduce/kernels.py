@@ -28,7 +28,7 @@ WORDS = {
 DEFAULTS = (
     "sum_rows_g256_v4_i4_o32_split_f32",
     "sum_rows_g8_v4_i4_o32_f32",
-    "sum_short_o32_f32",
+    "sum_rows_g1_v1_i4_o32_packed_f32",
     "sum_columns_l32_v4_i4_o32_split_f32",
     "max_rows_g256_v4_i4_split_f32",
     "argmax_rows_g8_v4_i4_f32",
@@ -39,7 +39,6 @@ ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
 LOAD_BYTES = 16
 SHORT = 64
 """Bytes of the longest rows that go through shared memory: the share of a thread."""
-SHORT_THREADS = 256
 STATIC_LIMIT = 48 * 1024
 COLUMN_THREADS = 256
 RESIDENT = 1024
@@ -102,6 +101,8 @@ def _illegal_load(spec: Spec) -> str | None:
 def _illegal_rows(spec: Spec) -> str | None:
     if spec["split"] and spec["GROUP"] <= 32:
         return "only whole blocks share a row"
+    if spec["packed"] and (spec["GROUP"] > 1 or spec["VEC"] > 1 or operation(spec).startswith("arg")):
+        return "a short row is one thread's, element by element"
     if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES:
         return f"loads are of one element or of {LOAD_BYTES} bytes"
     return _illegal_result(spec)
@@ -115,20 +116,17 @@ def _illegal_columns(spec: Spec) -> str | None:
     return _illegal_load(spec) or _illegal_result(spec)
 
 
-def resident_threads(op: str, dtype: DType, group: int) -> int:
-    """Threads of a multiprocessor, of kernels whose rows have so many each."""
-    return RESIDENT_NARROW if (group <= 32 or op.startswith("arg")) and dtype in FLOATING else RESIDENT
-
-
 def _rows(spec: Spec) -> dict[str, int]:
     group = spec["GROUP"]
     threads = group if group > 32 else 256
     arg = operation(spec).startswith("arg")
-    resident = resident_threads(operation(spec), spec.dtype, group)
+    resident = RESIDENT_NARROW if (group <= 32 or arg) and spec.dtype in FLOATING else RESIDENT
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
     if group > 32 and arg:  # the extreme itself is found first, and then where it stands
         shared = shared * spec["split"] + group // 32 * max(4, spec.dtype.itemsize) + 8
-    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
+    if spec["packed"]:
+        shared = threads * SHORT
+    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared, "SHORT": SHORT}
 
 
 def _columns(spec: Spec) -> dict[str, int]:
@@ -174,10 +172,11 @@ _OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("b
 _APART = Flag(
     "apart", "a thread's columns are LANES apart, since rows begin at addresses that are no multiple of a load"
 )
+_PACKED = Flag("packed", "rows are short, and lie one behind the other")
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
-def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
+def _kernels(op: str) -> tuple[Kernel, Kernel]:
     bits, flags = ((_BITS,), (_SPLIT, *_OF_SUMS)) if summed(op) else ((), (_SPLIT,))
     rows = Kernel(
         name=f"{op}_rows",
@@ -189,7 +188,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
             Axis("ITEMS", "i", (1, 4), "loads of a thread that are in flight together"),
             *bits,
         ),
-        flags=flags,
+        flags=(*flags, _PACKED),
         dtypes=ELEMENTS,
         derive=_rows,
         check=_illegal_rows,
@@ -219,23 +218,8 @@ def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
         stem="reduce_columns",
         text=_text,
     )
-    short = Kernel(
-        name=f"{op}_short",
-        summary=f"The {WORDS[op]} of every row, where rows are short and lie one behind the other.",
-        formula=FORMULAS[op],
-        axes=bits,
-        flags=tuple(flag for flag in flags if flag is not _SPLIT),
-        dtypes=ELEMENTS,
-        derive=lambda spec: {"THREADS": SHORT_THREADS, "STATIC_SMEM": SHORT_THREADS * SHORT, "SHORT": SHORT},
-        check=_illegal_result,
-        grid="a block for as many rows as go into its shared memory",
-        origin="the transposition of arrays of structures through shared memory",
-        defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_short_")),
-        stem="reduce_short",
-        text=_text,
-    )
-    return register(rows), register(columns), register(short)
+    return register(rows), register(columns)
 
 
-KERNELS: dict[str, tuple[Kernel, Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
-"""By operation: the kernel of rows, that of columns and that of short rows."""
+KERNELS: dict[str, tuple[Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
+"""By operation: the kernel of rows and that of columns."""
