@@ -46,9 +46,9 @@ def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """
     scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=8, fine="fine" in spec.flags, dtype="bf16")
     room = spec.derived["CHUNKS"] * 64
-    full = _chunked(scan, shape or (1, 1, 3 * room - 7, spec["K"] - 8, spec["V"] + 8), segments=3, reverse=False)
     if shape is not None:
-        return (_in_teams(full, 3),)
+        return (_in_teams(_chunked(scan, shape, segments=1, reverse=False), -(-shape[2] // room)),)
+    full = _chunked(scan, (1, 1, 3 * room - 7, spec["K"] - 8, spec["V"] + 8), segments=1, reverse=False)
     narrow = _chunked(scan, (1, 1, 5 * 64 + 9, spec["K"] - 24, spec["V"] - 24), segments=1, reverse=True)
     if "fine" in spec.flags:
         o, _ = reference.gated(*narrow.inputs, scale=narrow.inputs[0].shape[-1] ** -0.5, reverse=True)
