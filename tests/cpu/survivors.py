@@ -36,7 +36,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
-    Survivor("linear_chunk*", "__syncwarp()", "rows are read and written in the name of the same lanes", "settle<*"),
     Survivor("linear_team*", "chunk < chunks", f"into the chunks in shared memory: {_IDLE}"),
     Survivor(
         "linear_team*",

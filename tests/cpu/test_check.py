@@ -62,6 +62,24 @@ BUGS = {
         "race",
         "__shared__ short s[128]; s[t] = in[t]; BARRIER out[t] = s[t ^ 33];",
     ),
+    "rows that their own lanes wrote before ldmatrix hands them to others": (
+        "race",
+        """__shared__ __align__(16) int s[256];
+        for (int i = 0; i < 4; ++i) s[4 * t + i] = in[t];
+        WARP_BARRIER
+        int x[4];
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4TRANS.shared.b16 {%0, %1, %2, %3}, [%4];"
+            : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"((unsigned)__cvta_generic_to_shared(s + 4 * t)));
+        out[t] = x[0] + x[1] + x[2] + x[3];""",
+    ),
+    "rows that stmatrix wrote for their own lanes": (
+        "race",
+        """__shared__ __align__(16) int s[256];
+        asm volatile("stmatrix.sync.aligned.m8n8.x4TRANS.shared.b16 [%0], {%1, %1, %1, %1};"
+            :: "r"((unsigned)__cvta_generic_to_shared(s + 4 * t)), "r"(in[t]) : "memory");
+        WARP_BARRIER
+        out[t] = s[4 * t] + s[4 * t + 3];""",
+    ),
     "a bar.arrive that comes too early": (
         "race",
         """__shared__ int s[32];
@@ -115,7 +133,14 @@ BUGS = {
     ),
 }
 
+BUGS |= {
+    f"{name}, transposed": (kind, body.replace("TRANS", ".trans"))
+    for name, (kind, body) in BUGS.items()
+    if "TRANS" in body
+}
+
 SILENT = {
+    "TRANS": "",
     "BARRIER": "__syncthreads();",
     "WARP_BARRIER": "__syncwarp();",
     "FENCE": "__threadfence();",

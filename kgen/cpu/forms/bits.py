@@ -5,8 +5,11 @@ _FLOAT = "# include ops/convert.h"
 _EXTREME = "kg::each_extreme"
 
 TABLE = f"""
+bfe.u32                         | u32 | u32 u32 u32 | kg::field<uint32_t, uint32_t>(a, b & 255, c & 255) | {_BITS}
+bfe.s32                         | s32 | s32 u32 u32 | kg::field<int32_t, uint32_t>(a, b & 255, c & 255) | {_BITS}
 bfe.u64                         | u64 | u64 u32 u32 | kg::field<uint64_t, uint64_t>(a, b, c) | {_BITS}
 bfe.s64                         | s64 | s64 u32 u32 | kg::field<int64_t, uint64_t>(a, b, c) | {_BITS}
+bfi.b32                         | b32 | b32 b32 u32 u32 | kg::inserted(a, b, c & 255, d & 255) | {_BITS}
 bfi.b64                         | b64 | b64 b64 u32 u32 | kg::inserted(a, b, c, d) | {_BITS}
 szext.clamp.u32                 | u32 | u32 u32 | kg::zero_extended(a, b) | {_BITS}
 szext.clamp.s32                 | s32 | s32 u32 | kg::sign_extended(a, b) | {_BITS}
@@ -26,8 +29,8 @@ mul24.lo.{{u32,s32}}            | $1 | $1 $1 | kg::low_24(a, b) | {_BITS}
 mul24.hi.{{u32,s32}}            | $1 | $1 $1 | kg::high_24(a, b) | {_BITS}
 mad24.lo.{{u32,s32}}            | $1 | $1 $1 $1 | kg::low_24(a, b) + c | {_BITS}
 mad24.hi.{{u32,s32}}            | $1 | $1 $1 $1 | kg::high_24(a, b) + c | {_BITS}
-mad24.hi.sat.s32                | s32 | s32 s32 s32 | kg::saturated_sum(kg::high_24(a, b), c) | {_BITS}
-mad.hi.sat.s32                  | s32 | s32 s32 s32 | kg::saturated_sum((int64_t)a * b >> 32, c) | {_BITS}
+mad24.hi.sat.s32                | s32 | s32 s32 s32 | kg::clamped<int32_t>((int64_t)kg::high_24(a, b) + c) | {_BITS}
+mad.hi.sat.s32                  | s32 | s32 s32 s32 | kg::clamped<int32_t>(((int64_t)a * b >> 32) + c) | {_BITS}
 mad.hi.u16                      | u16 | u16 u16 u16 | ((uint32_t)a * b >> 16) + c | {_BITS}
 mad.hi.s16                      | s16 | s16 s16 s16 | ((int32_t)a * b >> 16) + c | {_BITS}
 rem.{{u16,s16,u32,s32,u64,s64}} | $1 | $1 $1 | kg::remainder_of(a, b) | {_BITS}

@@ -6,8 +6,8 @@ _UNSIGNED = {"lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
 TABLE = r"""
 add.{u,s,b}{16,32,64}                       | b$2 | b$2 b$2 | a + b
 sub.{u,s,b}{16,32,64}                       | b$2 | b$2 b$2 | a - b
-add.sat.s32                                 | s32 | s32 s32 | kg::clamp<int32_t>((int64_t)a + b)
-sub.sat.s32                                 | s32 | s32 s32 | kg::clamp<int32_t>((int64_t)a - b)
+add.sat.s32                                 | s32 | s32 s32 | kg::clamped<int32_t>((int64_t)a + b)
+sub.sat.s32                                 | s32 | s32 s32 | kg::clamped<int32_t>((int64_t)a - b)
 mul.lo.{u,s}{16,32,64}                      | b$2 | b$2 b$2 | a * b
 mul.hi.{u16,u32}                            | $1 | $1 $1 | ((uint64_t)a * b) >> (8 * sizeof a)
 mul.hi.{s16,s32}                            | $1 | $1 $1 | ((int64_t)a * b) >> (8 * sizeof a)
@@ -54,8 +54,6 @@ clz.b64                                     | u32 | b64 | a ? __builtin_clzll(a)
 brev.{b32,b64}                              | $1 | $1 | kg::reverse_bits(a)
 bfind.{u32,u64,s32,s64}                     | u32 | $1 | kg::highest_bit(a)
 bfind.shiftamt.{u32,u64,s32,s64}            | u32 | $1 | kg::highest_bit_shift(a)
-bfe.{u32,s32}                       | $1 | $1 u32 u32 | kg::extract(a, b, c)
-bfi.b32                               | b32 | b32 b32 u32 u32 | kg::insert(a, b, c, d)
 lop3.b32                                    | b32 | b32 b32 b32 u32 | kg::lop3(a, b, c, d)
 prmt.b32                                    | b32 | b32 b32 b32 | kg::permute(a, b, c)
 dp4a.{u32,s32}.{u32,s32}                    | s32 | b32 b32 s32 | kg::dot4('$1'[0], '$2'[0], a, b, c)

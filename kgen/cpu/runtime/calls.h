@@ -211,12 +211,12 @@ static void sync(Warp* w, uint32_t lanes, int what, uint64_t object, int site)
 static void async(Warp* w, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site)
 {
     Runner* r = runner_of(w);
-    check_async(current->checker, w, r->check, r->block->index, to, at, from, size, taken, lane, site);
+    if (to != current->checker->sink) check_async(w, r->check, to, at, from, size, taken, lane, site);
 }
-static void async_group(Warp* w, int lane, int what, uint32_t count, uint64_t, int)
+static void async_group(Warp* w, int lane, bool wait, uint32_t groups)
 {
     Runner* r = runner_of(w);
-    check_group(current->checker, w, r->check, r->block->index, lane, what, count);
+    check_group(current->checker, w, r->check, r->block->index, lane, wait, groups);
 }
 
 static const Calls calls = {yield, barrier, cluster, stuck, trap, remote, access, tiles, sync, async, async_group};

@@ -58,7 +58,7 @@ uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, Arena s
         return c->sink;
     }
     if (!area->writable) return (uint8_t*)address;
-    Shadow* s = c->buffers + (area - c->input->buffers);
+    Shadow* s = c->buffers[area - c->input->buffers];
     if (a.what & (ATOMIC | RELAXED | ACQUIRE | RELEASE)) strong_access(a, address);
     a.address = address - area->base;
     touch_range(a, s, address - s->base, size);
@@ -69,7 +69,7 @@ void check_sync(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint32_t lane
 {
     const int lane = __builtin_ctz(lanes);
     CheckThread& t = k->threads[lane];
-    if (what == 0) {  // __syncwarp
+    if (what == WARP_SYNC) {
         bool clocks = lanes != w->live;
         KG_LANES(lanes) clocks |= k->threads[__builtin_ctz(m)].known != nullptr;
         if (clocks) {
@@ -80,28 +80,28 @@ void check_sync(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint32_t lane
         }
         if (lanes == w->live) KG_LANES(lanes) k->threads[__builtin_ctz(m)].warp_floor = k->now;
         tick(c, k);
-    } else if (what == 1) {  // a fence
+    } else if (what == FENCE) {
         join(c, k, t.known, t.pending);
         if (t.released) clear_clock(c, t.released);
         gather(c, k, lane, t.released);
         tick(c, k);
-    } else if (what == 2) {  // arrives at an mbarrier
+    } else if (what == ARRIVE) {
         gather(c, k, lane, object(c, address).phase);
         tick(c, k);
-    } else if (what == 3) {  // passes it
+    } else if (what == WAITED) {
         join(c, k, t.known, object(c, address).past);
-    } else if (what == 4) {  // makes it
+    } else if (what == INIT) {
         Object& o = object(c, address);
         free(o.past), free(o.phase);
         o.past = o.phase = nullptr;
-    } else if (what == 5) {  // the phase is over
+    } else if (what == PHASE) {
         Object& o = object(c, address);
         join(c, k, o.past, o.phase);
         if (o.phase) clear_clock(c, o.phase);
-    } else if (what == 6) {
+    } else if (what == ASTRAY) {
         say(c, once(7, site, 0), "divergence %d %u %u lane %d takes part with a lane or a mask that does not: %08llx", site, block,
             k->id % c->per_block / 32, lane, (unsigned long long)address);
-    } else if (what == 7) {  // an asynchronous store has come
+    } else if (what == ASYNC_DONE) {
         Object& o = object(c, address);
         if (!o.phase) o.phase = new_clock(c);
         o.phase[k->id / c->per_block * c->per_block + c->stores] = k->now;
@@ -110,11 +110,8 @@ void check_sync(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint32_t lane
     }
 }
 
-void check_async(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint8_t* to, uint64_t address, const uint8_t* from, uint32_t size,
-                 uint32_t taken, int lane, int site)
+void check_async(Warp* w, CheckWarp* k, uint8_t* to, uint64_t address, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site)
 {
-    (void)block;
-    if (to == c->sink || size > 16) return;
     Flights& f = k->flights[lane];
     Flight one{to, {}, address, size, f.group, (uint32_t)site};
     for (uint32_t i = 0; i < taken && i < size; ++i) one.data[i] = from[i];
@@ -123,17 +120,17 @@ void check_async(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint8_t* to,
     mark_flight(k->shared, (uint64_t)(to - w->shared), size, true);
 }
 
-void check_group(Checker* c, Warp* w, CheckWarp* k, uint32_t block, int lane, int what, uint32_t count)
+void check_group(Checker* c, Warp* w, CheckWarp* k, uint32_t block, int lane, bool wait, uint32_t groups)
 {
     Flights& f = k->flights[lane];
-    if (what == 0) {
+    if (!wait) {
         ++f.group;
         return;
     }
     uint32_t kept = 0;
     for (uint32_t i = 0; i < f.count; ++i) {
         const Flight one = f.items[i];
-        if (count != 0xffffffffu && one.group + count >= f.group) {
+        if (groups != 0xffffffffu && one.group + groups >= f.group) {
             f.items[kept++] = one;
             continue;
         }
@@ -188,14 +185,12 @@ Checker* new_checker(const Launch* launch)
     c->per_cluster = c->per_block * launch->cluster[0];
     if (launch->cluster[1] * launch->cluster[2] > 1) c->per_cluster = c->threads;  // its ids do not follow on one another
     c->more = (Readers*)calloc(16, sizeof(Readers)), c->more_count = 1, c->more_room = 16;  // 0 stands for none
-    c->buffers = (Shadow*)calloc(c->input->buffer_count + 1, sizeof(Shadow));
+    c->buffers = (Shadow**)calloc(c->input->buffer_count + 1, sizeof(Shadow*));
     for (uint32_t i = 0; i < c->input->buffer_count; ++i) {
         const Area& b = c->input->buffers[i];
         if (!b.writable) continue;
-        Shadow* s = new_shadow(b.base, b.size);
-        note_written(s, b);
-        c->buffers[i] = *s;
-        free(s);
+        c->buffers[i] = new_shadow(b.base, b.size);
+        note_written(c->buffers[i], b);
     }
     c->sink = (uint8_t*)malloc(1 << 16);
     memset(c->sink, 0xff, 1 << 16);
@@ -206,10 +201,8 @@ Checker* new_checker(const Launch* launch)
 void free_checker(Checker* c)
 {
     for (uint32_t i = 0; i < c->input->buffer_count; ++i)
-        if (c->buffers[i].words) {
-            if (c->input->buffers[i].written) tell_written(&c->buffers[i], c->input->buffers[i]);
-            Shadow* s = (Shadow*)malloc(sizeof(Shadow));
-            *s = c->buffers[i];
+        if (Shadow* s = c->buffers[i]) {
+            if (c->input->buffers[i].written) tell_written(s, c->input->buffers[i]);
             free_shadow(s);
         }
     for (uint32_t i = 1; i < c->more_count; ++i) free(c->more[i].items);

@@ -86,7 +86,7 @@ struct Checker {
     uint32_t time, threads, per_block, per_cluster;  // threads: ids in the grid
     uint32_t stores;                                 // the id, within its block, of asynchronous stores
     uint32_t reach;                                  // ids among which threads have synchronized: blocks, clusters, or the grid
-    Shadow* buffers;
+    Shadow** buffers;  // null where nobody writes
     Readers* more;
     uint32_t more_count, more_room;
     Object* objects;
@@ -110,8 +110,8 @@ struct Arena {  // a block's shared memory
 };
 uint8_t* check_access(Checker*, Warp*, CheckWarp*, uint32_t block, Arena shared, uint64_t address, uint32_t size, uint32_t what, int lane, int site);
 void check_sync(Checker*, Warp*, CheckWarp*, uint32_t block, uint32_t lanes, int what, uint64_t object, int site);
-void check_async(Checker*, Warp*, CheckWarp*, uint32_t block, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site);
-void check_group(Checker*, Warp*, CheckWarp*, uint32_t block, int lane, int what, uint32_t count);
+void check_async(Warp*, CheckWarp*, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site);
+void check_group(Checker*, Warp*, CheckWarp*, uint32_t block, int lane, bool wait, uint32_t groups);
 void check_arrive(Checker*, CheckWarp*, uint32_t lanes, Clock* gathered);  // at a barrier for some of the warps
 void check_arrive_relaxed(Checker*, CheckWarp*, uint32_t lanes, Clock* gathered);  // tells what fences released
 void check_pass(Checker*, CheckWarp*, uint32_t lanes, Clock gathered);

@@ -18,9 +18,7 @@ template <class F> static inline ByLane<F> by_lane(F f) { return {f}; }
 // Products of fragments: `which` says in which rows of the frame the operands lie.
 typedef void Product(uint32_t (*rows)[32], const uint16_t* which);
 
-// What orders memory; only a checked kernel tells the runtime.
-enum { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT, PHASE, ASTRAY, ASYNC_DONE };
-
+// What orders memory (see Told); only a checked kernel tells the runtime.
 static inline void tell(Warp* w, uint32_t lanes, int what, const uint8_t* object, int site)
 {
 #ifdef KG_CHECKED
@@ -47,20 +45,6 @@ static KG_APART void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a,
     if (d) KG_LANES(group) d[__builtin_ctz(m)] = y[__builtin_ctz(m)];
     if (p) KG_LANES(group) p[__builtin_ctz(m)] = valid[__builtin_ctz(m)];
 }
-
-// `d` of every lane of the group becomes the group's `a`, reduced.
-template <class F, class T> static KG_APART void reduce(uint32_t group, T* d, const T* a)
-{
-    T x = a[__builtin_ctz(group)];
-    for (uint32_t m = group & (group - 1); m; m &= m - 1) x = F::of(x, a[__builtin_ctz(m)]);
-    KG_LANES(group) d[__builtin_ctz(m)] = x;
-}
-struct Add { template <class T> static T of(T x, T y) { return x + y; } };
-struct Min { template <class T> static T of(T x, T y) { return minimum(x, y); } };
-struct Max { template <class T> static T of(T x, T y) { return maximum(x, y); } };
-struct And { template <class T> static T of(T x, T y) { return x & y; } };
-struct Or { template <class T> static T of(T x, T y) { return x | y; } };
-struct Xor { template <class T> static T of(T x, T y) { return x ^ y; } };
 
 template <bool ALL, class A> static KG_APART void match(uint32_t group, uint32_t* d, bool* p, A a)
 {
@@ -141,26 +125,19 @@ static inline void async_copy(Warp* w, int lane, uint32_t to, uint64_t from, uin
     for (uint32_t i = 0; i < size; ++i) p[i] = i < taken ? q[i] : 0;
 #endif
 }
-static inline void async_commit(Warp* w, int lane, int site)
+// Closes a group of copies, or waits until no more than so many groups are under way; -1: no copy at all.
+static inline void async_group(Warp* w, int lane, bool wait, int groups)
 {
 #ifdef KG_CHECKED
-    w->calls->async_group(w, lane, 0, 0, 0, site);
+    w->calls->async_group(w, lane, wait, (uint32_t)groups);
 #else
-    (void)w, (void)lane, (void)site;
-#endif
-}
-static inline void async_wait(Warp* w, int lane, int groups, int site)
-{
-#ifdef KG_CHECKED
-    w->calls->async_group(w, lane, 1, (uint32_t)groups, 0, site);
-#else
-    (void)w, (void)lane, (void)groups, (void)site;
+    (void)w, (void)lane, (void)wait, (void)groups;
 #endif
 }
 static inline void async_arrive(Warp* w, int lane, uint32_t address, bool noinc, int site)
 {
     uint8_t* p = mbarrier_at<SHARED>(w, address, ATOMIC | READ | WRITE, lane, site);
-    async_wait(w, lane, -1, site);
+    async_group(w, lane, true, -1);
     if (noinc) mbarrier_update(w, p, 1, 0, false, lane, site);
 }
 

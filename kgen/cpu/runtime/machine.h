@@ -55,7 +55,6 @@ struct Cluster {
 
 struct Worker {
     const Launch* launch;
-    struct Pool* pool;
     uint64_t progress;
     uint64_t polls;  // since the last cluster began for their sake
     uint32_t* next_unit;
@@ -65,7 +64,6 @@ struct Worker {
     Runner** ring;
     uint32_t ring_count, ring_room;
     Fiber home;
-    Runner* now;
     uint64_t random;
     Checker* checker;
 };

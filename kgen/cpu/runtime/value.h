@@ -5,25 +5,15 @@
 
 namespace kg {
 
-using u8 = uint8_t; using u16 = uint16_t; using u32 = uint32_t; using u64 = uint64_t;
-using s8 = int8_t; using s16 = int16_t; using s32 = int32_t; using s64 = int64_t;
+static inline uint32_t bits_of(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }
+static inline uint64_t bits_of(double x) { uint64_t b; memcpy(&b, &x, 8); return b; }
+static inline float float_of(uint32_t b) { float x; memcpy(&x, &b, 4); return x; }
+static inline double double_of(uint64_t b) { double x; memcpy(&x, &b, 8); return x; }
 
-template <class To, class From> static inline To bits(From x)
-{
-    static_assert(sizeof(To) == sizeof(From), "bits keep their number");
-    To y;
-    __builtin_memcpy(&y, &x, sizeof y);
-    return y;
-}
-
-static inline float f32(uint32_t x) { return bits<float>(x); }
-static inline double f64(uint64_t x) { return bits<double>(x); }
-static inline uint32_t b32(float x) { return bits<uint32_t>(x); }
-static inline uint64_t b64(double x) { return bits<uint64_t>(x); }
-
-static inline float ftz(float x) { return (b32(x) & 0x7f800000u) == 0 ? f32(b32(x) & 0x80000000u) : x; }
-static inline float sat(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }  // a NaN becomes 0
-static inline double sat(double x) { return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0; }
+// .ftz: a subnormal becomes zero of its sign. .sat: into [0, 1], and NaN becomes 0.
+static inline float flushed(float x) { return bits_of(x) & 0x7f800000 ? x : float_of(bits_of(x) & 0x80000000); }
+static inline float saturated(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
+static inline double saturated(double x) { return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0; }
 
 // Integers.
 
@@ -32,9 +22,11 @@ template <class T> struct Limits {
     static constexpr T high = is_signed ? T((uint64_t(1) << (8 * sizeof(T) - 1)) - 1) : T(-1);
     static constexpr T low = is_signed ? T(-high - 1) : T(0);
 };
-template <class T> static inline T clamp(int64_t x)
+// From one integer to another, clamped to what it holds.
+template <class To, class From> static inline To clamped(From x)
 {
-    return x < (int64_t)Limits<T>::low ? Limits<T>::low : x > (int64_t)Limits<T>::high ? Limits<T>::high : (T)x;
+    if (x < From(0)) return !Limits<To>::is_signed ? To(0) : int64_t(x) < int64_t(Limits<To>::low) ? Limits<To>::low : To(x);
+    return uint64_t(x) > uint64_t(Limits<To>::high) ? Limits<To>::high : To(x);
 }
 // The hardware divides by zero without a trap: the quotient is all ones.
 template <class T> static inline T divide(T a, T b)
@@ -62,27 +54,6 @@ template <class T> static inline uint32_t highest_bit_shift(T a)
 {
     uint32_t at = highest_bit(a);
     return at == 0xffffffffu ? at : (uint32_t)(8 * sizeof a - 1) - at;
-}
-template <class T> static inline T extract(T a, uint32_t at, uint32_t length)
-{
-    const int width = 8 * sizeof(T);
-    int start = at & 0xff, count = length & 0xff, last = start + count - 1 < width - 1 ? start + count - 1 : width - 1;
-    bool sign = Limits<T>::is_signed && count != 0 && ((uint64_t)a >> last & 1);
-    uint64_t x = 0;
-    for (int i = 0; i < width; ++i) {
-        bool bit = i < count && start + i < width ? ((uint64_t)a >> (start + i) & 1) : sign;
-        x |= (uint64_t)bit << i;
-    }
-    return (T)x;
-}
-template <class T> static inline T insert(T a, T b, uint32_t at, uint32_t length)
-{
-    const uint32_t width = 8 * sizeof(T);
-    at &= 0xff, length &= 0xff;
-    if (at >= width || length == 0) return b;
-    uint32_t count = length < width - at ? length : width - at;
-    T mask = (count == width ? T(-1) : T((T(1) << count) - 1)) << at;
-    return (b & ~mask) | ((a << at) & mask);
 }
 static inline uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table)
 {
@@ -129,7 +100,7 @@ template <class T> static inline T maximum(T a, T b)
     if (b != b) return a;
     return a > b || (a == b && !__builtin_signbit(a)) ? a : b;
 }
-static inline float minimum_nan(float a, float b) { return a != a || b != b ? f32(0x7fffffffu) : minimum(a, b); }
-static inline float maximum_nan(float a, float b) { return a != a || b != b ? f32(0x7fffffffu) : maximum(a, b); }
+static inline float minimum_nan(float a, float b) { return a != a || b != b ? float_of(0x7fffffffu) : minimum(a, b); }
+static inline float maximum_nan(float a, float b) { return a != a || b != b ? float_of(0x7fffffffu) : maximum(a, b); }
 
 }  // namespace kg

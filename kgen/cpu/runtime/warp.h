@@ -19,7 +19,7 @@ struct Calls {
     void (*tiles)(Warp*, uint32_t (*rows)[32], const uint16_t* which, int offset, int tiles, int what, bool transposed, int site);
     void (*sync)(Warp*, uint32_t lanes, int what, uint64_t object, int site);
     void (*async)(Warp*, uint8_t* to, uint64_t to_address, const uint8_t* from, uint32_t size, uint32_t fill, int lane, int site);
-    void (*async_group)(Warp*, int lane, int what, uint32_t count, uint64_t object, int site);
+    void (*async_group)(Warp*, int lane, bool wait, uint32_t groups);
 };
 
 struct Warp {
@@ -44,6 +44,10 @@ struct Warp {
 // Memory: where an access of `size` bytes goes. Addresses in shared memory are 32-bit offsets, all others host pointers.
 enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, RELAXED = 32, ASYNC = 64, PLACE = 128 };  // PLACE: only asks where
 enum { GLOBAL = 0 << 8, SHARED = 1 << 8, LOCAL = 2 << 8, GENERIC = 3 << 8, CLUSTER = 4 << 8, PARAM = 5 << 8 };
+
+// What a kernel tells of its order: of a mask's lanes, a fence, an mbarrier (arrived at, waited for, made, its phase over), a lane
+// that takes part with one which does not, and bytes of a st.async that have come.
+enum Told { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT, PHASE, ASTRAY, ASYNC_DONE };
 
 template <int SPACE> static inline uint8_t* at(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
 {

@@ -15,19 +15,21 @@ def _copy(emit: Emitter, at: Instruction) -> str:
     parts = memory.words(at)
     if parts[:2] != ["cp", "async"] or "bulk" in parts:
         raise UnknownInstructionError(f"the executor does not know `{at}` yet", line=at.line)
-    site = emit.site(at)
     if "commit_group" in parts:
-        return f"kg::async_commit(w, l, {site});"
+        return "kg::async_group(w, l, false, 0);"
     if "wait_group" in parts:
-        return f"kg::async_wait(w, l, {int(at.operands[0], 0)}, {site});"
+        return f"kg::async_group(w, l, true, {int(at.operands[0], 0)});"
     if "wait_all" in parts:
-        return f"kg::async_wait(w, l, -1, {site});"
+        return "kg::async_group(w, l, true, -1);"
+    site = emit.site(at)
     if "mbarrier" in parts:
         noinc = "true" if "noinc" in parts else "false"
         return (
             f"kg::async_arrive(w, l, {memory.address(emit, at.operands[0], memory.space_of(at), at)}, {noinc}, {site});"
         )
     size = int(at.operands[2], 0)
+    if size not in (4, 8, 16):
+        raise UnknownInstructionError(f"`{at}` copies neither 4 nor 8 nor 16 bytes", line=at.line)
     to = memory.address(emit, at.operands[0], "SHARED", at)
     source = memory.address(emit, at.operands[1], "GLOBAL", at)
     extra = at.operands[3:]

@@ -1,7 +1,8 @@
-"""Straight-line code and where it goes next; which of it lies on a cycle."""
+"""Straight-line code and where it goes next, and sets that are handed along these ways."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from kgen.cpu.translate.ptx import Instruction
@@ -17,42 +18,31 @@ class Block(NamedTuple):
     cut: bool
 
 
+def spread(
+    blocks: Sequence[int], near: Callable[[int], Iterable[int]], made: Callable[[int, int], int]
+) -> dict[int, int]:
+    """The least sets (of bits) such that each block's is `made` of it and of the sets of those near it, united."""
+    sets = dict.fromkeys(blocks, 0)
+    before: dict[int, list[int]] = {at: [] for at in blocks}
+    for at in blocks:
+        for to in near(at):
+            before[to].append(at)
+    work = dict.fromkeys(blocks)  # a stack without repetitions
+    while work:
+        at, _ = work.popitem()
+        met = 0
+        for to in near(at):
+            met |= sets[to]
+        found = made(at, met)
+        if found != sets[at]:
+            sets[at] = found
+            work.update(dict.fromkeys(before[at]))
+    return sets
+
+
 def cyclic(blocks: list[Block]) -> set[int]:
-    """The blocks that lie on a cycle: Tarjan's strongly connected components, without recursion."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    found: set[int] = set()
-    for root in range(len(blocks)):
-        if root in index:
-            continue
-        work = [(root, iter(blocks[root].ends))]
-        index[root] = low[root] = len(index)
-        stack.append(root)
-        on_stack.add(root)
-        while work:
-            at, ends = work[-1]
-            for to in ends:
-                if to not in index:
-                    index[to] = low[to] = len(index)
-                    stack.append(to)
-                    on_stack.add(to)
-                    work.append((to, iter(blocks[to].ends)))
-                    break
-                if to in on_stack:
-                    low[at] = min(low[at], index[to])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[at])
-                if low[at] == index[at]:
-                    members = []
-                    while True:
-                        members.append(stack.pop())
-                        on_stack.discard(members[-1])
-                        if members[-1] == at:
-                            break
-                    if len(members) > 1 or at in blocks[at].ends:
-                        found.update(members)
-    return found
+    """The blocks that lie on a cycle: those that can be come to from themselves."""
+    behind = spread(
+        range(len(blocks)), lambda at: blocks[at].ends, lambda at, met: met | sum({1 << to for to in blocks[at].ends})
+    )
+    return {at for at, found in behind.items() if found >> at & 1}

@@ -7,23 +7,20 @@ lowest goes first. Places that only follow one another are one function (see cha
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from dataclasses import dataclass
 
 from kgen.cpu.forms import C_TYPES
 from kgen.cpu.translate.chains import Chains
 from kgen.cpu.translate.emitter import Emitter
 from kgen.cpu.translate.flow import Flow, analyse
-from kgen.cpu.translate.lane import statement
-from kgen.cpu.translate.operands import Names, c_name, register_type
+from kgen.cpu.translate.loop import loop
+from kgen.cpu.translate.operands import Names, c_name, constant
 from kgen.cpu.translate.program import Layout, Program
 from kgen.cpu.translate.ptx import SIZES, Entry, Module, Variable
-from kgen.cpu.translate.regions import Region
 from kgen.cpu.translate.warp import cut
 from kgen.errors import KgenError
 
-UNIT = 100_000
+UNIT = 50_000
 """Characters of C++ that a unit has at least: each costs a compiler the headers, and the start."""
 _FIELDS = {"bool": "flag", "float": "f32", "double": "f64"} | {f"uint{n}_t": f"u{n}" for n in (8, 16, 32, 64)}
 
@@ -95,14 +92,7 @@ def _declared(variable: Variable) -> str:
 def _initialised(variable: Variable) -> str:
     """A variable in global or constant memory."""
     kind = C_TYPES[variable.type]
-    values = []
-    for text in variable.values:
-        if found := re.fullmatch(r"0[fF](\w{8})", text):
-            values.append(f"kg::f32(0x{found[1]}u)")
-        elif found := re.fullmatch(r"0[dD](\w{16})", text):
-            values.append(f"kg::f64(0x{found[1]}ull)")
-        else:
-            values.append(f"({kind}){text}")
+    values = [constant(text, kind) or f"({kind}){text}" for text in variable.values]
     count = max(1, variable.size // SIZES[variable.type])
     listed = f" = {{{', '.join(values)}}}" if values else ""
     return f'extern "C" {{ alignas({max(variable.align, 16)}) {kind} {c_name(variable.name)}_g[{count}]{listed}; }}'
@@ -182,7 +172,9 @@ class _Kernel:
         """From a place on, until lanes may part; returns where they all go, or notes who goes where."""
         lines = self._gathered(chain[0]) if chain[0] in self.cuts else []
         for at in chain:
-            lines += [f"    {{ {self.cuts[at].code} }}"] if at in self.cuts else self._region(self.flow.regions[at])
+            lines += (
+                [f"    {{ {self.cuts[at].code} }}"] if at in self.cuts else loop(self.emit, self.flow, at, self.places)
+            )
         to = self.chains.next(chain[-1])
         if to is None:
             return lines
@@ -199,65 +191,3 @@ class _Kernel:
         elif made.group != "any":
             lines.append(f"    if (!(go = f->complete(w, {place}, go, {made.group}))) return kg::OTHERS;")
         return [*lines, "    const uint32_t group = go;"]
-
-    def _region(self, region: Region) -> list[str]:
-        """A loop over the lanes."""
-        names, blocks = self.names, self.flow.blocks
-        inside = set(region.blocks)
-        exits = region.exits
-        only = len(exits) == 1 and not region.ends
-        targets = {to for at in region.blocks for to in blocks[at].ends if to in inside}
-        writes, reads = (Counter(names) for names in region.uses(blocks))
-        # What is read once, or written once, is so in the array; other registers are locals.
-        names.direct = {name for name in region.loads if reads[name] == 1 and not writes[name]}
-        names.direct |= {
-            name
-            for name in writes
-            if name in names.arrays and writes[name] == 1 and not reads[name] and name not in region.loads
-        }
-        local = sorted({*writes, *reads, *region.loads} - names.direct)
-        body: list[str] = []
-
-        def way(at: int, to: int) -> str:
-            """Go from one block to another, or out of the region."""
-            if to in inside:
-                return f"goto B{to};"
-            kept = [name for name in region.stores[at, to] if name not in names.direct]
-            stores = [f"{names.arrays[name]}[l] = {c_name(name)};" for name in kept]
-            mark = [] if only else [f"x[{exits.index(to)}] |= 1u << l;"]
-            return " ".join([*stores, *mark, "continue;"])
-
-        for at, following in zip(region.blocks, [*region.blocks[1:], -1]):
-            block = blocks[at]
-            if at in targets:
-                body.append(f"    B{at}:;")
-            for instruction in block.code:
-                body.append(f"        {statement(self.emit, instruction)}")
-            if not block.ends:
-                body.append(f"        x[{len(exits)}] |= 1u << l; continue;")
-            elif len(block.ends) > 2 or (block.on and names.kind(block.on.lstrip("!")) != "bool"):
-                cases = [f"case {i}: {way(at, to)}" for i, to in enumerate(block.ends)]
-                body.append(
-                    f"        switch ({names.register(block.on)}) {{ {' '.join(cases)} }} __builtin_unreachable();"
-                )
-            else:
-                if len(block.ends) == 2:
-                    body.append(f"        if ({names.condition(block.on)}) {{ {way(at, block.ends[0])} }}")
-                if block.ends[-1] != following:
-                    body.append(f"        {way(at, block.ends[-1])}")
-        declared: dict[str, list[str]] = {}
-        for name in local:
-            declared.setdefault(register_type(names.registers[name]), []).append(c_name(name))
-        lines = [] if only else [f"    uint32_t x[{len(exits) + 1}] = {{}};"]
-        carry = " uint32_t cc_ = 0;" if any("cc_" in line for line in body) else ""
-        lines += ["    KG_LANES(go) {", f"        const int l = __builtin_ctz(m);{carry}"]
-        lines += [f"        {kind} {', '.join(found)};" for kind, found in declared.items()]
-        lines += [f"        {c_name(name)} = {names.arrays[name]}[l];" for name in region.loads if name in local]
-        names.direct = set()
-        lines += [*(line for line in body if line.strip() != ";"), "    }"]
-        if only:
-            return lines
-        if not exits:
-            return [*lines, "    return f->leave(w, go, x, nullptr, 0);"]
-        to = ", ".join(str(self.places[block]) for block in exits)
-        return [*lines, f"    static const int to[] = {{{to}}};", f"    return f->leave(w, go, x, to, {len(exits)});"]

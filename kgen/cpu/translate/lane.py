@@ -57,7 +57,7 @@ def _form(emit: Emitter, at: Instruction, found: Found) -> str:
     given = {}
     for letter, text, kind in zip("abcdefgh", at.operands[1:], form.operands):
         value = emit.names.value(text, kind, at)
-        given[letter] = f"kg::ftz({value})" if found.ftz and kind == "f32" else value
+        given[letter] = f"kg::flushed({value})" if found.ftz and kind == "f32" else value
     uses = _uses(form.expression)
     before = ""
     if all(uses[letter] < 2 or _REPEATABLE.fullmatch(value) for letter, value in given.items()):
@@ -69,9 +69,9 @@ def _form(emit: Emitter, at: Instruction, found: Found) -> str:
         )
         expression = form.expression
     if found.ftz and form.result == "f32":
-        expression = f"kg::ftz({expression})"
+        expression = f"kg::flushed({expression})"
     if found.sat:
-        expression = f"kg::sat({expression})"
+        expression = f"kg::saturated({expression})"
     made = emit.names.assign(at.operands[0], form.result, expression)
     return f"{{ {before}{made} }}" if before else made
 
@@ -111,7 +111,7 @@ def _predicate(emit: Emitter, at: Instruction, found: re.Match[str]) -> str:
         emit.includes.add(compared.form.include)
     left, right = (emit.names.value(text, types[-1], at) for text in at.operands[1:3])
     kind = C_TYPES[types[-1]]
-    flush = "kg::ftz" if compared.ftz else "kg::low" if packed else ""
+    flush = "kg::flushed" if compared.ftz else "kg::low" if packed else ""
     lines = [f"const {kind} a_ = {left}, b_ = {right};"]
 
     def test(name: str, of: str) -> str:

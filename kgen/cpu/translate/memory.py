@@ -133,7 +133,6 @@ def _atomic(emit: Emitter, at: Instruction) -> str:
             changed = f"kg::{operation}{'_rn' if operation == 'add' else ''}_{kind}(x, b)"
         integer = kind[0] in "usb" and kind not in _HALVES
         if operation == "add" and kind == "f32" and space_of(at) != "SHARED":  # subnormals are flushed there
-            emit.includes.add("ops/convert.h")
             changed = "kg::flushed(kg::flushed(x) + kg::flushed(b))"
             if space_of(at) == "GENERIC":
                 changed = f"kg::is_shared(w, (uint64_t)p_) ? x + b : {changed}"

@@ -83,14 +83,8 @@ class Names:
     def _constant(self, text: str, wanted: str, at: Instruction) -> str:
         if text.startswith("%"):
             return f"({wanted}){self._special(text[1:], at)}"
-        if found := _FLOAT.fullmatch(text):
-            bits, size = int(found[2], 16), 4 if found[1] in "fF" else 8
-            if wanted == "double" and size == 4:
-                return f"(double){_literal(bits, 'float')}"
-            return _literal(bits, wanted)
-        if found := _INTEGER.fullmatch(text):
-            digits = text.rstrip("U")
-            return _literal(int(digits, 16 if "x" in text.lower() else 8 if found[1] else 10), wanted)
+        if (number := constant(text, wanted)) is not None:
+            return number
         if text == "WARP_SZ":
             return "32u"
         base, _, offset = re.sub(r"\s", "", text).partition("+")
@@ -147,6 +141,16 @@ def c_name(name: str) -> str:
     return f"v_{plain}" if name.startswith("%") and not plain[-1].isdigit() else plain
 
 
+def constant(text: str, wanted: str) -> str | None:
+    """A number as PTX writes it, in C++; None where it is something else."""
+    if found := _FLOAT.fullmatch(text):
+        bits, single = int(found[2], 16), found[1] in "fF"
+        return f"(double){_literal(bits, 'float')}" if single and wanted == "double" else _literal(bits, wanted)
+    if found := _INTEGER.fullmatch(text):
+        return _literal(int(text.rstrip("U"), 16 if "x" in text.lower() else 8 if found[1] else 10), wanted)
+    return None
+
+
 def _literal(bits: int, wanted: str) -> str:
     """A constant of a C++ type; floats by their bits."""
     if wanted == "bool":
@@ -156,7 +160,7 @@ def _literal(bits: int, wanted: str) -> str:
     if wanted in ("float", "double"):
         number = struct.unpack("<f" if size == 4 else "<d", bits.to_bytes(size, "little"))[0]
         if not math.isfinite(number):
-            return f"kg::{'f32' if size == 4 else 'f64'}({bits}u)"
+            return f"kg::{wanted}_of({bits}u)"
         text = number.hex() + ("f" if size == 4 else "")
     elif wanted[0] == "u":
         text = f"{bits}{'ull' if size == 8 else 'u'}"
@@ -173,9 +177,9 @@ def _converted(expression: str, held: str, wanted: str) -> str:
     if held == wanted:
         return expression
     if held in ("float", "double"):
-        return f"({wanted})kg::{'b32' if held == 'float' else 'b64'}({expression})"
+        return f"({wanted})kg::bits_of({expression})"
     if wanted in ("float", "double"):
-        return f"kg::{'f32' if wanted == 'float' else 'f64'}({expression})"
+        return f"kg::{wanted}_of({expression})"
     return f"({wanted}){expression}"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kgen.cpu.translate.blocks import Block
+from kgen.cpu.translate.blocks import Block, spread
 from kgen.cpu.translate.ptx import REGISTER
 
 
@@ -22,6 +22,13 @@ class Region:
     ends: bool = False
     loads: list[str] = field(default_factory=list)
     stores: dict[tuple[int, int], list[str]] = field(default_factory=dict)
+
+    def edges(self, blocks: list[Block]) -> tuple[dict[int, list[int]], list[tuple[int, int]], dict[int, list[int]]]:
+        """Where each of its blocks goes within it; its ways out; and where each block is come to from within."""
+        inside = set(self.blocks)
+        within = {at: [to for to in blocks[at].ends if to in inside] for at in self.blocks}
+        out = [(at, to) for at in self.blocks for to in blocks[at].ends if to not in inside]
+        return within, out, {to: [at for at in self.blocks if to in within[at]] for to in self.blocks}
 
     def uses(self, blocks: list[Block]) -> tuple[list[str], list[str]]:
         """The registers that its instructions write and that they read, each as often as they do."""
@@ -92,40 +99,15 @@ def place_registers(
         defs.append(define)
         touched.append(touch)
 
-    live = _liveness(blocks, uses, defs)
+    live = _live({block.number: block.ends for block in blocks}, uses, defs)
     kept = 0
     for region in regions.values():
-        inside = set(region.blocks)
         kept |= live[region.head]
-        dirty = dict.fromkeys(region.blocks, 0)
-        changed = True
-        while changed:
-            changed = False
-            for at in region.blocks:
-                out = dirty[at] | touched[at]
-                for to in blocks[at].ends:
-                    if to in inside and out & ~dirty[to]:
-                        dirty[to] |= out
-                        changed = True
+        within, ways, before = region.edges(blocks)
         # The head may be come to again from within; what is dirty then needs no place at entry.
-        stores = {
-            (at, to): (dirty[at] | touched[at]) & live[to]
-            for at in region.blocks
-            for to in blocks[at].ends
-            if to not in inside
-        }
-        needed = dict.fromkeys(region.blocks, 0)
-        changed = True
-        while changed:
-            changed = False
-            for at in reversed(region.blocks):
-                out = 0
-                for to in blocks[at].ends:
-                    out |= needed[to] if to in inside else stores[at, to]
-                into = uses[at] | (out & ~defs[at])
-                if into != needed[at]:
-                    needed[at] = into
-                    changed = True
+        dirty = spread(region.blocks, before.__getitem__, lambda at, met: met | touched[at])
+        stores = {(at, to): dirty[at] & live[to] for at, to in ways}
+        needed = _live(within, uses, defs, stores)
         region.loads = _names(needed[region.head], names)
         region.stores = {edge: _names(found, names) for edge, found in stores.items()}
     for block in blocks:
@@ -134,28 +116,17 @@ def place_registers(
     return set(_names(kept, names)), _names(live[0], names)
 
 
-def _liveness(blocks: list[Block], uses: list[int], defs: list[int]) -> list[int]:
-    live = [0] * len(blocks)
-    before: list[list[int]] = [[] for _ in blocks]
-    for block in blocks:
-        for to in block.ends:
-            before[to].append(block.number)
-    work = list(range(len(blocks)))
-    waiting = set(work)
-    while work:
-        at = work.pop()
-        waiting.discard(at)
-        out = 0
-        for to in blocks[at].ends:
-            out |= live[to]
-        into = uses[at] | (out & ~defs[at])
-        if into != live[at]:
-            live[at] = into
-            for source in before[at]:
-                if source not in waiting:
-                    waiting.add(source)
-                    work.append(source)
-    return live
+def _live(
+    ends: Mapping[int, Sequence[int]],
+    uses: Sequence[int],
+    defs: Sequence[int],
+    after: Mapping[tuple[int, int], int] = {},
+) -> dict[int, int]:
+    """The registers that live where blocks begin; `after`: those that live behind further ways out of them."""
+    own = {at: uses[at] for at in ends}
+    for (at, _), found in after.items():
+        own[at] |= found & ~defs[at]
+    return spread([*ends], ends.__getitem__, lambda at, met: own[at] | (met & ~defs[at]))
 
 
 def _names(found: int, names: list[str]) -> list[str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kgen.cpu.forms import C_TYPES, function_name, matrix_forms
-from kgen.cpu.translate import lane, memory
+from kgen.cpu.forms import C_TYPES
+from kgen.cpu.translate import lane, matrix, memory
 from kgen.cpu.translate.emitter import Emitter, unknown
-from kgen.cpu.translate.operands import listed
 from kgen.cpu.translate.ptx import Instruction
 
 _EACH = "KG_LANES(group) { const int l = __builtin_ctz(m); (void)l;"
@@ -182,55 +180,12 @@ def _wait(emit: Emitter, at: Instruction) -> Cut:
     return Cut(f"{_EACH} {test} {names.assign(at.operands[0], 'pred', 'over')} }}", "any", polls=True)
 
 
-def _rows(emit: Emitter, texts: tuple[str, ...], at: Instruction) -> str:
-    """A table of where registers lie in the frame, in the order of the operands."""
-    parts = [part for text in texts for part in listed(text)]
-    if missing := [part for part in parts if part not in emit.names.rows]:
-        raise unknown(at, f"takes only registers here, not {missing[0]}")
-    return f"static const uint16_t rows[] = {{{', '.join(str(emit.names.rows[part]) for part in parts)}}};"
-
-
-def _matrix(emit: Emitter, at: Instruction) -> Cut:
-    """Products of fragments: a function of the frame, which is compiled once for all kernels."""
-    if at.opcode not in matrix_forms():
-        raise unknown(at)
-    name = f"kg_{function_name(at.opcode)}"
-    emit.products[name] = _product(at.opcode)
-    return Cut(f"{_rows(emit, at.operands, at)} {name}(f->u32, rows);", "all")
-
-
-@functools.cache
-def _product(opcode: str) -> str:
-    """The C++ of such a function, a `kg::Product`."""
-    form = matrix_forms()[opcode]
-    counts = [int(count) for count in (form.result, *form.operands)]
-    lines = [
-        '#include "kernel.h"',
-        f'#include "{form.include}"',
-        'extern "C" void kg_product(uint32_t (*rows)[32], const uint16_t* which)',
-        "{",
-        f"    uint32_t* x[{sum(counts)}];",
-        f"    for (int i = 0; i < {sum(counts)}; ++i) x[i] = rows[which[i]];",
-        f"    kg::{function_name(opcode)}({', '.join(f'x + {sum(counts[:i])}' for i in range(len(counts)))});",
-        "}",
-    ]
-    return "\n".join(lines)
+def _product(emit: Emitter, at: Instruction) -> Cut:
+    return Cut(matrix.product(emit, at), "all")
 
 
 def _tiles(emit: Emitter, at: Instruction) -> Cut:
-    """ldmatrix and stmatrix: the runtime moves tiles, and knows which lane has which part of them."""
-    parts = memory.words(at)
-    loads = parts[0] == "ldmatrix"
-    place, fragment = (at.operands[1], at.operands[0]) if loads else at.operands
-    base, offset = memory.place(place, at)
-    if parts[1:4] != ["sync", "aligned", "m8n8"] or parts[-1] != "b16" or memory.space_of(at) != "SHARED":
-        raise unknown(at)
-    how = f"kg::{'READ' if loads else 'WRITE'}, {'true' if 'trans' in parts else 'false'}"
-    tiles = len(listed(fragment))
-    if f"x{tiles}" not in parts:
-        raise unknown(at, f"takes not {tiles} registers here")
-    table = _rows(emit, (base, fragment), at)
-    return Cut(f"{table} w->calls->tiles(w, f->u32, rows, {offset}, {tiles}, {how}, {emit.site(at)});", "all")
+    return Cut(matrix.tiles(emit, at), "all")
 
 
 _HANDLERS: dict[str, Callable[[Emitter, Instruction], Cut]] = {
@@ -245,8 +200,8 @@ _HANDLERS: dict[str, Callable[[Emitter, Instruction], Cut]] = {
     "nanosleep": _sleep,
     "setmaxnreg": _registers,
     "mbarrier": _wait,
-    "mma": _matrix,
+    "mma": _product,
+    "movmatrix": _product,
     "ldmatrix": _tiles,
     "stmatrix": _tiles,
-    "movmatrix": _matrix,
 }

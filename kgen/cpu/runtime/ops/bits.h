@@ -1,7 +1,7 @@
 // Integers: fields of bits, bytes picked from two words, dot products of small elements, halves of a word side by side.
 #pragma once
 
-#include <stdint.h>
+#include "value.h"
 
 namespace kg {
 
@@ -28,10 +28,12 @@ static inline Int field(Int x, uint32_t start, uint32_t length)
     return Int(top && valid < width ? found | ~Unsigned(0) << valid : found);
 }
 
-static inline uint64_t inserted(uint64_t from, uint64_t into, uint32_t start, uint32_t length)
+template <typename Unsigned>
+static inline Unsigned inserted(Unsigned from, Unsigned into, uint32_t start, uint32_t length)
 {
-    if (start >= 64 || length == 0) return into;
-    const uint64_t mask = (length < 64 ? (uint64_t(1) << length) - 1 : ~uint64_t(0)) << start;
+    constexpr uint32_t width = 8 * sizeof from;
+    if (start >= width || length == 0) return into;
+    const Unsigned mask = (length < width ? (Unsigned(1) << length) - 1 : ~Unsigned(0)) << start;
     return (into & ~mask) | (from << start & mask);
 }
 
@@ -95,12 +97,6 @@ static inline uint32_t low_24(uint32_t a, uint32_t b) { return (a & 0xffffff) * 
 static inline int64_t product_24(int32_t a, int32_t b) { return int64_t(sign_extended(a, 24)) * sign_extended(b, 24); }
 static inline int32_t high_24(int32_t a, int32_t b) { return int32_t(product_24(a, b) >> 16); }
 static inline int32_t low_24(int32_t a, int32_t b) { return int32_t(product_24(a, b)); }
-
-static inline int32_t saturated_sum(int32_t a, int32_t b)
-{
-    const int64_t sum = int64_t(a) + b;
-    return int32_t(sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum);
-}
 
 // x rem 0 has all bits set.
 template <typename Int>

@@ -11,10 +11,6 @@ namespace kg {
 static inline bool is_nan(float x) { return (bits_of(x) & 0x7fffffff) > 0x7f800000; }
 static inline bool is_nan(double x) { return (bits_of(x) & 0x7fffffffffffffff) > 0x7ff0000000000000; }
 
-// .ftz: a subnormal becomes zero of its sign. .sat: into [0, 1], and NaN becomes 0.
-static inline float flushed(float x) { return bits_of(x) & 0x7f800000 ? x : float_of(bits_of(x) & 0x80000000); }
-static inline float saturated(float x) { return x > 0.0f ? (x < 1.0f ? x : 1.0f) : 0.0f; }
-static inline double saturated(double x) { return x > 0.0 ? (x < 1.0 ? x : 1.0) : 0.0; }
 static inline uint16_t saturated_half(uint16_t x) { return x > 0x7fff || x > 0x7c00 ? 0 : x > 0x3c00 ? 0x3c00 : x; }
 
 // .relu: what is negative becomes zero. NaN has no sign here.
@@ -125,17 +121,6 @@ static inline Int integer(Real x)
     const Real whole = integral<R>(x);
     const Real end = Real(uint64_t(1) << (bits - 1)) * Real(2);
     return whole >= end ? largest : whole < (is_signed ? -end : Real(0)) ? smallest : Int(whole);
-}
-
-// From one integer to another, clamped to what it holds.
-template <typename To, typename From>
-static inline To clamped(From x)
-{
-    constexpr bool is_signed = To(-1) < To(0);
-    constexpr To largest = To(~uint64_t(0) >> (64 - (8 * sizeof(To) - is_signed)));
-    constexpr To smallest = is_signed ? To(-largest - 1) : To(0);
-    if (x < From(0)) return !is_signed ? To(0) : int64_t(x) < int64_t(smallest) ? smallest : To(x);
-    return uint64_t(x) > uint64_t(largest) ? largest : To(x);
 }
 
 // tf32 is a float whose last 13 bits are zero.

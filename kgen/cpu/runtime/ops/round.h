@@ -3,17 +3,11 @@
 // Integers do the work, so results depend neither on the compiler's contraction of a * b + c nor on the CPU's mode.
 #pragma once
 
-#include <stdint.h>
-#include <string.h>
+#include "value.h"
 
 namespace kg {
 
 enum Rounding { rn, rz, rm, rp, rna };  // to nearest even, to zero, down, up, to nearest with ties away from zero
-
-static inline uint32_t bits_of(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }
-static inline uint64_t bits_of(double x) { uint64_t b; memcpy(&b, &x, 8); return b; }
-static inline float float_of(uint32_t b) { float x; memcpy(&x, &b, 4); return x; }
-static inline double double_of(uint64_t b) { double x; memcpy(&x, &b, 8); return x; }
 
 // A binary format: bits of exponent and mantissa, the code of the largest finite number, and of NaN as the GPU writes it.
 template <int EXPONENT, int MANTISSA, uint64_t LARGEST, uint64_t NOT_A_NUMBER>
