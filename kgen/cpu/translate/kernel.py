@@ -20,8 +20,8 @@ from kgen.cpu.translate.ptx import SIZES, Entry, Module, Variable
 from kgen.cpu.translate.warp import cut
 from kgen.errors import KgenError
 
-UNIT = 50_000
-"""Characters of C++ that a unit has at least: each costs a compiler the headers, and the start."""
+UNIT = 800
+"""Statements of C++ that a unit has at least: each costs a compiler the headers, and the start."""
 _FIELDS = {"bool": "flag", "float": "f32", "double": "f64"} | {f"uint{n}_t": f"u{n}" for n in (8, 16, 32, 64)}
 
 
@@ -74,14 +74,14 @@ def translate(module: Module, units: int = 2) -> Translation:
 
 
 def _shared_out(texts: list[str], most: int) -> list[list[str]]:
-    """The same in units of about the same length."""
-    total = sum(map(len, texts))
+    """The same in units that take about as long to compile."""
+    total = sum(text.count(";") for text in texts)
     count = max(1, min(most, total // UNIT))
     units: list[list[str]] = [[] for _ in range(count)]
     at = 0
     for text in texts:
         units[at * count // (total + 1)].append(text)
-        at += len(text)
+        at += text.count(";")
     return units
 
 
@@ -171,10 +171,15 @@ class _Kernel:
     def _chain(self, chain: list[int]) -> list[str]:
         """From a place on, until lanes may part; returns where they all go, or notes who goes where."""
         lines = self._gathered(chain[0]) if chain[0] in self.cuts else []
+        table: list[int] = []
         for at in chain:
-            lines += (
-                [f"    {{ {self.cuts[at].code} }}"] if at in self.cuts else loop(self.emit, self.flow, at, self.places)
-            )
+            if at in self.cuts:
+                lines.append(f"    {{ {self.cuts[at].code.replace('ROWS', f'rows + {len(table)}')} }}")
+                table += self.cuts[at].rows
+            else:
+                lines += loop(self.emit, self.flow, at, self.places)
+        if table:
+            lines.insert(0, f"    static const uint16_t rows[] = {{{', '.join(map(str, table))}}};")
         to = self.chains.next(chain[-1])
         if to is None:
             return lines

@@ -14,12 +14,12 @@ from kgen.cpu.translate.operands import listed
 from kgen.cpu.translate.ptx import Instruction
 
 
-def _rows(emit: Emitter, texts: tuple[str, ...], at: Instruction) -> str:
-    """A table of where registers lie in the frame, in the order of the operands."""
+def rows(emit: Emitter, texts: tuple[str, ...], at: Instruction) -> tuple[int, ...]:
+    """Where registers lie in the frame, in the order of the operands."""
     parts = [part for text in texts for part in listed(text)]
     if missing := [part for part in parts if part not in emit.names.rows]:
         raise unknown(at, f"takes only registers here, not {missing[0]}")
-    return f"static const uint16_t rows[] = {{{', '.join(str(emit.names.rows[part]) for part in parts)}}};"
+    return tuple(emit.names.rows[part] for part in parts)
 
 
 def product(emit: Emitter, at: Instruction) -> str:
@@ -28,7 +28,7 @@ def product(emit: Emitter, at: Instruction) -> str:
         raise unknown(at)
     name = f"kg_{function_name(at.opcode)}"
     emit.products[name] = _source(at.opcode)
-    return f"{_rows(emit, at.operands, at)} {name}(f->u32, rows);"
+    return f"{name}(f->u32, ROWS);"
 
 
 @functools.cache
@@ -49,7 +49,7 @@ def _source(opcode: str) -> str:
     return "\n".join(lines)
 
 
-def tiles(emit: Emitter, at: Instruction) -> str:
+def tiles(emit: Emitter, at: Instruction) -> tuple[str, tuple[str, str]]:
     """ldmatrix and stmatrix: the runtime moves tiles, and knows which lane has which part of them."""
     parts = memory.words(at)
     loads = parts[0] == "ldmatrix"
@@ -61,5 +61,4 @@ def tiles(emit: Emitter, at: Instruction) -> str:
     count = len(listed(fragment))
     if f"x{count}" not in parts:
         raise unknown(at, f"takes not {count} registers here")
-    table = _rows(emit, (base, fragment), at)
-    return f"{table} w->calls->tiles(w, f->u32, rows, {offset}, {count}, {how}, {emit.site(at)});"
+    return f"w->calls->tiles(w, f->u32, ROWS, {offset}, {count}, {how}, {emit.site(at)});", (base, fragment)
