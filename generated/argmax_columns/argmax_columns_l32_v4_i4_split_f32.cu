@@ -17,7 +17,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_columns.cu.j2 b2ef3c42, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
-//           2d3235c8
+//           56c3f10a
 //   again   kgen build argmax_columns_l32_v4_i4_split_f32
 
 // A block owns one of several parts of LANES * VEC neighbouring columns.
@@ -113,7 +113,15 @@ __device__ __forceinline__ bool displaces(Accumulator b, Accumulator a) { return
 struct Extreme {
     using Value = Accumulator;
     static __device__ __forceinline__ Value identity() { return __int_as_float(0xff800000); }
-    static __device__ __forceinline__ Value combine(Value a, Value b) { return b > a || b != b ? b : a; }
+    static __device__ __forceinline__ Value combine(Value a, Value b)
+    {
+#if __CUDA_ARCH__ >= 800
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+        return a;
+#else
+        return b > a || b != b ? b : a;
+#endif
+    }
 };
 
 // An element and where it stands.

@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 02600542, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 2d3235c8
+//   parts   reduce_rows.cu.j2 766c23a2, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56c3f10a
 //   again   kgen build argmax_rows_g8_v4_i4_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -24,6 +24,7 @@ constexpr int ITEMS = 4;  // loads of a thread that are in flight together
 constexpr int THREADS = 256;
 constexpr int ROWS = THREADS / GROUP;  // of a block
 constexpr int TILE = GROUP * ITEMS;  // loads of a row that are in flight together
+using Index = int;  // of an element in its row
 
 // Reductions over a warp, over a block, and over blocks, for any operation. An operation is a type with
 //
@@ -105,7 +106,15 @@ __device__ __forceinline__ bool displaces(Accumulator b, Accumulator a) { return
 struct Extreme {
     using Value = Accumulator;
     static __device__ __forceinline__ Value identity() { return __int_as_float(0xff800000); }
-    static __device__ __forceinline__ Value combine(Value a, Value b) { return b > a || b != b ? b : a; }
+    static __device__ __forceinline__ Value combine(Value a, Value b)
+    {
+#if __CUDA_ARCH__ >= 800
+        asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+        return a;
+#else
+        return b > a || b != b ? b : a;
+#endif
+    }
 };
 
 // An element and where it stands.
@@ -174,27 +183,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
     // Which row that is along the kept axes, of sizes *, size1, size2, size3.
     const bool exists = row < rows;
     int rest = exists ? static_cast<int>(row) : 0;
-    const int i3 = rest % size3;
-    rest /= size3;
-    const int i2 = rest % size2;
-    rest /= size2;
-    const int i1 = rest % size1;
-    rest /= size1;
-    const Element* line = x + rest * x0 + i1 * x1 + i2 * x2 + i3 * x3;
-    out += rest * out0 + i1 * out1 + i2 * out2 + i3 * out3;
+    if (size1 * size2 * size3 != 1) {  // else nothing needs to be divided
+        const int i3 = rest % size3;
+        rest /= size3;
+        const int i2 = rest % size2;
+        rest /= size2;
+        const int i1 = rest % size1;
+        rest /= size1;
+        x += i1 * x1 + i2 * x2 + i3 * x3;
+        out += i1 * out1 + i2 * out2 + i3 * out3;
+    }
+    const Element* line = x + rest * x0;
+    out += rest * out0;
 
     // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one, and so
     // are all of a row that ends before the first load.
     const int head = static_cast<int>((0 - reinterpret_cast<unsigned long long>(line) / sizeof(Element)) % VEC);
-    const long long loads = exists ? (length - head) / VEC : 0;
+    const Index loads = exists ? static_cast<Index>(length - head) / VEC : 0;
     const Pack* body = reinterpret_cast<const Pack*>(line + head);
 
-    const auto load = [&](long long at) { return body[at]; };
+    const auto load = [&](Index at) { return body[at]; };
 
     // Combines a thread's share of the tile that begins at its load `at`, and leaves it in `packs`.
     Pack packs[ITEMS];
-    const auto tile = [&](long long at) {
-        const long long left = loads - at;
+    const auto tile = [&](Index at) {
+        const Index left = loads - at;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i * GROUP < left) {
@@ -211,12 +224,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
         return total;
     };
 
-    const long long first = lane;
-    const long long stride = TILE;
+    const Index first = lane;
+    constexpr Index stride = TILE;
     // A thread keeps in mind in which of its tiles the extreme stood first.
     Accumulator extreme = Extreme::identity();
-    long long found_at = first;
-    for (long long at = first; at < loads; at += stride) {
+    Index found_at = first;
+#pragma unroll 1  // a tile has loads enough in flight; two would take registers, and blocks, away
+    for (Index at = first; at < loads; at += stride) {
         const Accumulator candidate = tile(at);
         if (displaces(candidate, extreme)) {
             extreme = candidate;
@@ -226,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
 
     // The elements before and after.
     Value at_ends = Combine::identity();
-    const int loose = exists ? static_cast<int>(length - loads * VEC) : 0;
+    const int loose = exists ? static_cast<int>(static_cast<Index>(length) - loads * VEC) : 0;
     if (lane < loose) {  // a thread has one of them at most
         const long long index = lane < head ? lane : length - loose + lane;
         at_ends = {widen(line[index]), index};
@@ -235,39 +249,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
     // The extreme of the row comes first: only those who have it look again, for where it stands.
     const Accumulator own = Extreme::combine(extreme, at_ends.value);
     const Accumulator top = warp_reduce<Extreme, GROUP>(own);
-    const auto is_top = [&](Accumulator x) { return !displaces(x, top) && !displaces(top, x); };
+    const auto is_top = [&](Accumulator x) { return x == top || x != x; };  // where there is a NaN, the top is one
     long long index = NOWHERE;
     if (is_top(extreme)) {
         if (found_at + stride < loads) {  // else the tile is still there
             tile(found_at);
         }
-        Pack pack = {};
-        long long which = NOWHERE;  // of the tile's loads: the first one that has it
+        unsigned places = 0;  // a bit for each element of the first load that has it
+        Index which = 0;
 #pragma unroll
         for (int i = ITEMS - 1; i >= 0; --i) {
-            const long long at = found_at + i * GROUP;
-            if (at < loads && is_top(combined(packs[i]))) {
-                which = at;
-                pack = packs[i];
+            unsigned own_places = 0;
+#pragma unroll
+            for (int j = 0; j < VEC; ++j) {
+                own_places |= is_top(widen(packs[i].at[j])) ? 1u << j : 0u;
+            }
+            if (found_at + i * GROUP < loads && own_places != 0) {
+                places = own_places;
+                which = found_at + i * GROUP;
             }
         }
-        if (which != NOWHERE) {
-#pragma unroll
-            for (int j = VEC - 1; j >= 0; --j) {
-                if (is_top(widen(pack.at[j]))) {
-                    index = head + which * VEC + j;
-                }
-            }
+        if (places != 0) {
+            index = head + which * VEC + __ffs(static_cast<int>(places)) - 1;
         }
     }
     if (is_top(at_ends.value)) {
         index = min(index, at_ends.index);
     }
+    unsigned nearest = index == NOWHERE ? 0xffffffff : static_cast<unsigned>(index);
 #pragma unroll
     for (int distance = 1; distance < GROUP; distance *= 2) {
-        index = min(index, shuffle_xor(index, distance));
+        nearest = min(nearest, shuffle_xor(nearest, distance));
     }
-    const Value value = {top, index};
+    const Value value = {top, nearest};
     if (exists && lane == 0) {
         *out = finish(value);
     }

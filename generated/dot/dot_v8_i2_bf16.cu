@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   dot.cu.j2 de07a997, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 2d3235c8
+//   parts   dot.cu.j2 de07a997, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56c3f10a
 //   again   kgen build dot_v8_i2_bf16
 
 // Blocks walk along both vectors side by side, and a thread has ITEMS loads of each in flight before it multiplies. The

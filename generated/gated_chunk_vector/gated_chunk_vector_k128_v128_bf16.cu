@@ -16,7 +16,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 ecc1505b, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   gated_chunk_vector.cu.j2 7f4897f6, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 0a9165e3,
 //           common/gated_chunk_producer.cuh.j2 40c20681, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_k128_v128_bf16
@@ -422,7 +422,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     __syncthreads();  // nobody arrives before that
 
     if (warp_in_block >= CONSUMERS + PRODUCERS) {
-        // ---- Scorers: a warp has a level of the tree, on the diagonal's two tiles; two of them, what is left ----
+        // ---- Scorers: a warp has a level of the tree, on the diagonal's two tiles; three of them, what is left ----
         HAND_OVER_REGISTERS(dec, 56);
         const int level = warp_in_block - CONSUMERS - PRODUCERS;
         const int row = lane % 16;
@@ -437,10 +437,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             wait(tree.ready, turn.parity);
             const unsigned own = shared_address(&tree.level[level][row][column]);
             score_tiles<true, 2>(own, own, 1 << level, &stage.scores[0][0], lane);
-            if (level == 0) {  // queries and their own keys
-                score_tiles<false, 2>(shared_address(&tree.plain[0][row][column]),
-                                      shared_address(&tree.plain[1][key_row][key_column]), 0,
-                                      &stage.scores[0][0], lane);
+            if (level % 2 == 0) {  // queries and their own keys, of a tile each
+                const int first = level / 2 * 16;
+                score_tiles<false, 1>(shared_address(&tree.plain[0][first + row][column]),
+                                      shared_address(&tree.plain[1][first + key_row][key_column]), 0,
+                                      &stage.scores[first][first], lane);
             } else if (level == 1) {  // below the diagonal
                 score_tiles<false, 1>(shared_address(&tree.level[4][16 + row][column]),
                                       shared_address(&tree.level[4][key_row][key_column]), 16,

@@ -14,7 +14,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_gradient.cu.j2 bb5e40e1, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//   parts   gated_chunk_vector_gradient.cu.j2 8a367398, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
 //           1f3ce58b, common/gated_chunk_vector.cuh.j2 0a9165e3, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_gradient_r128_bf16
 
@@ -322,6 +322,14 @@ __device__ __forceinline__ uint2 half_of(uint4 eight, int second)
     return second ? make_uint2(eight.z, eight.w) : make_uint2(eight.x, eight.y);
 }
 
+// Brings 32 bytes into the L2 cache.
+__device__ __forceinline__ void prefetch(bool wanted, const void* x)
+{
+    if (wanted) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(x));
+    }
+}
+
 // One number of a gate's gradient.
 __device__ __forceinline__ void store_one(bool present, Element* to, float x)
 {
@@ -365,7 +373,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     const uint4* __restrict__ states, const float* __restrict__ state_units,      // before each piece: S
     const uint4* __restrict__ adjoints, const float* __restrict__ adjoint_units,  // behind each piece: R
     Element* dq, Element* dk, Element* dv, Element* dg,
-    int heads, int length, int features, int values, int sequences, int direction, float scale,
+    int heads, int length, int features, int values, int sequences, int direction, int at_once, float scale,
     long long upstream_batch, long long upstream_head, long long upstream_time, long long upstream_feature,
     long long q_batch, long long q_head, long long q_time, long long q_feature,
     long long k_batch, long long k_head, long long k_time, long long k_feature,
@@ -773,6 +781,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             make_uint4(to_ends[e][0], to_ends[e][1], to_ends[e][2], to_ends[e][3]);
     }
     __syncthreads();
+
+    // What the block that comes to this multiprocessor next will want is brought into the L2 cache meanwhile: by each
+    // thread 32 bytes of a row of every tensor, and a part of the states.
+    const unsigned next_block = blockIdx.x + at_once;  // as many blocks run at once
+    if (next_block < gridDim.x) {
+        const int next_head = static_cast<int>(next_block % heads);
+        const int next_sequence = static_cast<int>(next_block / heads) / chunks;
+        const int next_chunk = static_cast<int>(next_block / heads) % chunks;
+        const int row = threadIdx.x / (ROOM / 16);
+        const int first = threadIdx.x % (ROOM / 16) * 16;  // of 16 elements
+        const int step = next_chunk * CHUNK + row;
+        const long long time = direction > 0 ? step : length - 1 - step;
+        const auto* next_q = q + next_sequence * q_batch + next_head * q_head +
+                            time * q_time + first;
+        prefetch(step < length && first < features, next_q);
+        const auto* next_k = k + next_sequence * k_batch + next_head * k_head +
+                            time * k_time + first;
+        prefetch(step < length && first < features, next_k);
+        const auto* next_v = v + next_sequence * v_batch + next_head * v_head +
+                            time * v_time + first;
+        prefetch(step < length && first < values, next_v);
+        const auto* next_upstream = upstream + next_sequence * upstream_batch + next_head * upstream_head +
+                                   time * upstream_time + first;
+        prefetch(step < length && first < values, next_upstream);
+        const auto* next_g = g + next_sequence * g_batch + next_head * g_head +
+                            time * g_time + first;
+        prefetch(step < length && first < features, next_g);
+        const long long next_place = static_cast<long long>(next_sequence) * length / CHUNK + next_sequence + next_chunk;
+        const long long next_state = (next_place * heads + next_head) * (WARPS * PARTS * 32) + threadIdx.x * 2;
+#pragma unroll
+        for (int i = 0; i < PARTS / 2; ++i) {  // two uint4 at once
+            prefetch(true, states + next_state + i * 2 * THREADS);
+            prefetch(true, adjoints + next_state + i * 2 * THREADS);
+        }
+    }
 
     // Scores between tiles: of 16 steps in two places, of 32 in four.
     for (int i = WARPS - 1 - warp; i < 6; i += WARPS) {

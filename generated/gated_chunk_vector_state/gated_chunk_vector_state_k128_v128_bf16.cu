@@ -8,14 +8,14 @@
 //   V                128  value columns of a block
 //   OFFSETS            0  bytes of an offset, where sequences follow one another
 //   dtype           bf16  __nv_bfloat16 in memory, float in registers
-//   threads          384  per block
-//   shared memory  62208  bytes, dynamic: asked for at launch
+//   threads          512  per block
+//   shared memory  62240  bytes, dynamic: asked for at launch
 //   grid                  (ceil(values / V) * segments * heads * sequences): one block per tile of value
 //                         columns of a segment
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_state.cu.j2 63fda955, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//   parts   gated_chunk_vector_state.cu.j2 ecdf5e43, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
 //           1f3ce58b, common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 0a9165e3,
 //           common/gated_chunk_producer.cuh.j2 40c20681, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_state_k128_v128_bf16
@@ -107,13 +107,6 @@ __device__ __forceinline__ void wait(const unsigned long long& mbarrier, int par
                      : "memory");
     } while (!done);
 }
-
-// setmaxnreg: a launch gives every thread the same number of registers; one kind of warps hands some over to the other.
-#ifdef __CUDA_ARCH_SPECIFIC__
-#define HAND_OVER_REGISTERS(how, count) asm volatile("setmaxnreg." #how ".sync.aligned.u32 " #count ";")
-#else
-#define HAND_OVER_REGISTERS(how, count)
-#endif
 
 // The sequence is walked in chunks. With b, the sum of the gates from the chunk's start, and S, the state before it,
 //     S = e^b[last] S + sum of (k_j e^(b[last] - b_j)) v_j^T over the chunk
@@ -252,10 +245,13 @@ struct Turn {
 };
 
 // Two kinds of warps work side by side, a chunk apart: PRODUCERS load a chunk and multiply its keys by their decays,
-// while the CONSUMERS, each with the state of 32 features in its registers, add up the chunk before.
-constexpr int CONSUMERS = K / 32;
+// while the CONSUMERS, each with 32 features and half of the values of the state in its registers, add up the chunk
+// before.
+constexpr int OF_FEATURES = K / 32;
+constexpr int CONSUMERS = 2 * OF_FEATURES;
+constexpr int COLUMNS = V / 2;  // values of a consumer
 constexpr int PRODUCERS = 8;
-constexpr int THREADS = 384;
+constexpr int THREADS = 512;
 constexpr int V_LOADS = CHUNK * V / 4 / (32 * PRODUCERS);  // of four values each, for a producer
 constexpr int AMONG_PRODUCERS = 1;                         // numbers of their barriers
 constexpr int AMONG_CONSUMERS = 2;
@@ -311,7 +307,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     extern __shared__ __align__(16) unsigned char shared_memory[];
     Stage* stages = reinterpret_cast<Stage*>(shared_memory);
     Notes* notes = reinterpret_cast<Notes*>(stages + STAGES);
-    static_assert(STAGES * sizeof(Stage) + 2 * sizeof(Notes) <= 62208, "what the launch provides");
+    static_assert(STAGES * sizeof(Stage) + 2 * sizeof(Notes) <= 62240, "what the launch provides");
 
     // Block: one tile of value columns of one segment of one head, on one way.
     const int tiles = (values + V - 1) / V;
@@ -366,7 +362,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
 
     if (warp_in_block >= CONSUMERS) {
         // ---- Producers: a thread has four features of BLOCK time steps ----
-        HAND_OVER_REGISTERS(dec, 128);
         const int warp = warp_in_block - CONSUMERS;
         const int thread = 32 * warp + lane;
         const int block = warp;
@@ -532,22 +527,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         return;
     }
 
-    // ---- Consumers: a warp has 32 features ----
-    HAND_OVER_REGISTERS(inc, 240);
+    // ---- Consumers: a warp has 32 features and half of the values ----
     const int warp = warp_in_block;
+    const int first_feature = warp % OF_FEATURES * 32;
+    const int first_value = warp / OF_FEATURES * COLUMNS;
     const int group = lane / 4;  // the row of this lane in an 8 x 8 tile, and
     const int pair = lane % 4;   // the two columns (2 pair, 2 pair + 1)
 
-    // The state in float, as mma accumulators: state[tile][half][2 a + b] is feature 32 warp + 16 half + 8 a + group
-    // and value 8 tile + 2 pair + b, in units of `unit`; no number of the block's is above `bound`.
-    float state[V / 8][2][4] = {};
+    // The state in float, as mma accumulators: state[tile][half][2 a + b] is of feature 16 half + 8 a + group and value
+    // 8 tile + 2 pair + b of the warp's, in units of `unit`; no number of the block's is above `bound`.
+    float state[COLUMNS / 8][2][4] = {};
     float bound = 0.0f;
     const long long slot = static_cast<long long>(shared) * slots + segment * share;
-    const long long place = (32 * warp + group) * V + 2 * pair;
+    const long long place = (first_feature + group) * V + first_value + 2 * pair;
     if (before != nullptr) {
         const float* from = before + (slot * tiles + tile) * (K * V) + place;
 #pragma unroll
-        for (int i = 0; i < V / 2; ++i) {
+        for (int i = 0; i < COLUMNS / 2; ++i) {
             const float2 s = *reinterpret_cast<const float2*>(from + i % 4 * 8 * V + i / 4 * 8);
             state[i / 4][i % 4 / 2][i % 2 * 2] = s.x;
             state[i / 4][i % 4 / 2][i % 2 * 2 + 1] = s.y;
@@ -558,12 +554,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         bound = __uint_as_float(__reduce_max_sync(ALL_LANES, notes->bound[lane % CONSUMERS]));
         const float state_scale = scale_to(STATE_EXPONENT, __float_as_uint(bound));
 #pragma unroll
-        for (int i = 0; i < V; ++i) {
+        for (int i = 0; i < COLUMNS; ++i) {
             state[i / 8][i % 8 / 4][i % 4] *= state_scale;
         }
     }
     float unit = unit_of(STATE_EXPONENT, __float_as_uint(bound));
-    float over_all[4] = {1.0f, 1.0f, 1.0f, 1.0f};  // the decay over the segment, of features 32 warp + 8 i + group
+    float over_all[4] = {1.0f, 1.0f, 1.0f, 1.0f};  // the decay over the segment, of features 8 i + group
 
     const int first_piece = first_step / PIECE;
     const int last_piece = steps / PIECE - 1;  // of a walk from the end
@@ -573,9 +569,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         if (kept != nullptr && chunk % (PIECE / CHUNK) == 0) {
             const int walked = first_piece + chunk / (PIECE / CHUNK);
             const long long piece = (pieces_before + (adjoint ? last_piece - walked : walked)) * heads + head;
-            uint4* to = kept + (piece * CONSUMERS + warp) * (V / 8 * 32) + lane;
+            const long long features_of_piece = piece * OF_FEATURES + warp % OF_FEATURES;
+            uint4* to = kept + (features_of_piece * (V / 8) + first_value / 8) * 32 + lane;
 #pragma unroll
-            for (int columns = 0; columns < V / 8; ++columns) {
+            for (int columns = 0; columns < COLUMNS / 8; ++columns) {
                 const float(&s)[2][4] = state[columns];
                 to[32 * columns] = make_uint4(pack(s[0][0], s[0][1]), pack(s[0][2], s[0][3]), pack(s[1][0], s[1][1]),
                                               pack(s[1][2], s[1][3]));
@@ -599,15 +596,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const int row = i / 2 * 16 + lane / 16 * 8 + lane % 8;
-            const Half* from = &stage.k[row][32 * warp + i % 2 * 16 + lane / 8 % 2 * 8];
+            const Half* from = &stage.k[row][first_feature + i % 2 * 16 + lane / 8 % 2 * 8];
             load_tiles_transposed(keys[i / 2][i % 2], shared_address(from));
-            const float over_chunk = stage.decay[32 * warp + 8 * i + group];
+            const float over_chunk = stage.decay[first_feature + 8 * i + group];
             decay[i / 2][i % 2] = over_chunk * kept_part;
             over_all[i] *= over_chunk;
         }
-        const unsigned value_tile = shared_address(&stage.v[lane % 16][lane / 16 * 8]);
+        const unsigned value_tile = shared_address(&stage.v[lane % 16][first_value + lane / 16 * 8]);
 #pragma unroll
-        for (int columns = 0; columns < V / 8; columns += 2) {
+        for (int columns = 0; columns < COLUMNS / 8; columns += 2) {
             float fresh[2][2][4] = {};
 #pragma unroll
             for (int step = 0; step < 2; ++step) {
@@ -632,14 +629,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     }
     float* to = after + ((decays == nullptr ? shared : slot) * tiles + tile) * (K * V) + place;
 #pragma unroll
-    for (int i = 0; i < V / 2; ++i) {
+    for (int i = 0; i < COLUMNS / 2; ++i) {
         const float* s = &state[i / 4][i % 4 / 2][i % 2 * 2];
         *reinterpret_cast<float2*>(to + i % 4 * 8 * V + i / 4 * 8) = make_float2(s[0] * unit, s[1] * unit);
     }
-    if (decays != nullptr && tile == 0 && pair == 0) {
+    if (decays != nullptr && tile == 0 && first_value == 0 && pair == 0) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            decays[slot * K + 32 * warp + 8 * i + group] = over_all[i];
+            decays[slot * K + first_feature + 8 * i + group] = over_all[i];
         }
     }
 }

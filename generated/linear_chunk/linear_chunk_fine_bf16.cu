@@ -20,7 +20,7 @@
 //           Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah
 //           et al., 2024)
 //   parts   linear_chunk.cu.j2 924a97e5, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
-//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 54bad890, common/split.cuh.j2 bb09effa,
+//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 b0a91678, common/split.cuh.j2 bb09effa,
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_chunk_fine_bf16
 
@@ -186,7 +186,8 @@ __device__ __forceinline__ void multiply_columns_64(float (*sums)[4], const unsi
             sums[2 * i + j / 4][j % 4] = 0.0f;
         }
         unsigned b[4];
-        load_tiles_transposed(b, ((tile + i * 32 + lane / 16 * 16) ^ (lane % 8 * 16)) + lane % 16 * 128);
+        const unsigned columns = tile + i / 4 * 64 * 128 + i % 4 * 32;
+        load_tiles_transposed(b, ((columns + lane / 16 * 16) ^ (lane % 8 * 16)) + lane % 16 * 128);
         multiply(sums[2 * i], sums[2 * i + 1], a, b);
     }
 }

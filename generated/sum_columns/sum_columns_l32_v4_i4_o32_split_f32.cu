@@ -18,7 +18,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_columns.cu.j2 b2ef3c42, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
-//           2d3235c8
+//           56c3f10a
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_f32
 
 // A block owns one of several parts of LANES * VEC neighbouring columns.

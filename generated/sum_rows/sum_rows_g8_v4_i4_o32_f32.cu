@@ -14,7 +14,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 02600542, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 2d3235c8
+//   parts   reduce_rows.cu.j2 766c23a2, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56c3f10a
 //   again   kgen build sum_rows_g8_v4_i4_o32_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -25,6 +25,7 @@ constexpr int ITEMS = 4;  // loads of a thread that are in flight together
 constexpr int THREADS = 256;
 constexpr int ROWS = THREADS / GROUP;  // of a block
 constexpr int TILE = GROUP * ITEMS;  // loads of a row that are in flight together
+using Index = int;  // of an element in its row
 
 // Reductions over a warp, over a block, and over blocks, for any operation. An operation is a type with
 //
@@ -149,26 +150,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_sum_rows_g8_v4_i4_
     // Which row that is along the kept axes, of sizes *, size1, size2, size3.
     const bool exists = row < rows;
     int rest = exists ? static_cast<int>(row) : 0;
-    const int i3 = rest % size3;
-    rest /= size3;
-    const int i2 = rest % size2;
-    rest /= size2;
-    const int i1 = rest % size1;
-    rest /= size1;
-    const Element* line = x + rest * x0 + i1 * x1 + i2 * x2 + i3 * x3;
-    out += rest * out0 + i1 * out1 + i2 * out2 + i3 * out3;
+    if (size1 * size2 * size3 != 1) {  // else nothing needs to be divided
+        const int i3 = rest % size3;
+        rest /= size3;
+        const int i2 = rest % size2;
+        rest /= size2;
+        const int i1 = rest % size1;
+        rest /= size1;
+        x += i1 * x1 + i2 * x2 + i3 * x3;
+        out += i1 * out1 + i2 * out2 + i3 * out3;
+    }
+    const Element* line = x + rest * x0;
+    out += rest * out0;
 
     // Where loads of VEC elements start and end; up to VEC - 1 elements before and after are taken one by one, and so
     // are all of a row that ends before the first load.
     const int head = static_cast<int>((0 - reinterpret_cast<unsigned long long>(line) / sizeof(Element)) % VEC);
-    const long long loads = exists ? (length - head) / VEC : 0;
+    const Index loads = exists ? static_cast<Index>(length - head) / VEC : 0;
     const Pack* body = reinterpret_cast<const Pack*>(line + head);
 
-    const auto load = [&](long long at) { return body[at]; };
+    const auto load = [&](Index at) { return body[at]; };
 
     // Combines a thread's share of the tile that begins at its load `at`.
-    const auto tile = [&](long long at) {
-        const long long left = loads - at;
+    const auto tile = [&](Index at) {
+        const Index left = loads - at;
         Pack packs[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -186,16 +191,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_sum_rows_g8_v4_i4_
         return total;
     };
 
-    const long long first = lane;
-    const long long stride = TILE;
+    const Index first = lane;
+    constexpr Index stride = TILE;
     Value value = Combine::identity();
 #pragma unroll 1  // a tile has loads enough in flight; two would take registers, and blocks, away
-    for (long long at = first; at < loads; at += stride) {
+    for (Index at = first; at < loads; at += stride) {
         value = Combine::combine(value, tile(at));
     }
 
     // The elements before and after.
-    const int loose = exists ? static_cast<int>(length - loads * VEC) : 0;
+    const int loose = exists ? static_cast<int>(static_cast<Index>(length) - loads * VEC) : 0;
 #pragma unroll 1
     for (int i = lane; i < loose; i += GROUP) {
         const long long index = i < head ? i : length - loose + i;

@@ -6,7 +6,7 @@
 //
 //   BYTES     16  bytes of a word, of which rows are made
 //   LANES    256  threads along a row
-//   ACROSS     4  words of a row that a thread takes; it takes four in all
+//   ACROSS     4  words of a row that a thread takes
 //   checked  yes  the first position whose index is out of bounds is written down
 //   dtype    i32  int in memory, int in registers
 //   threads  256  per block

@@ -6,7 +6,7 @@
 //
 //   BYTES     16  bytes of a word, of which rows are made
 //   LANES     32  threads along a row
-//   ACROSS     1  words of a row that a thread takes; it takes four in all
+//   ACROSS     1  words of a row that a thread takes
 //   dtype    i64  long long in memory, long long in registers
 //   threads  256  per block
 //   grid          (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))

@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 7459a504
+//   parts   transpose.cu.j2 42077cec
 //   again   kgen build transpose_r64_c64_i4_o4_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -63,16 +63,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
     const int rows_left = rows - first_row;  // in this tile and behind it
     const int columns_left = columns - first_column;
 
-    // All loads of a thread are under way before the first is waited for.
-    Bits loaded[LOADS];
-    bool exists[LOADS];
+    // All loads of a thread are under way before the first is waited for; what does not exist is zero.
+    Bits loaded[LOADS] = {};
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
-        exists[i] = row < rows_left && column < columns_left;
-        if (exists[i]) {
+        if (row < rows_left && column < columns_left) {
             loaded[i] = *reinterpret_cast<const Bits*>(x + row * x_row + column);
         }
     }
@@ -81,9 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
         const int own = i * THREADS + threadIdx.x;
         const int row = own / (COLUMNS / LOAD);
         const int column = own % (COLUMNS / LOAD) * LOAD;
-        if (exists[i]) {
-            *reinterpret_cast<Bits*>(&tile[place(row, column)]) = loaded[i];
-        }
+        *reinterpret_cast<Bits*>(&tile[place(row, column)]) = loaded[i];
     }
 
     // The whole tile is there.
