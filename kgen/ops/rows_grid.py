@@ -24,8 +24,6 @@ RAGGED = Flag("ragged", "rows begin anywhere, or end so, not at multiples of a p
 STATIC = 16
 """Bytes of shared memory for what each warp finds, and as many for the row and for the team."""
 MESSAGE = 16  # bytes of what a block tells its team of its part of a row
-MANY = 64
-"""Blocks of a team, beyond which it takes a warp too long to hear them all, row after row."""
 ASIDE = 96
 """What the meeting of a team costs for each row, in packs."""
 
@@ -83,6 +81,11 @@ def _deferred(stages: int) -> int:
     return min(3, stages - 2)
 
 
+def _heard(packs: int) -> int:
+    """How many blocks of a team a lane hears at once: enough for 32 lanes, and for the blocks that run at once."""
+    return 5 if packs > 2 else 2
+
+
 def _words(stages: int, blocks: int, teams: int) -> int:
     """Of four bytes: the messages, and the counters of blocks."""
     return MESSAGE // 4 * 2 * _deferred(stages) * blocks + teams
@@ -97,6 +100,7 @@ def derive(spec: Spec, arrays: int = 1, kept: int = 0) -> dict[str, int]:
         "STAGED": staged,
         "DYNAMIC_SMEM": staged + spec["LANES"] * spec["PACKS"] * kept,
         "DEFER": _deferred(spec["STAGES"]),
+        "HEARD": _heard(spec["PACKS"]),
         "RESIDENT": _resident(spec["LANES"], spec["PACKS"]),
     }
 
@@ -122,7 +126,7 @@ def cut(height: int, columns: int, taken: Packs, device: int, *, arrays: int = 1
         step = taken.vec if taken.ragged else 1  # rows of a team all begin at the same place in a pack
         for parts in range(max(2, -(-total // (lanes * packs))), blocks + 1):
             teams = min(blocks // parts, height) // step * step
-            if parts > MANY and height > teams:
+            if parts > 32 * _heard(packs):
                 break
             if not teams or _words(stages, parts * teams, teams) > COUNTERS:
                 break

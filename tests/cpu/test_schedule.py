@@ -122,6 +122,17 @@ def test_a_lane_that_holds_a_lock_gets_on_while_the_others_of_its_warp_spin() ->
     assert run(body, np.zeros(64, np.int32)).tolist() == [64] * 64
 
 
+def test_lanes_of_a_warp_that_wait_in_two_places_let_other_warps_go() -> None:
+    body = """
+        if (threadIdx.x == 0) { while (tmp[0] == 0) { } }
+        else if (threadIdx.x == 1) { while (tmp[1] == 0) { } }
+        else if (threadIdx.x == 2) { while (tmp[2] == 0) { } }
+        else if (threadIdx.x == 32) { tmp[2] = 7; tmp[0] = 7; tmp[1] = 7; }
+        __syncthreads();
+        out[threadIdx.x] = tmp[threadIdx.x % 3];"""
+    assert run(body, np.zeros(64, np.int32)).tolist() == [7] * 64
+
+
 def test_producer_and_consumer_warps_meet_at_mbarriers_through_many_phases() -> None:
     body = """
         __shared__ unsigned long long full[2], empty[2];

@@ -16,7 +16,7 @@ enum { OTHERS = -1 };  // in place of a place: whoever can go on
 struct Waiting {
     uint32_t* at;
     uint64_t* ready;
-    int count, start;
+    int count, start, polled;
 
     void arrive(int place, uint32_t lanes)
     {
@@ -68,15 +68,17 @@ struct Waiting {
         at[place] = go;
         return 0;
     }
-    // What these lanes wait for has not come: let others go, of this warp or of other ones.
+    // What these lanes wait for has not come: let others go, of this warp or, after a round of it, of other ones.
     KG_APART int give_way(Warp* w, uint32_t go, int place, int site)
     {
         ++*w->polls;
-        if (any()) {
+        if (any() && polled < place) {
             arrive(place, go);
+            polled = place;
             start = place + 1;
             return OTHERS;
         }
+        polled = OTHERS;
         w->calls->yield(w, site);
         return place;
     }
@@ -115,7 +117,7 @@ template <int PLACES, int ROWS, int ROOM> struct Frame : Waiting {
         bool flag[4 * ROWS + 1][32];
     };
     alignas(16) uint8_t local_[32 * ROOM + 1];
-    Frame() : Waiting{at_, ready_, PLACES, 0} {}
+    Frame() : Waiting{at_, ready_, PLACES, 0, OTHERS} {}
 };
 
 // From place to place until every lane has ended.
