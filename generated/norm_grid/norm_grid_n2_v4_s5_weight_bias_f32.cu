@@ -18,7 +18,7 @@
 //                          for; all run at once
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_grid.cu.j2 f3d31f5a, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 10b2a7de,
+//   parts   norm_grid.cu.j2 60d6732a, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 2ca0c505,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_grid_place.cuh.j2 5e70891c,
 //           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build norm_grid_n2_v4_s5_weight_bias_f32
@@ -38,6 +38,7 @@ constexpr int LANES = 512;  // threads of a block
 constexpr int PACKS = 2;  // packs of a thread in its block's part of a row
 constexpr int STAGES = 5;  // parts that a block has in shared memory
 constexpr int DEFER = 3;  // rows between what is found of one and its result: its parts need time to get about
+constexpr int HEARD = 2;  // blocks of a team, at most, for each lane of the warp that hears them
 constexpr int WARPS = LANES / 32;
 constexpr int VEC = 4;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
@@ -249,10 +250,15 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v4_s5_w
         // What the team says of the row whose result is next; it is asked for before it is needed.
         const int done = turn - DEFER;
         const bool hears = done >= 0 && warp == WARPS - 1;
-        const Message* of_part = messages + (turn + DEFER) % (2 * DEFER) * parts;
-        Message message = {};
-        if (hears && lane < parts) {
-            message = look(of_part + lane);
+        const Message* of_part = messages + (turn + DEFER) % (2 * DEFER) * parts + lane;
+        Message message[HEARD];
+        if (hears) {
+#pragma unroll
+            for (int i = 0; i < HEARD; ++i) {
+                if (lane + 32 * i < parts) {
+                    message[i] = look(of_part + 32 * i);
+                }
+            }
         }
         wait_for_row();
         if (turn < turns) {
@@ -289,21 +295,24 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v4_s5_w
         if (hears) {
             // What all have told is put together, in the same order in every block: the sum of squares about the mean
             // of all is that about the means of the parts, and how far these are apart.
-            float count = 0.0f;
-            float mean = 0.0f;
-            float square = 0.0f;
-            for (int other = lane; other < parts; other += 32) {
-                const float2 heard = hear(other < 32 ? message : look(of_part + other), of_part + other, done + 1);
-                const float more = elements_of(other);
-                const float apart = heard.x - mean;
-                const float share = __fdividef(more, count + more);
-                mean += apart * share;
-                square += heard.y + apart * apart * count * share;
-                count += more;
+            float2 heard[HEARD];
+            float elements[HEARD];
+            float sum = 0.0f;
+#pragma unroll
+            for (int i = 0; i < HEARD; ++i) {
+                const int other = lane + 32 * i;
+                heard[i] = other < parts ? hear(message[i], of_part + 32 * i, done + 1) : float2{};
+                elements[i] = other < parts ? elements_of(other) : 0.0f;
+                sum += elements[i] * heard[i].x;
             }
-            const float mean_of_row = over_lanes(count * mean) / static_cast<float>(columns);
-            const float apart = mean - mean_of_row;
-            square = over_lanes(square + count * apart * apart);
+            const float mean_of_row = over_lanes(sum) / static_cast<float>(columns);
+            float square = 0.0f;
+#pragma unroll
+            for (int i = 0; i < HEARD; ++i) {
+                const float apart = heard[i].x - mean_of_row;
+                square += heard[i].y + elements[i] * apart * apart;
+            }
+            square = over_lanes(square);
             const float rstd = 1.0f / sqrtf(square / static_cast<float>(columns) + eps);
             if (lane == 0) {
                 of_row[turn % 2] = make_float2(mean_of_row, rstd);

@@ -18,7 +18,7 @@
 //                         for; all run at once
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_grid.cu.j2 f3d31f5a, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 10b2a7de,
+//   parts   norm_grid.cu.j2 60d6732a, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 2ca0c505,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_grid_place.cuh.j2 5e70891c,
 //           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 c54f2483
 //   again   kgen build norm_grid_n2_v8_s5_rms_weight_bf16
@@ -40,6 +40,7 @@ constexpr int LANES = 512;  // threads of a block
 constexpr int PACKS = 2;  // packs of a thread in its block's part of a row
 constexpr int STAGES = 5;  // parts that a block has in shared memory
 constexpr int DEFER = 3;  // rows between what is found of one and its result: its parts need time to get about
+constexpr int HEARD = 2;  // blocks of a team, at most, for each lane of the warp that hears them
 constexpr int WARPS = LANES / 32;
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
@@ -240,10 +241,15 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v8_s5_r
         // What the team says of the row whose result is next; it is asked for before it is needed.
         const int done = turn - DEFER;
         const bool hears = done >= 0 && warp == WARPS - 1;
-        const Message* of_part = messages + (turn + DEFER) % (2 * DEFER) * parts;
-        Message message = {};
-        if (hears && lane < parts) {
-            message = look(of_part + lane);
+        const Message* of_part = messages + (turn + DEFER) % (2 * DEFER) * parts + lane;
+        Message message[HEARD];
+        if (hears) {
+#pragma unroll
+            for (int i = 0; i < HEARD; ++i) {
+                if (lane + 32 * i < parts) {
+                    message[i] = look(of_part + 32 * i);
+                }
+            }
         }
         wait_for_row();
         if (turn < turns) {
@@ -268,8 +274,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v8_s5_r
             // What all have told is put together, in the same order in every block: the sum of squares about the mean
             // of all is that about the means of the parts, and how far these are apart.
             float square = 0.0f;
-            for (int other = lane; other < parts; other += 32) {
-                square += hear(other < 32 ? message : look(of_part + other), of_part + other, done + 1).y;
+#pragma unroll
+            for (int i = 0; i < HEARD; ++i) {
+                if (lane + 32 * i < parts) {
+                    square += hear(message[i], of_part + 32 * i, done + 1).y;
+                }
             }
             square = over_lanes(square);
             const float rstd = 1.0f / sqrtf(square / static_cast<float>(columns) + eps);

@@ -16,7 +16,7 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 7dfafa4f, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 10b2a7de,
+//   parts   softmax_grid.cu.j2 6b767e61, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 2ca0c505,
 //           common/rows_exp.cuh.j2 d568b819, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
 //           c54f2483
 //   again   kgen build softmax_grid_n2_v4_s6_f32
@@ -40,6 +40,7 @@ constexpr int LANES = 512;  // threads of a block
 constexpr int PACKS = 2;  // packs of a thread in its block's part of a row
 constexpr int STAGES = 6;  // parts that a block has in shared memory
 constexpr int DEFER = 3;  // rows between what is found of one and its result: its parts need time to get about
+constexpr int HEARD = 2;  // blocks of a team, at most, for each lane of the warp that hears them
 constexpr int WARPS = LANES / 32;
 constexpr int VEC = 4;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
@@ -223,10 +224,15 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v4_s
         // What the team says of the row whose result is next; it is asked for before it is needed.
         const int done = turn - DEFER;
         const bool hears = done >= 0 && warp == WARPS - 1;
-        const Message* of_part = messages + (turn + DEFER) % (2 * DEFER) * parts;
-        Message message = {};
-        if (hears && lane < parts) {
-            message = look(of_part + lane);
+        const Message* of_part = messages + (turn + DEFER) % (2 * DEFER) * parts + lane;
+        Message message[HEARD];
+        if (hears) {
+#pragma unroll
+            for (int i = 0; i < HEARD; ++i) {
+                if (lane + 32 * i < parts) {
+                    message[i] = look(of_part + 32 * i);
+                }
+            }
         }
         wait_for_row();
         if (turn < turns) {
@@ -259,17 +265,21 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v4_s
         }
         if (hears) {
             // What all have told is put together, in the same order in every block.
+            float2 heard[HEARD];
             float top = -INF;
-            float sum = 0.0f;
-            for (int other = lane; other < parts; other += 32) {
-                const float2 heard = hear(other < 32 ? message : look(of_part + other), of_part + other, done + 1);
-                const float higher = fmaxf(top, heard.x);
-                const float below = shift(higher);
-                sum = sum * exponential(top - below) + heard.y * exponential(heard.x - below);
-                top = higher;
+#pragma unroll
+            for (int i = 0; i < HEARD; ++i) {
+                const bool there = lane + 32 * i < parts;
+                heard[i] = there ? hear(message[i], of_part + 32 * i, done + 1) : make_float2(-INF, 0.0f);
+                top = fmaxf(top, heard[i].x);
             }
             const float top_of_row = greatest(top);
-            sum = over_lanes(sum * exponential(top - shift(top_of_row)));
+            float sum = 0.0f;
+#pragma unroll
+            for (int i = 0; i < HEARD; ++i) {
+                sum += heard[i].y * exponential(heard[i].x - shift(top_of_row));
+            }
+            sum = over_lanes(sum);
             if (lane == 0) {
                 of_row[turn % 2] = make_float2(top_of_row, sum);
             }
