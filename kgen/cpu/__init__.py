@@ -1,6 +1,6 @@
 """The CPU executor: runs the PTX that NVRTC makes of a kernel, on a machine with no GPU.
 
-translate/  parse.py -> simplify.py -> flow.py -> kernel.py (loop.py, lane.py, warp.py .., the tables of forms/): PTX to C++
+translate/  parse.py -> simplify.py -> flow.py -> kernel.py (loop.py, lane.py, warp.py .., tables of forms/): PTX to C++
 run/        with compiler.py, library.py and runtime/: C++ to a library, a fiber for each warp
 check/      with runtime/check.cpp: what no kernel may do, and in which line it does
 """
