@@ -11,7 +11,7 @@ import numpy as np
 
 from kgen import gated_reference as reference
 from kgen.dtypes import BF16
-from kgen.ops.gated import chunk_scan
+from kgen.ops.gated import chunk_cut, chunk_scan
 from kgen.ops.gated.chunk_kernels import CHUNK
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
@@ -75,7 +75,7 @@ def _chunks(spec: Spec, shape: Shape | None, stages: int) -> tuple[Case, ...]:
 
 def _chunked(spec: Spec, shape: Shape, segments: int, *, reverse: bool) -> Case:
     batch, heads, length, features, values = shape
-    cut = chunk_scan.Cut(spec["K"], spec["V"], spec["C"], segments, segments)
+    cut = chunk_cut.Cut(spec["K"], spec["V"], spec["C"], segments, segments)
     if spec["products"] or (spec.dtype is BF16 and not spec["fine"] and not spec["outer"]):
         turned = (batch, heads, length, values, features)
         return _backward(spec, cut, turned, gated=bool(spec["GATE"]), reverse=reverse)
@@ -87,29 +87,29 @@ def states(spec: Spec, shape: Shape | None = None) -> Case:
     gated = "gated" in spec.flags
     call = CHUNK.spec(K=64, V=64, WARPS=4, GATE=int(gated), dtype="bf16")
     shape = shape or (1, 2, 500, 56 - 8 * gated, 40)
-    return _forward(call, chunk_scan.Cut(64, 64, 64, 4, 2), shape, gated=gated)
+    return _forward(call, chunk_cut.Cut(64, 64, 64, 4, 2), shape, gated=gated)
 
 
 def slope(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Two segments, from one state to another; and one that takes more than two rounds of a block's threads."""
     segmented = _backward(
-        spec, chunk_scan.Cut(64, 64, spec["C"], 4, 2), shape or (1, 2, 8 * spec["C"] - 5, 40, 48), gated=True
+        spec, chunk_cut.Cut(64, 64, spec["C"], 4, 2), shape or (1, 2, 8 * spec["C"] - 5, 40, 48), gated=True
     )
     if shape:
         return (segmented,)
-    whole = chunk_scan.Cut(64, 64, spec["C"], 1, 1)
+    whole = chunk_cut.Cut(64, 64, spec["C"], 1, 1)
     return segmented, _backward(spec, whole, (1, 1, 2 * spec.threads + 99, 24, 24), gated=True)
 
 
 def turn(spec: Spec, shape: Shape | None = None) -> Case:
     """Of more features than values, from one state to another; the last state of all is among those that turn."""
     call = CHUNK.spec(K=64, V=64, WARPS=4, dtype="f16")
-    usual = chunk_scan.cut_of
+    usual = chunk_cut.cut_of
 
-    def taken(*about: Any) -> chunk_scan.Cut:
+    def taken(*about: Any) -> chunk_cut.Cut:
         return usual(*about)._replace(chunk=64, pieces=2, segments=2)
 
-    case = _backward(call, chunk_scan.Cut(64, 128, 64, 2, 2), shape or (1, 2, 300, 104, 40), gated=False)
+    case = _backward(call, chunk_cut.Cut(64, 128, 64, 2, 2), shape or (1, 2, 300, 104, 40), gated=False)
     return case._replace(settings=((chunk_scan, "cut_of", taken),))
 
 
@@ -120,7 +120,7 @@ def _arrays(spec: Spec, shape: Shape, gated: bool) -> tuple[Array, ...]:
     return (q, k, v, *([between_poison(gates.astype(np.float32 if spec["gfloat"] else g.dtype))] if gated else []))
 
 
-def _forward(spec: Spec, cut: chunk_scan.Cut, shape: Shape, *, gated: bool, reverse: bool = False) -> Case:
+def _forward(spec: Spec, cut: chunk_cut.Cut, shape: Shape, *, gated: bool, reverse: bool = False) -> Case:
     batch, heads, _, features, values = shape
     arrays = _arrays(spec, shape, gated)
     (initial,) = numbers(spec, (batch, heads, features, values), dtype=np.float32)
@@ -130,7 +130,7 @@ def _forward(spec: Spec, cut: chunk_scan.Cut, shape: Shape, *, gated: bool, reve
     return Case(simple_gla if gated else linear_attention, arrays, options, expected, settings=settings)
 
 
-def _backward(spec: Spec, cut: chunk_scan.Cut, shape: Shape, *, gated: bool, reverse: bool = False) -> Case:
+def _backward(spec: Spec, cut: chunk_cut.Cut, shape: Shape, *, gated: bool, reverse: bool = False) -> Case:
     """Its scans along the features are cut so; the other one as it comes."""
     batch, heads, _, features, values = shape
     arrays = _arrays(spec, shape, gated)
@@ -140,9 +140,9 @@ def _backward(spec: Spec, cut: chunk_scan.Cut, shape: Shape, *, gated: bool, rev
     made = reference.gated_backward(do, *arrays, **about)
     expected = tuple(made[name] for name in ("q", "k", "v", *(["g"] if gated else []), "initial"))
     options = {"initial_state": initial, "dstate": dstate, "mode": "chunk", "reverse": reverse}
-    usual = chunk_scan.cut_of
+    usual = chunk_cut.cut_of
 
-    def taken(problem: Problem, rows: int, columns: int) -> chunk_scan.Cut:
+    def taken(problem: Problem, rows: int, columns: int) -> chunk_cut.Cut:
         return cut if columns == features else usual(problem, rows, columns)
 
     bar = max(GRADIENT_SLACK * RMS_BAR[spec.dtype.name], _SLOPE_BAR)

@@ -15,7 +15,7 @@ from kgen.backend import HOST
 from kgen.device import current_device, multiprocessors
 from kgen.dtypes import DTYPES
 from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
-from kgen.ops.gated import chunk, chunk_scan
+from kgen.ops.gated import chunk, chunk_cut, chunk_scan
 from kgen.ops.gated.chunk_kernels import CHUNK
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
@@ -87,7 +87,7 @@ def test_every_kind_of_gate_is_exact(xp: ModuleType, asnumpy: AsNumpy, gates: st
 def test_warpgroups_give_what_float64_gives(
     xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, segments: int, reverse: bool
 ) -> None:
-    usual = chunk_scan.cut_of
+    usual = chunk_cut.cut_of
     monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: usual(*about)._replace(pieces=segments, segments=segments))
     monkeypatch.setattr(chunk_scan, "segments_of", lambda *about: 0)
     forget()
@@ -152,7 +152,7 @@ def test_what_the_last_step_adds_does_not_drown_the_gradients_of_gates(
     xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, segments: int
 ) -> None:
     """Where gates leave next to nothing, a state is what its last step added, and that has no part in any dg."""
-    monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: chunk_scan.Cut(64, 64, 64, segments, segments))
+    monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: chunk_cut.Cut(64, 64, 64, segments, segments))
     forget()
     for seed in range(6):
         case = make("simple_gla", (1, 2, 100, 60, 40), "f16", gates="saturated", gate_dtype="f32", seed=seed)
@@ -187,9 +187,9 @@ def test_gpus_with_little_shared_memory_take_shorter_chunks(
     sizes: tuple[int, int, int, int, int],
     segments: int,
 ) -> None:
-    little, usual = 99 * 1024, chunk_scan.cut_of
+    little, usual = 99 * 1024, chunk_cut.cut_of
     monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: usual(*about)._replace(pieces=segments, segments=segments))
-    for module in (chunk, chunk_scan):
+    for module in (chunk, chunk_cut):
         monkeypatch.setattr(module, "shared_memory", lambda device: little)
     forget()
     case = make(operator, sizes, "bf16", gate_dtype="f32")
@@ -210,7 +210,7 @@ def test_pieces_and_segments_change_nothing_but_roundings(
 ) -> None:
     case = make("simple_gla", SMALL, "f16", gate_dtype="f32")
     for segments, pieces in ((1, 1), (2, 4), (3, 3), (4, 8)):
-        cut = chunk_scan.Cut(64, 64, 64, pieces, segments)
+        cut = chunk_cut.Cut(64, 64, 64, pieces, segments)
         monkeypatch.setattr(chunk_scan, "cut_of", lambda *about, cut=cut: cut)
         forget()
         check(xp, asnumpy, case, "f16")

@@ -12,8 +12,9 @@ from kgen.device import device_arch, shared_memory
 from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Operand
+from kgen.ops.gated.chunk_cut import LARGE_SHARED, Cut, fours_of
 from kgen.ops.gated.chunk_kernels import SLOPE
-from kgen.ops.gated.chunk_scan import LARGE_SHARED, Cut, Scan, add_chunk, fours_of
+from kgen.ops.gated.chunk_scan import Scan, add_chunk
 from kgen.ops.gated.features import NUMBERS
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of, scratch_rows
 from kgen.ops.gated.sums import add_gradient, add_sum

@@ -1,4 +1,4 @@
-"""A scan in chunks: how a problem is cut for it, and its launches.
+"""A scan in chunks: its launches.
 
 Few heads are cut along time into segments: first each adds up its own state (`outer`), then `gated_chunk_prefix` makes
 of these the states before the segments, and all segments are scanned side by side. Short ones are scanned by teams, in
@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kgen.backend import HOST
-from kgen.device import device_arch, multiprocessors, shared_memory
+from kgen.device import device_arch
 from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Ints
+from kgen.ops.gated.chunk_cut import Cut, cut_of, fours_of
 from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, STATE, SUM_THREADS, TURN
 from kgen.ops.gated.linear_chunk import CHUNK as LINEAR_CHUNK
 from kgen.ops.gated.linear_chunk import LINEAR, ROOM
@@ -22,42 +23,6 @@ from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 
 WARPS = 8
 """That hold the state of a block, at most."""
-HUGE_SHARED, LARGE_SHARED = 200 * 1024, 136 * 1024
-"""Bytes of shared memory that blocks take with chunks of 64 time steps, and with 32 of more than 128 features; blocks
-with 32 of up to 128 features take no more than the 99 KiB that every chip has."""
-_SHORT_SEGMENT = 4  # chunks, the fewest of a segment: its state costs a second pass over its keys and values
-
-
-class Cut(NamedTuple):
-    """How a scan is cut: room for rows, columns of a block, time steps of a chunk, pieces and segments of a sequence.
-
-    A block walks through a segment, which is pieces / segments pieces; of the segments but the last, the states are
-    needed beforehand, and a block of the first pass walks through one piece only.
-    """
-
-    room: int
-    columns: int
-    chunk: int
-    pieces: int
-    segments: int
-
-
-def cut_of(problem: Problem, rows: int, columns: int) -> Cut:
-    """As many segments as fill the device, and not more."""
-    sms = multiprocessors(problem.device)
-    room = next(value for value in CHUNK.axes[0].values if value >= rows)
-    width = next((value for value in CHUNK.axes[1].values if value >= columns), 128)
-    if room == 256:
-        width = min(width, 64)
-    chunk = 32 if room == 256 or shared_memory(problem.device) < HUGE_SHARED else 64
-    blocks = problem.shared * -(-columns // width)
-    length = problem.length // (max(problem.sequences, 1) if problem.offsets else 1)
-    segments = max(1, min(sms // max(blocks, 1), length // (_SHORT_SEGMENT * chunk)))
-    pieces = segments
-    if segments > 1:
-        while blocks * (segments - 1) * (pieces // segments) * 2 <= sms and pieces * 2 * chunk <= length:
-            pieces *= 2
-    return Cut(room, width, chunk, pieces, segments)
 
 
 class Scan(NamedTuple):
@@ -232,11 +197,6 @@ def _add_turn(
     blocks = problem.shared * count * (fours_of(cut, columns) // SUM_THREADS)
     counts = (cut.pieces, 0 if begun else share, share, count, *tiles)
     program.add(Step(TURN.spec(), blocks, 2, counts), (other.states, states))
-
-
-def fours_of(cut: Cut, columns: int) -> int:
-    """Of numbers in a state, in the order of registers: a multiple of SUM_THREADS, since a tile has 64 rows or more."""
-    return -(-columns // 16) * cut.room * 4
 
 
 def add_state(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from kgen.device import multiprocessors
 from kgen.dtypes import BF16, F32, DType
 from kgen.launch import Step
-from kgen.ops.gated import chunk_scan, chunk_vector
+from kgen.ops.gated import chunk_cut, chunk_scan, chunk_vector
 from kgen.ops.gated.chunk_kernels import STATE, SUM_THREADS
 from kgen.ops.gated.chunk_vector_kernels import PREFIX, PREFIX_THREADS, UNPACK
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_scan
@@ -79,13 +79,13 @@ def add_in_chunks(program: Program, problem: Problem, k: Rows, v: Rows, every: i
 
 def _add_by_step_gates(program: Program, problem: Problem, k: Rows, v: Rows, count: int, initial: str) -> None:
     p, every = problem, problem.length // count
-    cut = chunk_scan.cut_of(p, p.features, p.values)
+    cut = chunk_cut.cut_of(p, p.features, p.values)
     blocks = p.shared * -(-p.values // cut.columns) * (count - 1)
     share = 1  # pieces of a stretch
     while 0 < 2 * share * blocks <= multiprocessors(p.device) and every % (2 * share * cut.chunk) == 0:
         share *= 2
     cut = cut._replace(pieces=count * share, segments=count * share)
-    fours = chunk_scan.fours_of(cut, p.values)
+    fours = chunk_cut.fours_of(cut, p.values)
     packed = program.room(f"{STATES}, packed", p.shared * cut.pieces * fours * 4)
     rows = p.features if initial != NOTHING else 0  # a state without rows is zero
     chunk_scan.add_state(program, p, cut, rows, p.values, initial, packed, cut.pieces, turned=False, unpack=False)
