@@ -14,7 +14,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_gradient.cu.j2 8a367398, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//   parts   gated_chunk_vector_gradient.cu.j2 55b650c2, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
 //           1f3ce58b, common/gated_chunk_vector.cuh.j2 0a9165e3, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_gradient_r128_bf16
 
@@ -808,7 +808,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         const auto* next_g = g + next_sequence * g_batch + next_head * g_head +
                             time * g_time + first;
         prefetch(step < length && first < features, next_g);
-        const long long next_place = static_cast<long long>(next_sequence) * length / CHUNK + next_sequence + next_chunk;
+        const long long next_place =
+            static_cast<long long>(next_sequence) * length / CHUNK + next_sequence + next_chunk;
         const long long next_state = (next_place * heads + next_head) * (WARPS * PARTS * 32) + threadIdx.x * 2;
 #pragma unroll
         for (int i = 0; i < PARTS / 2; ++i) {  // two uint4 at once

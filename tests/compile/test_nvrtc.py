@@ -22,6 +22,7 @@ from kgen.build import Built, build_many
 from kgen.dtypes import BF16, F16, F32
 from kgen.errors import ArchError, CompileError, ToolchainError
 from kgen.nvrtc import Flags, Resources, compile_source, compiler_id, supported_archs
+from kgen.ops.gated.linear_team import TEAM
 from kgen.render import render
 from kgen.spec import Kernel, Spec
 
@@ -38,6 +39,7 @@ SPILLS_ALLOWED = {
     "gated_chunk_k64_v64_w4_g1": 48,
     "linear_chunk": 16,
     "linear_chunk_outer": 32,
+    "linear_team": 52,
     "gated_chunk_vector": 24,
     "gated_chunk_vector_state": 80,
     "gated_chunk_vector_gradient": 220,
@@ -48,8 +50,8 @@ SPILLS_ALLOWED = {
 }
 """Bytes that a thread of these may spill. lmha_chunk: 16 warps leave each thread 128 registers, the state takes 64 of
 them, and where no warp can hand registers over (before sm_90) what `adds` has on its way from memory comes on top.
-gated_chunk and linear_chunk: twelve warps leave 168, or eight with two blocks 128, and the state and its operands take
-most of them.
+gated_chunk, linear_chunk and linear_team: twelve warps leave 168, or eight with two blocks 128, and the state and its
+operands take most of them (the default linear_team multiplies as the executor does; what Hopper runs does not spill).
 gated_chunk_vector: of as many warps some hold a state that takes 128 registers of each thread. The others are at the
 limit that their blocks per multiprocessor set, on one architecture of the three."""
 
@@ -97,6 +99,12 @@ def test_defaults_use_the_shared_memory_that_their_spec_predicts_and_do_not_spil
         if max(found.spill_stores, found.spill_loads) > allowed:
             surprises[built.spec.name] = f"spills {found.spill_stores} + {found.spill_loads} bytes"
     assert surprises == {}
+
+
+@pytest.mark.parametrize("fine", [False, True])
+def test_teams_whose_warpgroups_multiply_do_not_spill(fine: bool) -> None:
+    found = compile_source(render(TEAM.spec(fine=fine, warpgroup=True)), SM_90A).resources
+    assert (found.spill_stores, found.spill_loads) == (0, 0)
 
 
 def test_a_cubin_is_a_whole_elf_file(spec: Spec) -> None:

@@ -27,7 +27,11 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("lmha_chunk*", "column <= row", f"tiles of scores above the diagonal: {_IDLE}"),
     Survivor("lmha_chunk*_partial_*", "e < e_size", "slices of the features with others behind them are full"),
     Survivor("lmha_chunk*_outer_*", "state_bound <= LARGEST_STATE", "a state that is only added to may be of any size"),
-    Survivor("argm*_rows_g8_*", "at < loads", "what was not loaded is no extreme of the row", "*is_top*"),
+    Survivor(
+        "argm*_rows_g8_*",
+        "found_at + i * GROUP < loads",
+        "an extreme that was loaded stands nearer than what lies behind the last load",
+    ),
     Survivor("argm*_rows_*", "found_at + stride < loads", "the same tile is loaded again"),
     Survivor(
         "*_columns_*_split_*",
