@@ -73,6 +73,11 @@ def device_arch(device: int) -> Arch:
     return Arch.of_device(capability)
 
 
+def has_wgmma(device: int) -> bool:
+    """Whether warpgroups multiply there: compute capability 9.0 has it, the executor of its code has not."""
+    return (device != HOST or _host is not HOST_FACTS) and device_arch(device)[:2] == (9, 0)
+
+
 @functools.cache
 def multiprocessors(device: int) -> int:
     """How many SMs a device has."""

@@ -16,10 +16,13 @@ def usual(*words: str) -> subprocess.CompletedProcess[str]:
 def test_usual_kernels_are_the_default_ones_and_those_that_calls_take_on_that_gpu() -> None:
     hopper, ada = (set(usual(arch).stdout.split()) for arch in ("sm_90a", "sm_89"))
     default = {spec.name for spec in kgen.select()}
+    ampere = [kgen.parse(name) for name in usual("sm_80").stdout.split()]
+    assert ampere and all(spec.kernel.min_arch <= kgen.Arch.parse("sm_80") for spec in ampere)
     assert default < hopper
     assert all(kgen.parse(name).name == name for name in hopper | ada)
     bonus = "gated_chunk_vector_k128_v128_bonus_bf16"  # needs more shared memory than a block has on Ada
     assert bonus in hopper - ada
+    assert {"linear_chunk_fine_warpgroup_bf16", "linear_team_fine_warpgroup_bf16"} < hopper  # which no executor runs
     assert any(name.startswith("gated_scan_") and name.endswith("bf16") for name in ada - default)
 
 

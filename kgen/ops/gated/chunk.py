@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from kgen.arch import Arch
-from kgen.backend import HOST
 from kgen.device import device_arch, shared_memory
 from kgen.dtypes import BF16, F32
 from kgen.launch import Step
@@ -35,7 +34,7 @@ def refusal(problem: Problem) -> str | None:
         return "it takes no normalizer"
     if problem.mapped or (problem.feature == NUMBERS["elu"] and problem.dtype is BF16):
         return "it takes relu, and with float16 elu, as feature maps: others have more bits than the inputs"
-    if problem.device != HOST and device_arch(problem.device) < Arch(8, 0):
+    if device_arch(problem.device) < Arch(8, 0):
         return "it needs a GPU of compute capability 8.0 or above"
     room = shared_memory(problem.device)
     widest = WIDEST if room >= LARGE_SHARED else WIDE

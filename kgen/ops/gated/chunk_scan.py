@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kgen.backend import HOST
-from kgen.device import device_arch
+from kgen.device import device_arch, has_wgmma
 from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Ints
@@ -105,7 +104,7 @@ def add_chunk(
     pairs = o.word >= (8 if wide else 4) and (own is None or own.word >= 4)
     words = _words(z, x, y) if pairs else 2
     if grouped:
-        spec = LINEAR.spec(OFFSETS=p.offsets, fine=fine, warpgroup=p.device != HOST)
+        spec = LINEAR.spec(OFFSETS=p.offsets, fine=fine, warpgroup=has_wgmma(p.device))
     else:
         spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own and gates), fine=fine, **common)
     end = products = NOTHING
@@ -152,7 +151,7 @@ def add_pieces(
     tiles, fours = -(-columns // cut.columns), fours_of(cut, columns)
     grouped = _in_warpgroups(p, cut, x, y)
     if grouped:
-        spec = LINEAR.spec(OFFSETS=p.offsets, outer=True, warpgroup=p.device != HOST)
+        spec = LINEAR.spec(OFFSETS=p.offsets, outer=True, warpgroup=has_wgmma(p.device))
     else:
         common = _choices(p, cut, turned=turned, adjoint=adjoint)
         spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gates), **common)

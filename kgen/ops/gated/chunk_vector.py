@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kgen.arch import Arch
-from kgen.backend import HOST
 from kgen.device import device_arch, multiprocessors, shared_memory
 from kgen.dtypes import F32
 from kgen.launch import Step
@@ -26,7 +25,7 @@ def refusal(problem: Problem) -> str | None:
         return "it multiplies in float16; float32 is computed one time step after another, by 'auto' and 'recurrent'"
     if problem.features > WIDEST:
         return f"it takes at most {WIDEST} features, and here are {problem.features}"
-    if problem.device != HOST and device_arch(problem.device) < Arch(9, 0):
+    if device_arch(problem.device) < Arch(9, 0):
         return "it needs a GPU of compute capability 9.0 or above"
     if _room(problem) > shared_memory(problem.device):
         return f"it needs {_room(problem)} bytes of shared memory, and the GPU has {shared_memory(problem.device)}"

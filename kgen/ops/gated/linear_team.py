@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from kgen.arch import Arch
-from kgen.backend import HOST
-from kgen.device import multiprocessors
+from kgen.device import has_wgmma, multiprocessors
 from kgen.dtypes import BF16
 from kgen.launch import Step
 from kgen.ops.gated.kernels import offset_type
@@ -108,6 +107,6 @@ def add_team(
     pointers = (z.name, x.name, y.name, *offsets, *states, own, MEETINGS, o.name)
     ints = (p.heads, p.length, *sizes, *(p.heads // each.heads for each in (z, x, y)), segments, int(mirrored))
     strides = sum((each.strides[:3] for each in arrays), ())
-    spec = TEAM.spec(OFFSETS=p.offsets, fine=fine, warpgroup=p.device != HOST)
+    spec = TEAM.spec(OFFSETS=p.offsets, fine=fine, warpgroup=has_wgmma(p.device))
     step = Step(spec, teams * segments, len(pointers), ints, strides, scales, cooperative=True)
     program.add(step, pointers)
