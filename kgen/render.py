@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
 from kgen.errors import TemplateError
@@ -77,7 +77,26 @@ def _environment(parts: tuple[tuple[str, str], ...]) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        bytecode_cache=_compiled_pieces(),
     )
+
+
+@functools.cache
+def _compiled_pieces() -> jinja2.BytecodeCache:
+    """What Jinja made of each text, for all environments: the pieces that many kernels include are compiled once."""
+    import jinja2
+
+    codes: dict[tuple[str, str], CodeType] = {}
+
+    class Pieces(jinja2.BytecodeCache):
+        def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+            bucket.code = codes.get((bucket.key, bucket.checksum))
+
+        def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+            if bucket.code is not None:
+                codes[bucket.key, bucket.checksum] = bucket.code
+
+    return Pieces()
 
 
 def _where(error: jinja2.TemplateError, spec: Spec) -> str:
