@@ -20,7 +20,7 @@ from kgen.ops.gated.chunk_kernels import CHUNK
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from kgen.ops.gated.linear_chunk import LINEAR
-from kgen.ops.gated.linear_team import TEAM
+from kgen.ops.gated.linear_team import LARGEST, TEAM
 from kgen.ops.questions import explain
 from kgen.registry import parse
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
@@ -129,9 +129,10 @@ def test_teams_give_what_float64_gives(
 
 
 def test_teams_take_what_they_have_room_for(xp: ModuleType) -> None:
-    """A multiprocessor has room for 256 time steps."""
+    """A multiprocessor has room for 256 time steps, a team for so many multiprocessors."""
     few = multiprocessors(HOST if xp is np else current_device())
-    for heads, length, found in ((1, 256 * few, True), (1, 256 * few + 1, False), (1, 511, False), (few, 512, False)):
+    most = 256 * min(few, LARGEST)
+    for heads, length, found in ((1, most, True), (1, most + 1, False), (1, 511, False), (few, 512, False)):
         x = xp.zeros((1, heads, length, 128), DTYPES["bf16"].numpy)
         assert ("linear_team" in explain(linear_attention, x, x, x)) is found, (heads, length)
 
