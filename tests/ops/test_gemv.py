@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kgen
+from kgen.checking import watching
 from kgen.dtypes import BF16, F16, F32, FLOATS
 from kgen.errors import SpecError
 from kgen.operand import Operand
@@ -265,3 +267,25 @@ def test_half_types_and_float32_load_sixteen_bytes_where_they_may():
     for dtype in (F32, F16, BF16):
         spec, _ = gemv_plan.cut_rows(problem(4096, 4096, dtype, 4096, True, 4096), 132)
         assert spec["VEC"] * dtype.itemsize == 16
+
+
+@settings(max_examples=16, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_what_lies_beside_rows_that_begin_anywhere_counts_for_nothing(data):
+    kind = data.draw(st.sampled_from(("float32", "float16", "bfloat16", "int8", "e4m3")))
+    trans = data.draw(st.booleans())
+    shape = data.draw(st.tuples(st.integers(1, 90), st.integers(256, 700).map(lambda n: n | 1)))
+    first, behind = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
+    rng = np.random.default_rng(shape)
+    a = quantized(rng, shape, kind) if kind in QUANTIZED else draw(rng, shape, kind)
+    around = np.full((shape[0], first + shape[1] + behind), 99 if kind == "int8" else np.nan).astype(a.dtype)
+    around[:, first : first + shape[1]] = a
+    flipped = data.draw(st.booleans())
+    view = around[:: -1 if flipped else 1, first : first + shape[1]]
+    x_type = data.draw(st.sampled_from(("float32", "float16", "bfloat16"))) if kind in QUANTIZED else kind
+    x = draw(rng, (shape[0] if trans else shape[1]) + first, x_type)[first:]
+    with watching() as watch:
+        assert "ragged" in str(kgen.explain(gemv, view, x, trans=trans))
+        result = gemv(view, x, trans=trans)
+    assert watch.findings == []
+    assert_product(result, view.T if trans else view, x, x_type)

@@ -154,9 +154,10 @@ def _row_vec(product: Product) -> tuple[int, bool]:
         vec = {2: 1, 8: 4}.get(vec, vec)
     if product.scale and product.scale.block:
         return vec, False
-    if vec < widest and product.depth >= 16 * widest and not (product.scale and product.scale.inner):
-        return widest, True
-    return vec, False
+    quantized = a.dtype in QUANTIZED
+    if quantized and (product.x_strides[0] != 1 or (product.scale and product.scale.inner)):
+        return vec, False
+    return (widest, True) if vec < widest and product.depth >= 16 * widest else (vec, False)
 
 
 def _column_vec(product: Product) -> tuple[int, bool]:

@@ -138,10 +138,11 @@ def _step(product: Product, spec: Spec, splits: int, chunk: int) -> Step:
         ints += [splits, chunk]
     if spec["VEC"] > 1:
         longs.pop()  # the contiguous axis
-    if not product.along_rows or spec["VEC"] == 1 or spec["ragged"]:
+    quantized = spec.dtype in QUANTIZED
+    if not product.along_rows or spec["VEC"] == 1 or (spec["ragged"] and not quantized):
         longs.append(product.x_strides[0])
     pointers = 4
-    if spec.dtype in QUANTIZED:
+    if quantized:
         scale = product.scale or Scale(0, 0, 0, False)
         pointers = 5
         longs.append(scale.row)
