@@ -22,15 +22,19 @@ def reduce_rows(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ..
 
     And a row for two blocks, of which the second one has no full round, or rows that have none.
     """
-    if spec["packed"]:  # rows of seven, for two blocks and a part of one
-        case = _reduction(spec, shape or (2 * spec.threads + 5, 7), -1)
-        return case._replace(settings=((launches, "SHORT_FROM", 0),))
     if shape:
         return _reduction(spec, shape, -1)
     round_ = spec["GROUP"] * spec["VEC"] * spec["ITEMS"]
     several = (3, 5 * round_ + 11), (2, round_ + round_ // 2 - 3)
     shapes = several if spec["split"] else ((303, round_ + 11), (303, round_ // 2 + 3))
     return tuple(_reduction(spec, shape, -1) for shape in shapes)
+
+
+def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows of seven, each thread several of them, for two blocks and a part of one."""
+    per_block = spec.threads * (spec.derived["SHORT"] // (7 * spec.dtype.itemsize))
+    case = _reduction(spec, shape or (2 * per_block + 5, 7), -1)
+    return case._replace(settings=((launches, "SHORT_FROM", 0),))
 
 
 def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
@@ -165,6 +169,7 @@ def _product(spec: Spec, rows: int, depth: int, *, algorithm: str, trans: bool =
 CASES = {
     "reduce_rows": reduce_rows,
     "reduce_columns": reduce_columns,
+    "reduce_short": reduce_short,
     "dot": dot,
     "histogram": histogram,
     "histogram_weights": weighted_histogram,

@@ -28,7 +28,7 @@ WORDS = {
 DEFAULTS = (
     "sum_rows_g256_v4_i4_o32_split_f32",
     "sum_rows_g8_v4_i4_o32_f32",
-    "sum_rows_g1_v1_i4_o32_packed_f32",
+    "sum_short_o32_f32",
     "sum_columns_l32_v4_i4_o32_split_f32",
     "max_rows_g256_v4_i4_split_f32",
     "argmax_rows_g8_v4_i4_f32",
@@ -39,6 +39,7 @@ ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
 LOAD_BYTES = 16
 SHORT = 64
 """Bytes of the longest rows that go through shared memory: the share of a thread."""
+SHORT_THREADS = 256
 STATIC_LIMIT = 48 * 1024
 COLUMN_THREADS = 256
 RESIDENT = 1024
@@ -101,8 +102,6 @@ def _illegal_load(spec: Spec) -> str | None:
 def _illegal_rows(spec: Spec) -> str | None:
     if spec["split"] and spec["GROUP"] <= 32:
         return "only whole blocks share a row"
-    if spec["packed"] and (spec["GROUP"] > 1 or spec["VEC"] > 1 or operation(spec).startswith("arg")):
-        return "a short row is one thread's, element by element"
     if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES:
         return f"loads are of one element or of {LOAD_BYTES} bytes"
     return _illegal_result(spec)
@@ -124,9 +123,7 @@ def _rows(spec: Spec) -> dict[str, int]:
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
     if group > 32 and arg:  # the extreme itself is found first, and then where it stands
         shared = shared * spec["split"] + group // 32 * max(4, spec.dtype.itemsize) + 8
-    if spec["packed"]:
-        shared = threads * SHORT
-    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared, "SHORT": SHORT}
+    return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
 
 
 def _columns(spec: Spec) -> dict[str, int]:
@@ -172,11 +169,10 @@ _OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("b
 _APART = Flag(
     "apart", "a thread's columns are LANES apart, since rows begin at addresses that are no multiple of a load"
 )
-_PACKED = Flag("packed", "rows are short, and lie one behind the other")
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
-def _kernels(op: str) -> tuple[Kernel, Kernel]:
+def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
     bits, flags = ((_BITS,), (_SPLIT, *_OF_SUMS)) if summed(op) else ((), (_SPLIT,))
     rows = Kernel(
         name=f"{op}_rows",
@@ -188,7 +184,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
             Axis("ITEMS", "i", (1, 4), "loads of a thread that are in flight together"),
             *bits,
         ),
-        flags=(*flags, _PACKED),
+        flags=flags,
         dtypes=ELEMENTS,
         derive=_rows,
         check=_illegal_rows,
@@ -218,8 +214,23 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         stem="reduce_columns",
         text=_text,
     )
-    return register(rows), register(columns)
+    short = Kernel(
+        name=f"{op}_short",
+        summary=f"The {WORDS[op]} of every row, where rows are short and lie one behind the other.",
+        formula=FORMULAS[op],
+        axes=bits,
+        flags=tuple(flag for flag in flags if flag is not _SPLIT),
+        dtypes=ELEMENTS,
+        derive=lambda spec: {"THREADS": SHORT_THREADS, "STATIC_SMEM": SHORT_THREADS * SHORT, "SHORT": SHORT},
+        check=_illegal_result,
+        grid="a block for as many rows as go into its shared memory",
+        origin="the transposition of arrays of structures through shared memory",
+        defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_short_")),
+        stem="reduce_short",
+        text=_text,
+    )
+    return register(rows), register(columns), register(short)
 
 
-KERNELS: dict[str, tuple[Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
-"""By operation: the kernel of rows and that of columns."""
+KERNELS: dict[str, tuple[Kernel, Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
+"""By operation: the kernel of rows, that of columns and that of short rows."""

@@ -34,8 +34,6 @@ PART_COST = 0.02
 """What one more part costs, as a share of the time that a wave takes for whole groups."""
 OVERLAP = 1.35
 """Reads of blocks of columns that overlap, as a multiple of the columns, up to which that beats narrower loads."""
-SHORTEST = 14
-"""Bytes of the shortest rows for which shared memory is known to pay."""
 SHORT_FROM = 1024
 """Short rows for each multiprocessor, from which on blocks of them keep it busy."""
 TILES = 16
@@ -83,7 +81,7 @@ def launches(one: Pass) -> Iterator[Launch]:
     for index in itertools.product(*(range(axis.size) for axis in outside)):
         source = one.layout.start + sum(i * axis.stride for i, axis in zip(index, outside))
         target = sum(i * axis.out for i, axis in zip(index, outside))
-        groups = step.blocks // step.ints[0]
+        groups = step.blocks // step.ints[0] if partials else 0
         yield Launch(step, source * one.dtype.itemsize, target * _out_bytes(one), partials, groups)
 
 
@@ -127,6 +125,8 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
     if one.algorithm in NAIVE:
         vec, items = NAIVE[one.algorithm]
         vec = vec if stride == 1 else 1
+    if vec == 1 and _is_short(one, rows, inside):
+        return _short(one, rows, inside[0].out), 0
     loads = -(-length // vec)
 
     if one.algorithm in NAIVE:
@@ -141,10 +141,7 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         items = items if loads > group else 1
         parts = _parts(rows, -(-loads // (group * items)), one.sms * RESIDENT // group) if group == max(GROUPS) else 1
     split = parts > 1
-    packed = vec == 1 and _packed(one, rows, inside)
-    if packed:
-        group, items = 1, ITEMS
-    spec = _spec(one, 0, GROUP=group, VEC=vec, ITEMS=items, split=split, packed=packed)
+    spec = _spec(one, 0, GROUP=group, VEC=vec, ITEMS=items, split=split)
     sizes, x_strides, out_strides = _levels(inside)
     per_block = spec.threads // group
     step = Step(
@@ -158,14 +155,22 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
     return step, rows * parts * value_bytes(spec) if split else 0
 
 
-def _packed(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:
+def _is_short(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:
     """Whether rows are short, many, and one behind the other from a multiple of a load on."""
     length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 1)
     nbytes = one.dtype.itemsize
     aligned = not (one.low | one.layout.start * nbytes) % LOAD_BYTES
     dense = len(inside) == 1 and inside[0].stride == length and stride == 1
-    short = SHORTEST <= length * nbytes < SHORT and rows >= SHORT_FROM * one.sms
-    return dense and aligned and short and one.algorithm is None and not one.op.startswith("arg")
+    short = length > 1 and length * nbytes <= SHORT and rows >= SHORT_FROM * one.sms
+    return dense and aligned and short and one.algorithm is None
+
+
+def _short(one: Pass, rows: int, out: int) -> Step:
+    length = length_of(one.layout)
+    spec = _spec(one, 2)
+    per_block = spec.threads * (SHORT // (length * one.dtype.itemsize))
+    divisor = (one.divisor,) if summed(one.op) else ()
+    return Step(spec, -(-rows // per_block), 2, (rows, length), (out,), doubles=divisor)
 
 
 def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:
