@@ -22,6 +22,7 @@ from kgen.arch import Arch
 from kgen.build import store
 from kgen.config import config
 from kgen.cpu import compiler
+from kgen.cpu.forms import function_name
 from kgen.cpu.translate.kernel import translate
 from kgen.cpu.translate.parse import parse
 from kgen.cpu.translate.program import Program
@@ -86,14 +87,15 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
             beside.submit(runtime)
             ptx = text if is_ptx(text) else nvrtc.compile_ptx(text, title, arch)
             made = translate(parse(ptx), units=compiler.cores())
-            beside.map(_part, *zip(*made.products.items()))
+            beside.map(_product, *zip(*made.products.items()))
             binary = compiler.build(made.units, defines=("KG_CHECKED",) if check else ())
         facts = {"programs": [asdict(program) for program in made.programs], "products": made.products}
         entry = store().publish(title, host, key, text, binary, facts)
     programs = {fields["name"]: _program(fields) for fields in entry.meta["programs"]}
     loaded = _load(entry)
-    for name, product in entry.meta["products"].items():
-        ctypes.c_void_p.in_dll(loaded, name).value = _address(_part(name, product), "kg_product")
+    products = (ctypes.c_size_t * len(entry.meta["products"])).in_dll(loaded, "kg_products")
+    for number, item in enumerate(entry.meta["products"].items()):
+        products[number] = _address(_product(*item), "kg_product")
     functions = {name: _address(loaded, name) for name in programs}
     variables = {symbol: _address(loaded, symbol) for program in programs.values() for symbol, _ in program.globals}
     return Library(title, entry.source, programs, functions, variables, check)
@@ -103,6 +105,11 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
 def runtime() -> ctypes.CDLL:
     """The machine that runs kernels."""
     return _part("kgen_runtime", *(f'#include "{path.name}"' for path in sorted(compiler.RUNTIME.glob("*.cpp"))))
+
+
+def _product(opcode: str, text: str) -> ctypes.CDLL:
+    """A product of fragments, which many kernels share."""
+    return _part(f"kg_{function_name(opcode)}", text)
 
 
 @functools.lru_cache(maxsize=256)

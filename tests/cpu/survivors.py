@@ -54,6 +54,8 @@ SURVIVORS: tuple[Survivor, ...] = (
         "it only saves loads: what lanes would load behind a narrow tile has no place in shared memory",
     ),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
+    Survivor("gated_chunk_vector_gradient*", "threadIdx.x < ROOM", "what it writes is written over before it is read"),
+    Survivor("gated_chunk_vector_gradient*", "first < features", "brings into the cache what belongs to another head"),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
     Survivor(
         "histogram_*_packed_*",

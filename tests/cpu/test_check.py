@@ -8,7 +8,8 @@ import pytest
 import kgen
 from kgen import cpu, reference
 from kgen.checking import watching
-from kgen.cpu.check.checked import Outcome
+from kgen.cpu.check.checked import Outcome, run_checked
+from kgen.cpu.run.buffers import buffers_of
 
 from .test_schedule import MBARRIER
 
@@ -183,6 +184,7 @@ def test_a_race_is_reported_and_its_cure_is_not(name: str, order: str) -> None:
         ("bounds", "dynamic[t + 128] = t;"),
         ("bounds", "out[t + 193] = t;"),
         ("bounds", "out[t] = in[t - 1];"),
+        ("bounds", """asm volatile("prefetch.global.L2 [%0];" ::"l"(in + 4 * t + 5)); out[t] = t;"""),
         ("bounds", "int x[4] = {1, 2, 3, 4}; for (int i = 0; i < 4; ++i) x[i ^ (t & 3)] += t; out[t] = x[t & 7];"),
         ("misaligned", "*(long long*)(out + 1 + 2 * t) = 0;"),
         ("misaligned", "*(int4*)(dynamic + t) = int4{};"),
@@ -234,6 +236,7 @@ def test_warps_that_ask_for_more_registers_than_others_gave_back_wait_for_ever(
 @pytest.mark.parametrize(
     "body",
     [
+        """asm volatile("prefetch.global.L2 [%0];" ::"l"(in + 4 * t + 3)); out[t] = t;""",
         "out[t] = in[255 - t];",
         "__shared__ int s; s = 5; __syncthreads(); out[t] = s;",
         "atomicAdd(&zeros[0], t); out[t] = 1;",
@@ -263,6 +266,48 @@ def test_a_crash_costs_the_child_and_not_this_process(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("kgen.cpu.check.checked.launch_checked", crash)
     assert kinds("out[t] = 1;") == {"crash"}
+
+
+MEETING = """
+extern "C" __global__ void k(int* out, int* data, int* count)
+{
+    const int own = blockIdx.x * blockDim.x + threadIdx.x;
+    data[own] = own;
+    FENCE
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        FENCE
+        atomicAdd(count, 1);
+        while (*(volatile int*)count < (int)gridDim.x) {
+        }
+        __threadfence();
+    }
+    __syncthreads();
+    out[own] = data[(own + blockDim.x) % (gridDim.x * blockDim.x)];
+}
+"""
+"""Every block waits for all others; each of its threads has a fence of its own."""
+
+
+@pytest.mark.parametrize(("fence", "found"), [("__threadfence();", set()), ("", {"race"})])
+def test_a_hundred_blocks_that_meet_are_watched_in_seconds(fence: str, found: set[str]) -> None:
+    out, data, count = np.zeros(100 * 512, np.int32), np.zeros(100 * 512, np.int32), np.zeros(1, np.int32)
+    kernel = cpu.compile_cuda(MEETING.replace("FENCE", fence), check=True)
+    outcome = kernel.check(grid=100, block=512, args=[out, data, count], outputs=[out, data])
+    assert {one.kind for one in outcome.findings} == found, str(outcome)[:2000]
+    assert outcome.seconds < 30
+    assert found or np.array_equal(out, np.roll(np.arange(out.size), -512))
+
+
+def test_checks_that_take_too_much_memory_say_so() -> None:
+    out, data, count = (np.zeros(64 * 64, np.int32) for _ in range(3))
+    kernel = cpu.compile_cuda(MEETING.replace("FENCE", "__threadfence();"), check=True)
+    program = kernel.program("k")
+    launch, _frame = kernel.prepare(program, [out, data, count], 64, 64)
+    buffers = buffers_of([out, data, count])
+    outcome = run_checked(launch, kernel.library, program, buffers, memory=1 << 20)
+    assert [one.kind for one in outcome.findings] == ["memory"], str(outcome)
+    assert "take more than 1 MiB" in str(outcome)
 
 
 def test_an_operator_under_watch_says_what_its_kernels_do() -> None:

@@ -6,6 +6,7 @@ The kernel runs in a forked process, whose memory is a copy; what it wrote is co
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import resource
@@ -149,6 +150,8 @@ def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) ->
         found.append(Finding("hang", 0, f"the kernel did not end within {timeout:g} seconds"))
     elif status < 0:
         found.append(Finding("crash", 0, f"the kernel's process died of {signal.Signals(-status).name}"))
+    elif status == errno.ENOMEM:
+        found.append(Finding("memory", 0, f"the checks of this launch take more than {memory >> 20} MiB"))
     elif status:
         found.append(Finding("crash", 0, "the kernel's process failed"))
     return found, status == 0

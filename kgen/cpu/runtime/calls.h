@@ -35,8 +35,7 @@ static void release(Block* block, uint32_t id)
         together[count++] = r.check;
     }
     if (current->checker && !b.gathered) check_block_barrier(current->checker, together, count);
-    free(b.gathered);
-    b.gathered = nullptr;
+    drop(current->checker, b.gathered);
     b.arrived = b.votes = b.lanes = 0;
     b.fixed = false;
 }
@@ -90,7 +89,7 @@ static void settle(Cluster* c)
     uint32_t living = 0;
     for (uint32_t i = 0; i < c->count; ++i) living += c->blocks[i].living;
     if (!c->arrived || c->arrived < living) return;
-    free(c->passed);
+    drop(current->checker, c->passed);
     c->passed = c->gathered, c->gathered = nullptr;
     c->arrived = 0, ++c->phase;
 }
@@ -185,8 +184,10 @@ static uint8_t* access(Warp* w, uint64_t address, uint32_t size, uint32_t what, 
 
 // ldmatrix and stmatrix: eight lanes give the addresses of a tile's rows, but an access is that of the lane which holds the
 // element. Of transposed tiles each lane reads half a word; the other half is another lane's, so the word stands for both.
-static void tiles(Warp* w, uint32_t (*rows)[32], const uint16_t* which, int offset, int tiles, int what, bool transposed, int site)
+static void tiles(Warp* w, uint32_t (*rows)[32], const int32_t* which, int tiles, int how, int offset, int site)
 {
+    const bool transposed = how & TRANSPOSED;
+    const int what = how & (READ | WRITE);
     uint32_t* held[4];
     uint8_t* row[32];
     for (int tile = 0; tile < tiles; ++tile) held[tile] = rows[which[1 + tile]];
@@ -202,6 +203,17 @@ static void tiles(Warp* w, uint32_t (*rows)[32], const uint16_t* which, int offs
     }
     if (what == READ) (transposed ? load_tiles<true> : load_tiles<false>)(held, row, tiles);
     else (transposed ? store_tiles<true> : store_tiles<false>)(row, held, tiles);
+}
+static void fragments(Warp* w, uint32_t (*rows)[32], Product* const* products, const int32_t* run, const int32_t* end)
+{
+    while (run < end) {
+        if (*run >= 0) {
+            run += 1 + products[*run](rows, run + 1);
+        } else {
+            tiles(w, rows, run + 5, run[1], run[2], run[3], run[4]);
+            run += 6 + run[1];
+        }
+    }
 }
 static void sync(Warp* w, uint32_t lanes, int what, uint64_t object, int site)
 {
@@ -219,6 +231,6 @@ static void async_group(Warp* w, int lane, bool wait, uint32_t groups)
     check_group(current->checker, w, r->check, r->block->index, lane, wait, groups);
 }
 
-static const Calls calls = {yield, barrier, cluster, stuck, trap, remote, access, tiles, sync, async, async_group};
+static const Calls calls = {yield, barrier, cluster, stuck, trap, remote, access, fragments, sync, async, async_group};
 
 }  // namespace kg

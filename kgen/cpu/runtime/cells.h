@@ -186,13 +186,10 @@ static void strong_access(const Access& a, uint64_t address)
     CheckThread& t = a.w->threads[a.lane];
     if (a.global) c->reach = c->threads;
     Object& o = object(c, address);
-    if (a.what & READ && o.past) {
-        if (a.what & ACQUIRE) join(c, a.w, t.known, o.past);
-        else join(c, a.w, t.pending, o.past);
-    }
+    if (a.what & READ) join(c, a.what & ACQUIRE ? t.known : t.pending, o.past);
     if (a.what & WRITE) {
-        if (a.what & RELEASE) gather(c, a.w, a.lane, o.past), tick(c, a.w);
-        else join(c, a.w, o.past, t.released);
+        if (a.what & RELEASE) gather(c, a.w, 1u << a.lane, o.past), tick(c, a.w);
+        else gather_released(c, a.w, (uint32_t)a.lane, o.past);
     }
 }
 

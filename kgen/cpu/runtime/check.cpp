@@ -57,7 +57,7 @@ uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, Arena s
         say(c, once(6, site, 0), "input %d %u %u thread %u writes to an argument that is only to be read", site, block, thread / 32, thread);
         return c->sink;
     }
-    if (!area->writable) return (uint8_t*)address;
+    if (!area->writable || what & PLACE) return (uint8_t*)address;
     Shadow* s = c->buffers[area - c->input->buffers];
     if (a.what & (ATOMIC | RELAXED | ACQUIRE | RELEASE)) strong_access(a, address);
     a.address = address - area->base;
@@ -67,44 +67,43 @@ uint8_t* check_access(Checker* c, Warp* w, CheckWarp* k, uint32_t block, Arena s
 
 void check_sync(Checker* c, Warp* w, CheckWarp* k, uint32_t block, uint32_t lanes, int what, uint64_t address, int site)
 {
-    const int lane = __builtin_ctz(lanes);
+    const uint32_t lane = (uint32_t)__builtin_ctz(lanes);
     CheckThread& t = k->threads[lane];
     if (what == WARP_SYNC) {
         bool clocks = lanes != w->live;
         KG_LANES(lanes) clocks |= k->threads[__builtin_ctz(m)].known != nullptr;
         if (clocks) {
             Clock all = nullptr;
-            KG_LANES(lanes) gather(c, k, __builtin_ctz(m), all);
-            KG_LANES(lanes) join(c, k, k->threads[__builtin_ctz(m)].known, all);
-            free(all);
+            gather(c, k, lanes, all);
+            KG_LANES(lanes) share(c, k->threads[__builtin_ctz(m)].known, all);
+            drop(c, all);
         }
         if (lanes == w->live) KG_LANES(lanes) k->threads[__builtin_ctz(m)].warp_floor = k->now;
         tick(c, k);
     } else if (what == FENCE) {
-        join(c, k, t.known, t.pending);
-        if (t.released) clear_clock(c, t.released);
-        gather(c, k, lane, t.released);
+        join(c, t.known, t.pending);
+        drop(c, t.pending), drop(c, t.released.known);
+        t.released = past_of(k, lane);
+        if (t.known) ++t.known->uses;
         tick(c, k);
     } else if (what == ARRIVE) {
-        gather(c, k, lane, object(c, address).phase);
+        gather(c, k, lanes, object(c, address).phase);
         tick(c, k);
     } else if (what == WAITED) {
-        join(c, k, t.known, object(c, address).past);
+        join(c, t.known, object(c, address).past);
     } else if (what == INIT) {
         Object& o = object(c, address);
-        free(o.past), free(o.phase);
-        o.past = o.phase = nullptr;
+        drop(c, o.past), drop(c, o.phase);
     } else if (what == PHASE) {
         Object& o = object(c, address);
-        join(c, k, o.past, o.phase);
-        if (o.phase) clear_clock(c, o.phase);
+        join(c, o.past, o.phase);
+        drop(c, o.phase);
     } else if (what == ASTRAY) {
-        say(c, once(7, site, 0), "divergence %d %u %u lane %d takes part with a lane or a mask that does not: %08llx", site, block,
+        say(c, once(7, site, 0), "divergence %d %u %u lane %u takes part with a lane or a mask that does not: %08llx", site, block,
             k->id % c->per_block / 32, lane, (unsigned long long)address);
     } else if (what == ASYNC_DONE) {
         Object& o = object(c, address);
-        if (!o.phase) o.phase = new_clock(c);
-        o.phase[k->id / c->per_block * c->per_block + c->stores] = k->now;
+        own_row(c, o.phase, k->id / c->per_block)[c->stores] = k->now;
         gather_reads(c, k, lane, o.phase);
         tick(c, k);
     }
@@ -144,16 +143,16 @@ void check_group(Checker* c, Warp* w, CheckWarp* k, uint32_t block, int lane, bo
 
 void check_arrive(Checker* c, CheckWarp* w, uint32_t lanes, Clock* gathered)
 {
-    KG_LANES(lanes) gather(c, w, __builtin_ctz(m), *gathered);
+    gather(c, w, lanes, *gathered);
     tick(c, w);
 }
 void check_arrive_relaxed(Checker* c, CheckWarp* w, uint32_t lanes, Clock* gathered)
 {
-    KG_LANES(lanes) join(c, w, *gathered, w->threads[__builtin_ctz(m)].released);
+    KG_LANES(lanes) gather_released(c, w, (uint32_t)__builtin_ctz(m), *gathered);
 }
 void check_pass(Checker* c, CheckWarp* w, uint32_t lanes, Clock gathered)
 {
-    KG_LANES(lanes) join(c, w, w->threads[__builtin_ctz(m)].known, gathered);
+    KG_LANES(lanes) join(c, w->threads[__builtin_ctz(m)].known, gathered);
     tick(c, w);
 }
 void check_block_barrier(Checker* c, CheckWarp** warps, uint32_t count)
@@ -161,16 +160,15 @@ void check_block_barrier(Checker* c, CheckWarp** warps, uint32_t count)
     const uint32_t before = c->time;
     Clock all = nullptr;
     if (c->reach > c->per_block)
-        for (uint32_t i = 0; i < count; ++i)
-            for (int lane = 0; lane < 32; ++lane) join(c, warps[i], all, warps[i]->threads[lane].known);
+        for (uint32_t i = 0; i < count; ++i) join_known(c, all, warps[i], ~0u);
     for (uint32_t i = 0; i < count; ++i) {
-        for (int lane = 0; lane < 32; ++lane) {
-            warps[i]->threads[lane].floor = before;
-            join(c, warps[i], warps[i]->threads[lane].known, all);
+        for (CheckThread& t : warps[i]->threads) {
+            t.floor = before;
+            if (all) share(c, t.known, all);
         }
         tick(c, warps[i]);
     }
-    free(all);
+    drop(c, all);
 }
 
 // The life of a launch.
@@ -181,7 +179,8 @@ Checker* new_checker(const Launch* launch)
     c->launch = launch, c->input = launch->check, c->time = 1;
     c->stores = (launch->block[0] * launch->block[1] * launch->block[2] + 31) / 32 * 32;
     c->per_block = c->reach = c->stores + 32;
-    c->threads = c->per_block * launch->grid[0] * launch->grid[1] * launch->grid[2];
+    c->blocks = launch->grid[0] * launch->grid[1] * launch->grid[2];
+    c->threads = c->per_block * c->blocks;
     c->per_cluster = c->per_block * launch->cluster[0];
     if (launch->cluster[1] * launch->cluster[2] > 1) c->per_cluster = c->threads;  // its ids do not follow on one another
     c->more = (Readers*)calloc(16, sizeof(Readers)), c->more_count = 1, c->more_room = 16;  // 0 stands for none
@@ -206,7 +205,7 @@ void free_checker(Checker* c)
             free_shadow(s);
         }
     for (uint32_t i = 1; i < c->more_count; ++i) free(c->more[i].items);
-    for (uint32_t i = 0; i < c->object_room; ++i) free(c->objects[i].past), free(c->objects[i].phase);
+    for (uint32_t i = 0; i < c->object_room; ++i) drop(c, c->objects[i].past), drop(c, c->objects[i].phase);
     free(c->buffers), free(c->more), free(c->objects), free(c->seen), free(c->sink);
     free(c);
 }
@@ -215,12 +214,10 @@ void begin_warp(Checker* c, CheckWarp* w, uint32_t block, uint32_t index, Shadow
 {
     w->now = ++c->time, w->id = block * c->per_block + 32 * index, w->shared = shared;
 }
-void end_warp(CheckWarp* w)
+void end_warp(const Checker* c, CheckWarp* w)
 {
-    for (int lane = 0; lane < 32; ++lane) {
-        free(w->threads[lane].known), free(w->threads[lane].pending), free(w->threads[lane].released);
-        free(w->flights[lane].items);
-    }
+    for (CheckThread& t : w->threads) drop(c, t.known), drop(c, t.pending), drop(c, t.released.known);
+    for (Flights& f : w->flights) free(f.items);
     free(w);
 }
 

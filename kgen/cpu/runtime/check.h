@@ -27,7 +27,11 @@ struct Check {  // as Python fills it in (check.py has the same fields)
     uint32_t most;  // reports, after which a launch stops
 };
 
-typedef uint32_t* Clock;  // a time for each thread of the grid, and a time for its reads
+typedef struct Rows* Clock;  // a time for each thread of the grid, and a time for its reads; null: none of any
+struct Past {                // what a thread knows, or knew: by its clock, of its block, of its warp, and until when of itself
+    Clock known;
+    uint32_t floor, warp_floor, now;
+};
 
 struct Cell {
     uint32_t writer, written, write_site;  // written: the time, 0 where nobody did
@@ -55,7 +59,8 @@ struct Readers {
 
 struct CheckThread {
     uint32_t floor, warp_floor;
-    Clock known, pending, released;  // pending: read by a relaxed load, known after a fence; released: at the last fence
+    Clock known, pending;  // pending: read by a relaxed load, known after a fence
+    Past released;         // what it knew at the last fence
 };
 
 struct Flight {  // a cp.async that has not been waited for
@@ -83,7 +88,7 @@ struct Object {  // what threads synchronize by: a word in memory
 struct Checker {
     const Launch* launch;
     const Check* input;
-    uint32_t time, threads, per_block, per_cluster;  // threads: ids in the grid
+    uint32_t time, threads, blocks, per_block, per_cluster;  // threads: ids in the grid
     uint32_t stores;                                 // the id, within its block, of asynchronous stores
     uint32_t reach;                                  // ids among which threads have synchronized: blocks, clusters, or the grid
     Shadow** buffers;  // null where nobody writes
@@ -101,7 +106,7 @@ void free_checker(Checker* c);
 Shadow* new_shadow(uint64_t base, uint64_t size);  // of what nobody has written
 void free_shadow(Shadow* s);
 void begin_warp(Checker* c, CheckWarp* w, uint32_t block, uint32_t index, Shadow* shared);
-void end_warp(CheckWarp* w);
+void end_warp(const Checker* c, CheckWarp* w);
 
 // What a warp does, told by the runtime.
 struct Arena {  // a block's shared memory
@@ -116,7 +121,6 @@ void check_arrive(Checker*, CheckWarp*, uint32_t lanes, Clock* gathered);  // at
 void check_arrive_relaxed(Checker*, CheckWarp*, uint32_t lanes, Clock* gathered);  // tells what fences released
 void check_pass(Checker*, CheckWarp*, uint32_t lanes, Clock gathered);
 void check_block_barrier(Checker*, CheckWarp** warps, uint32_t count);      // all living warps of a block are at it
-Clock new_clock(Checker*);
-void clear_clock(Checker*, Clock);
+void drop(const Checker*, Clock&);
 
 }  // namespace kg

@@ -15,9 +15,6 @@ template <class F> struct ByLane {
 };
 template <class F> static inline ByLane<F> by_lane(F f) { return {f}; }
 
-// Products of fragments: `which` says in which rows of the frame the operands lie.
-typedef void Product(uint32_t (*rows)[32], const uint16_t* which);
-
 // What orders memory (see Told); only a checked kernel tells the runtime.
 static inline void tell(Warp* w, uint32_t lanes, int what, const uint8_t* object, int site)
 {

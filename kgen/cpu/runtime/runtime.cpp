@@ -106,15 +106,15 @@ static void end_cluster(Worker* worker, Cluster* c)
         Block& block = c->blocks[i];
         for (uint32_t k = 0; k < block.warps; ++k) {
             give_stack(block.runners[k].stack);
-            if (block.runners[k].check) end_warp(block.runners[k].check);
+            if (block.runners[k].check) end_warp(worker->checker, block.runners[k].check);
         }
-        for (Barrier& b : block.barriers) free(b.gathered);
+        for (Barrier& b : block.barriers) drop(worker->checker, b.gathered);
         if (block.shadow) free_shadow(block.shadow);
         give_arena(block.memory);
         free(block.runners);
     }
-    free(c->gathered);
-    free(c->passed);
+    drop(worker->checker, c->gathered);
+    drop(worker->checker, c->passed);
     free(c->blocks);
     free(c);
 }

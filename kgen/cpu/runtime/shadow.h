@@ -2,16 +2,26 @@
 #pragma once
 #include "check.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace kg {
 
+// Python tells of this end, see checked.py.
+static void* or_end(void* memory)
+{
+    if (!memory || memory == MAP_FAILED) _exit(ENOMEM);
+    return memory;
+}
+static void* room(size_t bytes) { return or_end(calloc(1, bytes)); }
+
 template <class T> static uint32_t append(T*& items, uint32_t& count, uint32_t& room, T item)
 {
-    if (count == room) items = (T*)realloc(items, sizeof(T) * (room = room ? 2 * room : 16));
+    if (count == room) items = (T*)or_end(realloc(items, sizeof(T) * (room = room ? 2 * room : 16)));
     items[count] = item;
     return count++;
 }
@@ -37,7 +47,7 @@ static uint64_t once(int kind, int site, int other) { return (uint64_t)kind << 5
 
 static void* zeroed(uint64_t size)
 {
-    return mmap(nullptr, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return or_end(mmap(nullptr, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 }
 
 Shadow* new_shadow(uint64_t base, uint64_t size)

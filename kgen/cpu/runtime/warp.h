@@ -6,6 +6,9 @@ namespace kg {
 
 struct Warp;
 
+// A product of fragments: `which` says in which rows of the frame the operands lie; returns how many they are.
+typedef int Product(uint32_t (*rows)[32], const int32_t* which);
+
 // What the runtime does for a kernel; a table of pointers, so that a kernel's library needs no symbol of another.
 struct Calls {
     void (*yield)(Warp*, int site);                                               // let others run; nothing was found
@@ -15,8 +18,9 @@ struct Calls {
     void (*trap)(Warp*, int site);
     uint8_t* (*remote)(Warp*, uint32_t address, uint32_t size, int lane, int site);  // shared memory of another block
     uint8_t* (*access)(Warp*, uint64_t address, uint32_t size, uint32_t what, int lane, int site);
-    // ldmatrix and stmatrix; `which`: the rows of the addresses, less an offset, and of the fragment
-    void (*tiles)(Warp*, uint32_t (*rows)[32], const uint16_t* which, int offset, int tiles, int what, bool transposed, int site);
+    // A run of instructions on fragments: of each a product's number, and the rows of its operands; or of ldmatrix and
+    // stmatrix -1, the number of tiles, what is done with them, the addresses' offset, the site, and the rows of addresses and tiles.
+    void (*fragments)(Warp*, uint32_t (*rows)[32], Product* const* products, const int32_t* run, const int32_t* end);
     void (*sync)(Warp*, uint32_t lanes, int what, uint64_t object, int site);
     void (*async)(Warp*, uint8_t* to, uint64_t to_address, const uint8_t* from, uint32_t size, uint32_t fill, int lane, int site);
     void (*async_group)(Warp*, int lane, bool wait, uint32_t groups);
@@ -43,6 +47,7 @@ struct Warp {
 
 // Memory: where an access of `size` bytes goes. Addresses in shared memory are 32-bit offsets, all others host pointers.
 enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, RELAXED = 32, ASYNC = 64, PLACE = 128 };  // PLACE: only asks where
+enum { TRANSPOSED = 4 };  // beside READ or WRITE of tiles
 enum { GLOBAL = 0 << 8, SHARED = 1 << 8, LOCAL = 2 << 8, GENERIC = 3 << 8, CLUSTER = 4 << 8, PARAM = 5 << 8 };
 
 // What a kernel tells of its order: of a mask's lanes, a fence, an mbarrier (arrived at, waited for, made, its phase over), a lane

@@ -13,7 +13,7 @@ from kgen.cpu.translate.flow import Flow
 from kgen.cpu.translate.warp import Cut
 
 LONGEST = 64
-"""Places of a chain at most: compilers take more than twice as long for what is twice as long."""
+"""Places of a chain at most, fragments aside: compilers take more than twice as long for what is twice as long."""
 
 
 class Chains:
@@ -31,11 +31,13 @@ class Chains:
             chain = [first]
             taken.add(first)
             parts = first in cuts and cuts[first].polls
-            while not parts and len(chain) < LONGEST and (to := self.next(chain[-1])) is not None:
+            length = 1
+            while not parts and length < LONGEST and (to := self.next(chain[-1])) is not None:
                 waits = to in cuts and not (self._meets_all(first) and self._meets_all(to))
                 if waits or before[to] > 1 or to in taken:
                     break
                 chain.append(to)
+                length += to not in cuts or not cuts[to].fragments
                 taken.add(to)
             self.chains.append(chain)
         self.numbers = {chain[0]: number for number, chain in enumerate(self.chains)}

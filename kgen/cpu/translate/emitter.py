@@ -10,10 +10,10 @@ from kgen.errors import UnknownInstructionError
 class Emitter:
     """Handed to all who turn instructions into C++; `names` are the kernel's registers and variables."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, products: dict[str, str]) -> None:
         self.names = names
         self.includes: set[str] = set()  # headers
-        self.products: dict[str, str] = {}  # functions on fragments, and their C++
+        self.products = products  # of fragments, by opcode: their C++
         self.sites: list[Instruction] = []
 
     def site(self, at: Instruction) -> int:

@@ -7,6 +7,7 @@ lowest goes first. Places that only follow one another are one function (see cha
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from kgen.cpu.forms import C_TYPES
@@ -29,7 +30,7 @@ _FIELDS = {"bool": "flag", "float": "f32", "double": "f64"} | {f"uint{n}_t": f"u
 class Translation:
     """The C++ of a module, in parts that are compiled side by side; its kernels; the C++ of products that they call.
 
-    The library has a variable for each product, by its name, to be filled with the function's address.
+    The library's `kg_products` is to be filled with the addresses of their functions, in this order.
     """
 
     units: tuple[str, ...]
@@ -47,7 +48,7 @@ def translate(module: Module, units: int = 2) -> Translation:
     products: dict[str, str] = {}
     for entry in module.entries.values():
         try:
-            kernel = _Kernel(entry, module)
+            kernel = _Kernel(entry, module, products)
             steps += kernel.steps()
         except KgenError as error:
             error.args = (f"{entry.name}: {error.args[0]}", *error.args[1:])
@@ -56,19 +57,17 @@ def translate(module: Module, units: int = 2) -> Translation:
         loops += [*kernel.declarations(), kernel.loop()]
         programs.append(kernel.program())
         includes |= kernel.emit.includes
-        products |= kernel.emit.products
         used |= kernel.names.used_globals
     data = [variable for name, variable in module.variables.items() if name in used]
     common = [
         '#include "kernel.h"',
         *(f'#include "{name}"' for name in sorted(includes)),
-        *(f'extern "C" kg::Product* {name};' for name in products),
+        'extern "C" kg::Product* kg_products[];',
         *map(_declared, data),
         *frames,
     ]
     parts = _shared_out(steps, units)
-    slots = [f'extern "C" {{ kg::Product* {name}; }}' for name in products]
-    parts[0] += [*slots, *map(_initialised, data), *loops]
+    parts[0] += [f"kg::Product* kg_products[{len(products) + 1}];", *map(_initialised, data), *loops]
     texts = tuple("\n".join([*common, *part, ""]) for part in parts)
     return Translation(texts, tuple(programs), products)
 
@@ -99,13 +98,13 @@ def _initialised(variable: Variable) -> str:
 
 
 class _Kernel:
-    def __init__(self, entry: Entry, module: Module) -> None:
+    def __init__(self, entry: Entry, module: Module, products: dict[str, str]) -> None:
         self.entry = entry
         self.frame = f"Frame_{c_name(entry.name)}"
         self.flow: Flow = analyse(entry)
         self.layout = layout = Layout(entry, module)
         self.names = Names(entry, module, layout.shared, layout.local)
-        self.emit = Emitter(self.names)
+        self.emit = Emitter(self.names, products)
         self.held = 0  # bytes of each lane that live from place to place
         kept = (name for name in entry.registers if name in self.flow.kept)
         for name in sorted(kept, key=lambda name: -SIZES[entry.registers[name]]):  # so each is aligned
@@ -171,15 +170,15 @@ class _Kernel:
     def _chain(self, chain: list[int]) -> list[str]:
         """From a place on, until lanes may part; returns where they all go, or notes who goes where."""
         lines = self._gathered(chain[0]) if chain[0] in self.cuts else []
-        table: list[int] = []
-        for at in chain:
-            if at in self.cuts:
-                lines.append(f"    {{ {self.cuts[at].code.replace('ROWS', f'rows + {len(table)}')} }}")
-                table += self.cuts[at].rows
-            else:
-                lines += loop(self.emit, self.flow, at, self.places)
-        if table:
-            lines.insert(0, f"    static const uint16_t rows[] = {{{', '.join(map(str, table))}}};")
+        for fragments, places in itertools.groupby(chain, lambda at: at in self.cuts and bool(self.cuts[at].fragments)):
+            if fragments:
+                table = ", ".join(str(number) for at in places for number in self.cuts[at].fragments)
+                call = "w->calls->fragments(w, f->u32, kg_products, run, run + sizeof run / sizeof *run);"
+                lines.append(f"    {{ static const int32_t run[] = {{{table}}}; {call} }}")
+                continue
+            for at in places:
+                made = self.cuts.get(at)
+                lines += [f"    {{ {made.code} }}"] if made else loop(self.emit, self.flow, at, self.places)
         to = self.chains.next(chain[-1])
         if to is None:
             return lines

@@ -20,7 +20,7 @@ _REPEATABLE = re.compile(
 )  # a register, perhaps as another type, or a number
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
 _PREDICATE = re.compile(r"(set|setp)\.(\w+)(?:\.(and|or|xor))?((?:\.ftz)?)((?:\.\w+)+)$")
-_NOTHING = re.compile(r"prefetch|prefetchu|griddepcontrol|discard|applypriority|createpolicy|pmevent|brkpt")
+_NOTHING = re.compile(r"prefetchu|griddepcontrol|discard|applypriority|createpolicy|pmevent|brkpt")
 
 
 def statement(emit: Emitter, at: Instruction) -> str:

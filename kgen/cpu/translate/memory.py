@@ -110,6 +110,11 @@ def _store(emit: Emitter, at: Instruction) -> str:
     return f"{{ uint8_t* p_ = {pointer};{before} {' '.join(each)}{after} }}"
 
 
+def _prefetch(emit: Emitter, at: Instruction) -> str:
+    """It does nothing here; but what a kernel asks for in advance should be there."""
+    return f"(void)({_pointer(emit, at.operands[0], 1, 'kg::READ | kg::PLACE', at)});"
+
+
 def _atomic(emit: Emitter, at: Instruction) -> str:
     parts = words(at)
     kind = next(word for word in reversed(parts) if word in SIZES)
@@ -193,6 +198,7 @@ HANDLERS: dict[str, Callable[[Emitter, Instruction], str]] = {
     "st": _store,
     "atom": _atomic,
     "red": _atomic,
+    "prefetch": _prefetch,
     "cvta": _convert_address,
     "isspacep": _is_space,
     "membar": _fence,

@@ -19,13 +19,13 @@ _KINDS = {"sync": 0, "arrive": 1, "popc": 2, "and": 3, "or": 4}
 
 class Cut(NamedTuple):
     """The code of a cut; `group` says who must be there: the lanes' masks, "all" of the warp, or "any";
-    `polls`: whether the code sets `found`, and lanes give way to others where it is false; `rows`: where in the frame
-    fragments lie, a part of a table that the code calls ROWS."""
+    `polls`: whether the code sets `found`, and lanes give way to others where it is false; `fragments`: what stands in
+    place of code where an instruction is on fragments, see matrix.py."""
 
     code: str
     group: str
     polls: bool = False
-    rows: tuple[int, ...] = ()
+    fragments: tuple[int, ...] = ()
 
 
 def lanes(emit: Emitter, text: str, kind: str, at: Instruction) -> str:
@@ -183,12 +183,11 @@ def _wait(emit: Emitter, at: Instruction) -> Cut:
 
 
 def _product(emit: Emitter, at: Instruction) -> Cut:
-    return Cut(matrix.product(emit, at), "all", rows=matrix.rows(emit, at.operands, at))
+    return Cut("", "all", fragments=tuple(matrix.product(emit, at)))
 
 
 def _tiles(emit: Emitter, at: Instruction) -> Cut:
-    code, operands = matrix.tiles(emit, at)
-    return Cut(code, "all", rows=matrix.rows(emit, operands, at))
+    return Cut("", "all", fragments=tuple(matrix.tiles(emit, at)))
 
 
 _HANDLERS: dict[str, Callable[[Emitter, Instruction], Cut]] = {
