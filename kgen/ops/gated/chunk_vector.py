@@ -116,7 +116,7 @@ def add_last(program: Program, problem: Problem, cut: Cut, packed: str, last: st
     """Queue what brings the last state from its tiles to where it is wanted."""
     p = problem
     if last != NOTHING:
-        blocks = p.shared * _size(cut) // PREFIX_THREADS
+        blocks = p.shared * _size(cut) // (4 * PREFIX_THREADS)
         unpack = UNPACK.spec(K=cut.features, V=cut.values)
         program.add(Step(unpack, blocks, 2, (p.heads, p.features, p.values), p.states[last]), (packed, last))
 
@@ -143,7 +143,7 @@ def add_states(program: Program, problem: Problem, cut: Cut, *ways: Way) -> list
         add_walks(program, p, cut, ways, cut.slots - cut.slots // cut.segments, 1, after=states, decays=decays)
     prefix = PREFIX.spec(K=cut.features, V=cut.values)
     ints = (p.heads, p.features, p.values, cut.slots - cut.slots // cut.segments + 1, cut.slots)
-    blocks = p.shared * _size(cut) // PREFIX_THREADS
+    blocks = p.shared * _size(cut) // (4 * PREFIX_THREADS)
     for way, state, decay in zip(ways, states, decays, strict=True):
         if state != NOTHING:
             strides = p.states.get(way.initial, (0, 0, 0, 0))

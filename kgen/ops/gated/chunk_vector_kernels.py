@@ -196,7 +196,7 @@ def _states_kernel(name: str, summary: str, formula: str, unpack: bool, defaults
             dtypes=(F32,),
             derive=lambda spec: {"THREADS": PREFIX_THREADS},
             text=lambda spec: {"unpack": unpack},
-            grid="(tiles * K * V / THREADS * heads * sequences): one thread per number of a state",
+            grid="(tiles * K * V / 4 / THREADS * heads * sequences): one thread per four numbers of a state",
             origin="the second pass of a segmented scan",
             min_arch=Arch(8, 0),
             defaults=defaults,

@@ -111,8 +111,8 @@ def _add_by_vector_gates(program: Program, problem: Problem, k: Rows, v: Rows, c
     sizes = (p.heads, p.features, p.values, count, count)
     prefix = PREFIX.spec(K=cut.features, V=cut.values)
     strides = p.states.get(initial, (0, 0, 0, 0))
-    program.add(Step(prefix, p.shared * size // PREFIX_THREADS, 3, sizes, strides), (initial, states, decays))
+    program.add(Step(prefix, p.shared * size // (4 * PREFIX_THREADS), 3, sizes, strides), (initial, states, decays))
     if not whole:
         unpack = UNPACK.spec(K=cut.features, V=cut.values)
-        blocks, counts = p.shared * count * size // PREFIX_THREADS, (count, p.features, p.values)
+        blocks, counts = p.shared * count * size // (4 * PREFIX_THREADS), (count, p.features, p.values)
         program.add(Step(unpack, blocks, 2, counts, p.states[STATES][1:]), (states, STATES))
