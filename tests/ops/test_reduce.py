@@ -119,6 +119,13 @@ def test_float16_sums_are_accumulated_in_float32(xp: ModuleType, asnumpy: ToNump
     assert float(reduce.mean(xp.full(100_000, 60_000, "f2"))) == 60_000  # a sum beyond float16's range
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_a_long_sum_of_float32_is_as_good_as_rounded_once(xp: ModuleType, asnumpy: ToNumpy, axis: int | None) -> None:
+    x = np.random.default_rng(4).random((3001, 203) if axis == 0 else (20, 30_001), "f4")
+    want = x.sum(axis, dtype="f8")
+    assert np.abs(asnumpy(reduce.sum(xp.asarray(x), axis)) / want - 1).max() < 2.0**-24 + 1e-8
+
+
 def test_a_sum_of_float32_can_be_taken_in_double(xp: ModuleType, asnumpy: ToNumpy) -> None:
     x = xp.asarray(np.array([1, 2**-40, -1], "f4"))
     got = asnumpy(reduce.sum(x, dtype="f8"))

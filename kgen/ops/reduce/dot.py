@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kgen.device import multiprocessors
-from kgen.dtypes import BF16, BOOL, FLOATS
+from kgen.dtypes import BF16, BOOL, F16
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
@@ -41,7 +41,7 @@ def _text(spec: Spec) -> dict[str, Any]:
 
 
 def _partial_bytes(spec: Spec) -> int:
-    return 4 if spec.dtype in (*FLOATS, BOOL) else 8
+    return 4 if spec.dtype in (F16, BF16, BOOL) else 8
 
 
 def _illegal(spec: Spec) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, I64, INTEGERS, DType
-from kgen.ops.reduce.text import FLOATING, result_of_bits, text_of_extreme, text_of_sum
+from kgen.ops.reduce.text import FLOATING, carried_as_double, result_of_bits, text_of_extreme, text_of_sum
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -150,8 +150,12 @@ def _text(spec: Spec) -> dict[str, Any]:
     op = operation(spec)
     if not summed(op):
         return text_of_extreme(op, spec.dtype)
+    return text_of_sum(op, spec.dtype, _result(spec))
+
+
+def _result(spec: Spec) -> DType:
     fractional, brain = bool(spec["fractional"]), bool(spec["brain"])
-    return text_of_sum(op, spec.dtype, result_of_bits(spec.dtype, spec["OUT"], fractional=fractional, brain=brain))
+    return result_of_bits(spec.dtype, spec["OUT"], fractional=fractional, brain=brain)
 
 
 def value_bytes(spec: Spec) -> int:
@@ -160,7 +164,8 @@ def value_bytes(spec: Spec) -> int:
     if op.startswith("arg"):
         return 16
     if summed(op):
-        return 4 if spec.dtype in FLOATS and spec["OUT"] != 64 else 8
+        narrow = spec.dtype in FLOATS and spec["OUT"] != 64
+        return 4 if narrow and not carried_as_double(op, spec.dtype, _result(spec)) else 8
     return max(4, spec.dtype.itemsize)
 
 

@@ -1,7 +1,8 @@
 """Sums, products, extremes, their places, and means, over any axes: NumPy's rules, one reading of the input.
 
-Sums of float16 and bfloat16 are accumulated in float32 and rounded once, those of float64 in double, and those of
-integers in 64 bits, modulo 2^64. Every order of combining is fixed by shape, strides and alignment: the same input
+Sums of float16 and bfloat16 are accumulated in float32 and rounded once. Those of float32 are accumulated in tiles, and
+the tiles in double: long sums, too, are as good as rounded once. Those of float64 are accumulated in double, and those
+of integers in 64 bits, modulo 2^64. Every order of combining is fixed by shape, strides and alignment: the same input
 gives the same bits.
 """
 

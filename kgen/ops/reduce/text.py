@@ -42,6 +42,11 @@ def result_of_bits(dtype: DType, bits: int, *, fractional: bool, brain: bool) ->
     return SIGNED[bits]
 
 
+def carried_as_double(op: str, dtype: DType, result: DType) -> bool:
+    """Whether the tiles of a sum, each added up in float32, are carried on as doubles: where a float32 comes of it."""
+    return op == "sum" and dtype in FLOATS and result is F32
+
+
 def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
     """For a "sum" or "prod" of elements of `dtype`.
 
@@ -52,6 +57,7 @@ def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
     if dtype not in FLOATING and result in FLOATING and (op == "prod" or dtype.itemsize == 8):
         accumulator = F64
     real = F64 if F64 in (accumulator, result) else F32
+    carried = carried_as_double(op, dtype, result)
     return {
         **_types(dtype, accumulator, result),
         "sign": "*" if op == "prod" else "+",
@@ -62,7 +68,8 @@ def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
         "narrow": NARROWING.get((result, accumulator), "static_cast<Result>"),
         "extreme": False,
         "ARG": False,
-        "combiner": "Combine",
+        "carried": carried,
+        "combiner": "Add" if carried else "Combine",
         "small_sums": op == "sum" and accumulator is I64 and dtype.itemsize <= 2,
         "pairs": None,
     }
