@@ -49,7 +49,7 @@ RANK = register(
 
 
 def _overlap_smem(spec: Spec) -> dict[str, int]:
-    per_box = 5 * spec.dtype.itemsize + 8 * spec["classes"]
+    per_box = 6 * spec.dtype.itemsize + 8 * spec["classes"]
     return {"THREADS": _OVERLAP_THREADS, "STATIC_SMEM": _OVERLAP_THREADS * per_box}
 
 
