@@ -34,8 +34,8 @@ def gated_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 def linear_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """The same where whole warpgroups multiply."""
-    flags = {name: name in spec.flags for name in ("outer", "fine")}
-    scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=spec["V"] // 16, dtype="bf16", **flags)
+    flags = {name: name in spec.flags for name in ("outer", "adjoint", "products", "fine", "gfloat")}
+    scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=spec["V"] // 16, GATE=spec["GATE"], dtype="bf16", **flags)
     return tuple(_in_teams(case, 0) for case in _chunks(scan, shape, stages=spec.derived["STAGES"]))
 
 

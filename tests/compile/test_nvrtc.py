@@ -39,6 +39,7 @@ SPILLS_ALLOWED = {
     "gated_chunk_k64_v64_w4_g1": 48,
     "linear_chunk": 16,
     "linear_chunk_outer": 32,
+    "linear_chunk_g1": 28,
     "linear_team": 52,
     "gated_chunk_vector": 24,
     "gated_chunk_vector_state": 80,

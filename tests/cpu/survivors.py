@@ -40,6 +40,8 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
+    Survivor("linear_chunk_*g1*", "block <= own_warp", f"scores above the diagonal: {_IDLE}"),
+    Survivor("linear_chunk_*products*", "lane < 16", _SAME),
     Survivor("linear_team*", "chunk < chunks", f"into the chunks in shared memory: {_IDLE}"),
     Survivor(
         "linear_team*",

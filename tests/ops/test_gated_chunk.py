@@ -67,6 +67,8 @@ def check(xp: ModuleType, asnumpy: AsNumpy, case: Case, dtype: str) -> None:
 
 SMALL = (1, 2, 300, 60, 40)
 """The last chunk is not full, nor are the tiles of a state."""
+LARGE = (1, 2, 250, 128, 104)
+"""The same in the tiles that whole warpgroups multiply."""
 
 
 @pytest.mark.parametrize(("operator", "dtype"), [("linear_attention", "bf16"), ("simple_gla", "f16")])
@@ -77,22 +79,39 @@ def test_chunks_give_what_float64_gives(
     check(xp, asnumpy, make(operator, SMALL, dtype, gate_dtype="f32", reverse=reverse), dtype)
 
 
-@pytest.mark.parametrize("dtype", ["f16", pytest.param("bf16", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize(("dtype", "sizes"), [("f16", SMALL), _on_a_gpu("bf16", SMALL), _on_a_gpu("bf16", LARGE)])
 @pytest.mark.parametrize("gates", GATES)
-def test_every_kind_of_gate_is_exact(xp: ModuleType, asnumpy: AsNumpy, gates: str, dtype: str) -> None:
-    check(xp, asnumpy, make("simple_gla", SMALL, dtype, gates=gates, gate_dtype="f32", seed=3), dtype)
-
-
-@pytest.mark.parametrize(("segments", "reverse"), [(1, False), (3, True)])
-def test_warpgroups_give_what_float64_gives(
-    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, segments: int, reverse: bool
+def test_every_kind_of_gate_is_exact(
+    xp: ModuleType, asnumpy: AsNumpy, gates: str, dtype: str, sizes: tuple[int, int, int, int, int]
 ) -> None:
-    usual = chunk_cut.cut_of
-    monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: usual(*about)._replace(pieces=segments, segments=segments))
+    check(xp, asnumpy, make("simple_gla", sizes, dtype, gates=gates, gate_dtype="f32", seed=3), dtype)
+
+
+@pytest.mark.parametrize(
+    ("operator", "segments", "columns", "reverse"),
+    [
+        ("linear_attention", 1, 128, False),
+        ("linear_attention", 3, 128, True),
+        ("linear_attention", 2, 64, False),
+        ("simple_gla", 1, 64, True),
+        ("simple_gla", 3, 128, False),
+    ],
+)
+def test_warpgroups_give_what_float64_gives(
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+    operator: str,
+    segments: int,
+    columns: int,
+    reverse: bool,
+) -> None:
+    cut = chunk_cut.Cut(128, columns, 64, segments, segments)
+    monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: cut)
     monkeypatch.setattr(chunk_scan, "segments_of", lambda *about: 0)
     forget()
-    case = make("linear_attention", (1, 2, 250, 128, 104), "bf16", reverse=reverse)
-    assert "linear_chunk" in explain(linear_attention, *map(xp.asarray, case.arrays.values()), mode="chunk")
+    case = make(operator, LARGE, "bf16", gates="hard resets", reverse=reverse)
+    assert "linear_chunk" in explain(OPERATORS[operator][0], *map(xp.asarray, case.arrays.values()), mode="chunk")
     check(xp, asnumpy, case, "bf16")
     forget()
 

@@ -19,6 +19,7 @@ from kgen.ops.gated.linear_chunk import CHUNK as LINEAR_CHUNK
 from kgen.ops.gated.linear_chunk import LINEAR, ROOM
 from kgen.ops.gated.linear_team import add_team, segments_of
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
+from kgen.spec import Spec
 
 WARPS = 8
 """That hold the state of a block, at most."""
@@ -72,8 +73,8 @@ def add_chunk(
     begun = initial != NOTHING
     # A gradient's state is that of x y^T times the scale, as is the gradient of the last state that it begins with.
     add_scale, read_scale = (p.scale, 1.0) if adjoint else (1.0, p.scale)
-    grouped = not (wide or own) and _in_warpgroups(p, cut, z, x, y, o)
-    segments = segments_of(p, columns) if grouped else 0
+    grouped = not wide and _in_warpgroups(p, cut, z, x, y, o, *([own] if own else []))
+    segments = segments_of(p, columns) if grouped and not gates else 0
     if segments:
         cut = cut._replace(pieces=segments, segments=segments)
         before = after = NOTHING
@@ -104,7 +105,7 @@ def add_chunk(
     pairs = o.word >= (8 if wide else 4) and (own is None or own.word >= 4)
     words = _words(z, x, y) if pairs else 2
     if grouped:
-        spec = LINEAR.spec(OFFSETS=p.offsets, fine=fine, warpgroup=has_wgmma(p.device))
+        spec = _linear(p, cut, fine=fine, adjoint=adjoint, products=bool(own))
     else:
         spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own and gates), fine=fine, **common)
     end = products = NOTHING
@@ -116,7 +117,7 @@ def add_chunk(
         extra, own_strides = (own.name,), own.strides
     if own and gates:
         products = program.room(f"{o.name}: products", tiles * warps * p.numbers(1))
-        extra, own_strides = (own.name, products), (*own.strides, p.numbers(1))
+        extra, own_strides = (own.name, products), (*own.strides[: 4 - grouped], p.numbers(1))
     pointers = (z.name, x.name, y.name, *(each.name for each in gates), *extra, *offsets, states, end, o.name)
     groups = tuple(p.heads // each.heads for each in (z, x, y, *gates, *((own,) if own else ())))
     ints = (p.heads, p.length, rows, columns, *groups, cut.pieces, cut.segments, int(p.reverse != adjoint), int(begun))
@@ -151,7 +152,7 @@ def add_pieces(
     tiles, fours = -(-columns // cut.columns), fours_of(cut, columns)
     grouped = _in_warpgroups(p, cut, x, y)
     if grouped:
-        spec = LINEAR.spec(OFFSETS=p.offsets, outer=True, warpgroup=has_wgmma(p.device))
+        spec = _linear(p, cut, outer=True, fine=bool(gates), adjoint=adjoint)
     else:
         common = _choices(p, cut, turned=turned, adjoint=adjoint)
         spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gates), **common)
@@ -184,6 +185,13 @@ def _choices(problem: Problem, cut: Cut, *, turned: bool, adjoint: bool) -> dict
         "gfloat": gated and p.gate_type is F32,
         "dtype": p.dtype,
     }
+
+
+def _linear(problem: Problem, cut: Cut, *, adjoint: bool, **flags: bool) -> Spec:
+    """Of the kernel whose warpgroups multiply."""
+    p, gated = problem, bool(problem.step_gates)
+    flags = {**flags, "adjoint": adjoint and gated, "gfloat": gated and p.gate_type is F32}
+    return LINEAR.spec(V=cut.columns, GATE=p.gate, OFFSETS=p.offsets, warpgroup=has_wgmma(p.device), **flags)
 
 
 def _add_turn(
@@ -222,13 +230,13 @@ def add_state(
 
 
 def _in_warpgroups(problem: Problem, cut: Cut, *arrays: Rows) -> bool:
-    """Whether whole warpgroups multiply: on Hopper, bfloat16 as it comes, in tiles of the largest size.
+    """Whether whole warpgroups multiply: on Hopper, bfloat16 as it comes, of 65 to 128 rows, at most one gate per step.
 
     The executor does likewise, with the same text but for the instruction that multiplies.
     """
     p = problem
-    plain = p.dtype is BF16 and p.gate == 0 and p.feature == 0 and not p.mapped
-    fits = (cut.room, cut.columns, cut.chunk) == (ROOM, ROOM, LINEAR_CHUNK) and _words(*arrays) == 16
+    plain = p.dtype is BF16 and p.gate < 2 and p.feature == 0 and not p.mapped
+    fits = (cut.room, cut.chunk) == (ROOM, LINEAR_CHUNK) and cut.columns <= ROOM and _words(*arrays) == 16
     return plain and fits and device_arch(p.device)[:2] == (9, 0)
 
 

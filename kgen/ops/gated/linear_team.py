@@ -31,11 +31,11 @@ _STATE = 4 * ROOM * ROOM  # bytes
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    """What the template asks beside the axes; `products` are those that warpgroups compute."""
+    """What the template asks beside the axes; `shapes` are of the products that warpgroups compute."""
     return {
         "outer": False,
         "offset_type": offset_type(spec),
-        "products": [("tiles", 64, 0), ("rows", 128, 0), ("columns", 128, 1)],
+        "shapes": [("tiles", 64, 0), ("rows", 128, 0), ("columns", 128, 1)],
     }
 
 
