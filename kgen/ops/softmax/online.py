@@ -25,6 +25,7 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 
 PACKS = {1: 16, 2: 8, 4: 4, 8: 4}  # in flight, by how wide they are
 TOTAL = 8  # bytes of what is known of a part
+PARTS = 4  # for each multiprocessor, where there are few rows
 
 
 def _check(spec: Spec) -> str | None:
@@ -95,7 +96,7 @@ def plan_online(
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
-    parts = min(-(-2 * multiprocessors(device) // read.rows), -(-read.columns // tile))
+    parts = min(-(-PARTS * multiprocessors(device) // read.rows), -(-read.columns // tile))
     queries = (x.shape[-2],) if wanted.causal else ()
     inner, outer = (groups[:1], groups[1:]) if mask is not None else ((), ())
     inputs = 2 if mask is not None else 1
