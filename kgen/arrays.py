@@ -1,9 +1,8 @@
 """Turns what a caller holds into the operand of a kernel: a pointer with shape, strides, element type and device.
 
 CuPy and torch arrays are read by their own attributes, which takes about a microsecond; everything else comes through
-`__cuda_array_interface__` or DLPack. No GPU array is copied unless a kernel cannot take its strides
-(`contiguous_inner`). NumPy arrays are copied to the device, as a convenience, or read in place by the CPU executor
-(`kgen.backend`). Results go back through `kgen.results`.
+`__cuda_array_interface__` or DLPack. No GPU array is copied here. NumPy arrays are copied to the device, as a
+convenience, or read in place by the CPU executor (`kgen.backend`). Results go back through `kgen.results`.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import numpy as np
 from kgen.backend import HOST, device_for_numpy
 from kgen.dtypes import FLOATS, FP8, DType, dtype_of, listed
 from kgen.notice import notice
-from kgen.operand import Ints, Kind, Operand, contiguous_strides, elements, extent
-from kgen.streams import current_stream, gpu, on, stream_pointer
+from kgen.operand import Ints, Kind, Operand, contiguous_strides, elements
+from kgen.streams import current_stream, gpu, stream_pointer
 
 Dtypes = tuple[DType, ...]
 
@@ -31,52 +30,6 @@ def adopt(x: Any, op: str, argument: str, takes: Dtypes = FLOATS) -> Operand:
     except KeyError:
         adopter = _adopter(x, op, argument, takes)
     return adopter(x, op, argument, takes)
-
-
-def contiguous_inner(operand: Operand, stream: int, *, write: bool = False) -> Operand:
-    """`operand` if its last axis is contiguous, else a contiguous copy made on `stream`.
-
-    With `write` the copy is uninitialised, to be written by the kernel and brought home by `results.give_back`.
-    """
-    shape = operand.shape
-    if not shape or operand.strides[-1] == 1 or shape[-1] <= 1 or 0 in shape:
-        return operand
-    with on(operand.device, stream) as library:
-        copy = library.empty(shape, operand.dtype.numpy)
-        if not write:
-            copy[...] = device_view(operand)
-    read = _host if operand.device == HOST else _cupy
-    staged = read(copy, "", operand.argument, (operand.dtype,))
-    staged.kind, staged.array, staged.readonly = operand.kind, operand.array, operand.readonly
-    staged.home = operand if write else None
-    return staged
-
-
-def device_view(operand: Operand, pointer: int | None = None) -> Any:
-    """An array of the device's library, NumPy's or CuPy's, over the operand's memory, whoever owns it.
-
-    With a `pointer`, over the memory there, in the operand's layout; it is the caller's to keep alive.
-    """
-    itemsize = operand.dtype.itemsize
-    low, high = extent(operand.shape, operand.strides)
-    strides = tuple(stride * itemsize for stride in operand.strides)
-    start = (operand.ptr if pointer is None else pointer) + low * itemsize
-    owner = operand.owner if pointer is None else None
-    if operand.device == HOST:
-        memory = np.asarray(_Bytes(start, (high - low) * itemsize, owner))
-        return np.ndarray(operand.shape, operand.dtype.numpy, memory, -low * itemsize, strides)
-    cupy = gpu()
-    owned = cupy.cuda.UnownedMemory(start, (high - low) * itemsize, owner, device_id=operand.device)
-    place = cupy.cuda.MemoryPointer(owned, -low * itemsize)
-    return cupy.ndarray(operand.shape, operand.dtype.numpy, memptr=place, strides=strides)
-
-
-class _Bytes:
-    """What NumPy needs to see host memory, and to keep its owner alive."""
-
-    def __init__(self, pointer: int, nbytes: int, owner: Any) -> None:
-        self.__array_interface__ = {"version": 3, "data": (pointer, False), "shape": (nbytes,), "typestr": "|u1"}
-        self.owner = owner
 
 
 # How each kind of array is read. --------------------------------------------------------------------------------------
@@ -104,6 +57,8 @@ def _torch(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
     dtype = element_type(x.dtype, op, argument, takes)
     try:
         ptr, strides = x.data_ptr(), x.stride()
+        if x.is_neg():
+            raise NotImplementedError("it is negated only when it is read; call .resolve_neg()")
     except (RuntimeError, NotImplementedError) as error:  # sparse, quantized, fake tensors
         raise TypeError(f"{op}: {argument} is a torch tensor without plain strided memory: {error}") from None
     return Operand(ptr, tuple(x.shape), strides, dtype, x.get_device(), "torch", argument, x, x)

@@ -6,6 +6,7 @@ A loaded kernel stays loaded for the life of the process: a CUDA graph or anothe
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 import threading
 from collections.abc import Callable, Sequence
@@ -24,6 +25,10 @@ _STATIC_LIMIT = 48 * 1024  # bytes of shared memory that a launch gets without a
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 _CLUSTER_LIMIT = 8  # blocks of a cluster that a launch gets without asking
+
+
+Run = Callable[[Sequence[int], int], None]
+"""A launch with everything fixed but its pointers and the stream."""
 
 
 class Launcher:
@@ -53,9 +58,33 @@ class Launcher:
         """Launch asynchronously on a CuPy stream; None: the current one."""
         self.function((blocks, 1, 1), (self.spec.threads, 1, 1), args, self.smem, stream)
 
-    def bind(self, step: Step) -> Bound:
-        """Fix all but the pointers of a launch."""
-        return Bound(self, step)
+    def bind(self, step: Step) -> Run:
+        """Fix all but the pointers and the stream of a launch; this device must be current where it is called.
+
+        The arguments lie packed from the start and only pointers are written anew, which costs a third of what passing
+        twenty Python objects does. A launch lets other threads run, so each borrows a frame of its own.
+        """
+        function, blocks, threads, smem = self.function.ptr, step.blocks, self.spec.threads, self.smem
+        launch = _cooperative if step.cooperative else _driver().launchKernel
+        frames: list[Frame] = []
+
+        def run(pointers: Sequence[int], stream: int) -> None:
+            try:
+                frame = frames.pop()
+            except IndexError:
+                frame = _frame(step)
+            slots, addresses, _ = frame
+            slots[:] = pointers
+            try:
+                launch(function, blocks, 1, 1, threads, 1, 1, smem, stream, addresses, 0)
+            except Exception as error:
+                if getattr(error, "status", None) != _NO_CONTEXT:
+                    raise
+                _make_context()
+                launch(function, blocks, 1, 1, threads, 1, 1, smem, stream, addresses, 0)
+            frames.append(frame)
+
+        return run
 
 
 class Step(NamedTuple):
@@ -94,56 +123,46 @@ class Step(NamedTuple):
         return f"{self.spec.name} on {self.blocks} blocks"
 
 
-class Bound:
-    """A launch with everything fixed but its pointers: `bound(pointers, stream)`.
-
-    The arguments lie packed from the start and only pointers are written anew, which costs a third of what passing
-    twenty Python objects does. A launch lets other threads run, so each borrows a frame of its own.
-    """
-
-    __slots__ = ("_extra", "_frames", "_grid", "_launch", "_offsets", "_pointers", "_tail", "launcher")
-
-    def __init__(self, launcher: Launcher, step: Step) -> None:
-        from cupy.cuda import driver
-
-        self.launcher = launcher
-        self._pointers = struct.Struct(f"={step.pointers}Q")
-        self._offsets, self._tail = step.packed()
-        self._grid = (launcher.function.ptr, step.blocks, 1, 1, launcher.spec.threads, 1, 1, launcher.smem)
-        # CuPy's own binding, compiled, takes 1.1 us less than ctypes; it raises CUDADriverError.
-        self._launch = driver.launchCooperativeKernel if step.cooperative else driver.launchKernel
-        self._extra = () if step.cooperative else (0,)
-        self._frames: list[tuple[Any, int, Any]] = []
-
-    def __call__(self, pointers: Sequence[int], stream: int) -> None:
-        """Launch asynchronously on a stream, a cudaStream_t; the launcher's device must be current."""
-        try:
-            frame = self._frames.pop()
-        except IndexError:
-            frame = self._frame()
-        buffer, addresses, _ = frame
-        self._pointers.pack_into(buffer, 0, *pointers)
-        try:
-            self._launch(*self._grid, stream, addresses, *self._extra)
-        except Exception as error:
-            if getattr(error, "status", None) != _NO_CONTEXT:
-                raise
-            # A thread that never used CUDA has no context, and does not get one from the driver, only from the runtime.
-            runtime = gpu().cuda.runtime
-            runtime.setDevice(runtime.getDevice())
-            self._launch(*self._grid, stream, addresses, *self._extra)
-        self._frames.append(frame)
-
-    def _frame(self) -> tuple[Any, int, Any]:
-        """A buffer of the arguments, and the array of their addresses that the driver takes (and its owner)."""
-        buffer = ctypes.create_string_buffer(bytes(self._pointers.size) + self._tail)
-        base = ctypes.addressof(buffer)
-        addresses = (ctypes.c_void_p * len(self._offsets))(*(base + offset for offset in self._offsets))
-        return buffer, ctypes.addressof(addresses), addresses
+def picked(run: Run, places: Sequence[int], nulls: int = 0) -> Run:
+    """A launch of the pointers at these places among those that come, and of so many null pointers after them."""
+    behind = (0,) * nulls
+    if len(places) == 1:
+        (only,) = places
+        return lambda pointers, stream: run((pointers[only], *behind), stream)
+    pick = operator.itemgetter(*places)
+    return lambda pointers, stream: run(pick(pointers) + behind, stream)
 
 
-Run = Callable[[Sequence[int], int], None]
-"""A launch with everything fixed but its pointers and the stream."""
+Frame = tuple[Any, int, Any]
+"""The pointers among a launch's arguments, to be written; where the addresses of all of them lie; their owner."""
+
+
+def _frame(step: Step) -> Frame:
+    offsets, tail = step.packed()
+    buffer = ctypes.create_string_buffer(bytes(8 * step.pointers) + tail)
+    base = ctypes.addressof(buffer)
+    addresses = (ctypes.c_void_p * len(offsets))(*(base + offset for offset in offsets))
+    slots = (ctypes.c_uint64 * step.pointers).from_buffer(buffer)
+    return slots, ctypes.addressof(addresses), addresses
+
+
+def _make_context() -> None:
+    """For a thread that never used CUDA: it has no context, and does not get one from the driver, only so."""
+    runtime = gpu().cuda.runtime
+    runtime.setDevice(runtime.getDevice())
+
+
+def _driver() -> Any:
+    """CuPy's binding of the driver: compiled, it takes 1.1 us less than ctypes; it raises CUDADriverError."""
+    from cupy.cuda import driver
+
+    return driver
+
+
+def _cooperative(*launch: int) -> None:
+    *taken, _ = launch  # no `extra`
+    _driver().launchCooperativeKernel(*taken)
+
 
 _launchers: dict[tuple[Spec, int], Launcher] = {}
 _loading = threading.Lock()

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from kgen.arrays import adopt, device_view, element_strides, element_type
+from kgen.arrays import adopt, element_strides, element_type
 from kgen.backend import HOST
 from kgen.dtypes import DTYPES, FP8, DType
 from kgen.notice import notice
 from kgen.operand import Ints, Kind, Operand, contiguous_strides, one_to_one, overlaps, same_elements
 from kgen.streams import current_stream, gpu, on, stream_for
+from kgen.views import device_view
 
 
 def allocate(kind: Kind, shape: Ints, dtype: DType, device: int, stream: int) -> Operand:

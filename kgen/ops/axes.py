@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kgen.arrays import device_view
 from kgen.operand import Ints, Operand, contiguous_strides, joined
 from kgen.ops.calls import Plan
 from kgen.scratch import scratch
 from kgen.streams import on
+from kgen.views import device_view
 
 ALIGNED = 256  # bytes; where the parts of scratch memory begin
 

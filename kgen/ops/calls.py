@@ -1,7 +1,7 @@
 """One call of an operator: the first of its kind is checked and prepared, the next ones are recognised and launched.
 
-For CuPy arrays and torch tensors of a kind that was met before (kinds.py), every check is skipped but whether `out`
-overlaps an input.
+For CuPy arrays and torch tensors of a kind that was met before, every check is skipped but whether it is of that kind
+(again.py).
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kgen.arrays import adopt, contiguous_inner
+from kgen.arrays import adopt
 from kgen.device import on_device
 from kgen.dtypes import FLOATS, DType
 from kgen.operand import Kind, Operand, common_kind
+from kgen.ops.again import ALIGNMENT, Call
 from kgen.ops.checked import asked, refuse_capture
-from kgen.ops.kinds import Met, Plan, apart, meeting, remember
-from kgen.ops.libraries import ALIGNMENT, library
+from kgen.ops.kinds import Kinds, Plan, remember
 from kgen.results import allocate, check_out, give_back
 from kgen.scratch import idle, listing
 from kgen.streams import on, stream_for
+from kgen.views import contiguous_inner
 
 __all__ = ["OPERATORS", "Operator", "Plan", "Results"]
 
@@ -71,7 +72,7 @@ class Operator:
         self.rows = rows
         self.in_place = in_place
         self.examine = examine
-        self._met: dict[tuple[Any, ...], Met] = {}  # by what `signature` reads off CuPy arrays
+        self.kinds = Kinds()
         self._plans: dict[tuple[Any, ...], Plan] = {}  # by what operands have in common, of any library
         OPERATORS[name] = self
 
@@ -85,23 +86,11 @@ class Operator:
             refuse_capture(self.name, device, chosen)
             with on(device, chosen):
                 self.examine(self.name, given, *options)
-        key: tuple[Any, ...] = ()
-        lead = inputs[0]
-        if lead is None:  # an optional one, or a number's place
-            lead = next((array for array in inputs if array is not None), None)
-        read = library(lead.__class__)
-        if read is not None and stream is None:
-            key, pointers = read.signature(inputs + outs, options)
-            met = self._met.get(key)
-            if met is not None and apart(pointers, met):
-                launch, device, fresh, _ = met
-                results = list(outs)
-                for at, shape, dtype, like in fresh:
-                    model = None if like is None else inputs[like]
-                    results[at - len(inputs)], pointers[at] = read.empty(shape, dtype, device, model)
-                launch(pointers, read.stream(device))
+        if stream is None:
+            results = self.kinds.launched(inputs, outs, options)
+            if results is not None:
                 return results
-        return self._first(inputs, outs, options, stream, key)
+        return self._first(inputs, outs, options, stream)
 
     def explain(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> str:
         """The steps of a call on these inputs and fresh results, and why those."""
@@ -148,7 +137,6 @@ class Operator:
         outs: tuple[Any, ...],
         options: tuple[Any, ...],
         stream: Any,
-        key: tuple[Any, ...],
     ) -> list[Any]:
         given, kind, made, chosen = self._taken(inputs, options, stream)
         present = _present(given)
@@ -165,9 +153,8 @@ class Operator:
                 taken, written = self._with_rows(given, results, chosen)
                 plan = self._plan(taken, written, options, chosen)
                 copied = taken != given or written != results  # rows, together
-                if key and not copied and not idle():
-                    passed = [out is not None for out in outs]
-                    remember(self._met, key, meeting(plan, given, results, passed, self.in_place))
+                if stream is None and not copied and not idle():
+                    self.kinds.meet(Call(plan.launch, inputs, outs, (*given, *results), self.in_place), options)
                 plan.launch([operand.ptr if operand else 0 for operand in (*taken, *written)], chosen)
                 results = written
             return [give_back(result, chosen) for result in results]

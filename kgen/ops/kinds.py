@@ -1,15 +1,20 @@
-"""What a kind of call is, and what is remembered of one, so that the next call of its kind is recognised and launched.
-
-Shapes, strides, dtypes, alignment, options, device (libraries.py reads them). Only the pointers may differ within a
-kind, and with them whether `out` overlaps an input.
-"""
+"""The kinds of calls that an operator has met, each with the function that launches the next one (again.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from kgen.operand import Operand, extent
+from kgen.launch import Run
+from kgen.ops.again import Again, Arrays, Call, written
+from kgen.ops.libraries import library
+
+REMEMBERED = 4096
+"""How many kinds an operator remembers; it then starts afresh, so that a server may meet new shapes for ever."""
+
+ALIKE = 16
+"""How many of them may have the same options and the same shapes of inputs."""
+
+Key = tuple[Any, ...]
 
 
 class Plan(NamedTuple):
@@ -20,76 +25,63 @@ class Plan(NamedTuple):
     why      those, for people
     """
 
-    launch: Callable[[Sequence[int], int], None]
+    launch: Run
     steps: tuple[str, ...]
     why: str
 
 
-class Met(NamedTuple):
-    """What a call of a kind that was met before needs.
+class Kinds:
+    """What one operator has met."""
 
-    launch   the plan's
-    device   where
-    fresh    results to allocate: their place among all arrays, their shape, dtype as the library has it, and the place
-             of an input of the same layout, or None
-    pairs    results that were passed, each with an array before it: their places among all arrays, the distances of
-             their pointers, in bytes, between which they overlap, and whether they may be one and the same array
-    """
+    def __init__(self) -> None:
+        self._last: dict[Key, Again] = {}  # by options
+        self._alike: dict[Key, tuple[Again, ...]] = {}  # by options and the inputs' shapes
 
-    launch: Callable[[Sequence[int], int], None]
-    device: int
-    fresh: tuple[tuple[int, tuple[int, ...], Any, int | None], ...]
-    pairs: tuple[tuple[int, int, int, int, bool], ...]
+    def launched(self, inputs: Arrays, outs: Arrays, options: Key) -> list[Any] | None:
+        """The results of a call, launched, if it is of a kind that was met; else None."""
+        try:
+            last = self._last.get(options)
+        except TypeError:  # options that have no hash are refused in a first call
+            return None
+        if last is None:
+            return None
+        results = last(inputs, outs)
+        return self._searched(inputs, outs, options) if results is None else results
+
+    def _searched(self, inputs: Arrays, outs: Arrays, options: Key) -> list[Any] | None:
+        try:
+            alike = self._alike.get(_key(inputs, options), ())
+        except TypeError:  # somebody's array with a list for a shape
+            return None
+        for again in alike:
+            results = again(inputs, outs)
+            if results is not None:
+                self._last[options] = again
+                return results
+        return None
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._last.clear()
+        self._alike.clear()
+
+    def meet(self, call: Call, options: Key) -> None:
+        """Remember the kind of a call, if its arrays are of one library that has a short way."""
+        first = next(array for array in call.inputs if array is not None)
+        read = library(first.__class__)
+        if read is None or any(x is not None and type(x) not in read.kinds for x in call.inputs + call.outs):
+            return
+        again, key = written(call, read), _key(call.inputs, options)
+        remember(self._alike, key, (again, *self._alike.get(key, ()))[:ALIKE])
+        remember(self._last, options, again)
 
 
-REMEMBERED = 4096
-"""Kinds of calls that an operator remembers; it then starts afresh, so that a server may meet new shapes for ever."""
+def _key(inputs: Arrays, options: Key) -> Key:
+    return options, *[None if x is None else getattr(x, "shape", None) for x in inputs]
 
 
-def remember(kept: dict[tuple[Any, ...], Any], key: tuple[Any, ...], value: Any) -> None:
+def remember(kept: dict[Key, Any], key: Key, value: Any) -> None:
+    """Keep a value, and not too many."""
     if len(kept) >= REMEMBERED:
         kept.clear()
     kept[key] = value
-
-
-def apart(pointers: Sequence[int], met: Met) -> bool:
-    """Whether every result that was passed lies wholly before or after all else, or is an input, where it may be."""
-    for result, other, low, high, twins in met.pairs:
-        distance = pointers[result] - pointers[other]
-        if low < distance < high and (distance or not twins):
-            return False
-    return True
-
-
-def meeting(
-    plan: Plan,
-    given: Sequence[Operand | None],
-    results: Sequence[Operand],
-    passed: Sequence[bool],
-    in_place: bool,
-) -> Met:
-    """What to remember of a call; `passed` tells which results the caller brought."""
-    operands = (*given, *results)
-    fresh, pairs = [], []
-    for at, (result, brought) in enumerate(zip(results, passed, strict=True), len(given)):
-        if not brought:
-            like = next((place for place, x in enumerate(given) if x and _layout(x) == _layout(result)), None)
-            fresh.append((at, result.shape, result.array.dtype, like))
-            continue
-        low, high = _span(result)
-        for place, other in enumerate(operands[:at]):
-            if other is not None and (place < len(given) or passed[place - len(given)]):
-                first, end = _span(other)
-                twins = in_place and place < len(given) and _layout(result) == _layout(other)
-                pairs.append((at, place, first - high, end - low, twins))
-    return Met(plan.launch, results[0].device, tuple(fresh), tuple(pairs))
-
-
-def _layout(operand: Operand) -> Any:
-    return operand.shape, operand.strides, operand.dtype
-
-
-def _span(operand: Operand) -> tuple[int, int]:
-    """The bytes that an array touches, counted from its pointer."""
-    low, high = extent(operand.shape, operand.strides)
-    return low * operand.dtype.itemsize, high * operand.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Arrays as a repeated call reads them: what identifies its kind, new results, the stream, at the least cost.
+"""Arrays as a repeated call reads them: whether they are as before, where they lie, new results, at the least cost.
 
 CuPy arrays and torch tensors are read so. Any other kind of array goes the way of a first call every time.
 """
@@ -6,27 +6,38 @@ CuPy arrays and torch tensors are read so. Any other kind of array goes the way 
 from __future__ import annotations
 
 import functools
+import operator
 import sys
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
+from kgen.operand import Ints, contiguous_strides
 from kgen.streams import gpu, torch_stream
-
-Key = tuple[Any, ...]
-
-ALIGNMENT = 16
-"""Bytes of the widest load. Each array's place among them is part of a kind: each may be loaded in its own way."""
 
 
 class Library(Protocol):
-    def signature(self, arrays: tuple[Any, ...], options: Key) -> tuple[Key, list[int]]:
-        """What identifies a kind of call, and the pointers; an empty key where a call must be looked at closely."""
+    """How the arrays of a library are read.
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, device: int, like: Any) -> tuple[Any, int]:
-        """A new result, and its pointer; `like` is an array of the same layout, or None."""
+    kinds     their types
+    pointer   gives where an array begins
+    current   gives the current device; None where there is but one
+    """
+
+    kinds: tuple[type, ...]
+    pointer: Callable[[Any], int]
+    current: Callable[[], int] | None
+
+    def alike(self, arrays: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """A test of arrays by name, which only those pass that differ from these in no more than where they lie.
+
+        It is a term of Python, and comes with the values of the other names in it.
+        """
+
+    def maker(self, shape: Ints, dtype: Any, device: int) -> Callable[[], Any]:
+        """What makes contiguous arrays on the device, while it is the current one; the dtype is the library's."""
 
     def stream(self, device: int) -> int:
-        """The current stream."""
+        """The current stream of the device, which is the current one."""
 
 
 @functools.cache
@@ -41,39 +52,26 @@ def library(kind: Hashable) -> Library | None:
 
 
 class CupyArrays:
-    """CuPy arrays on the current device."""
-
     def __init__(self, cupy: Any) -> None:
-        self._kind = cupy.ndarray
+        self.kinds: tuple[type, ...] = (cupy.ndarray,)
+        self.pointer: Callable[[Any], int] = operator.attrgetter("data.ptr")
+        self.current = current_device()
         self._stream = cupy.cuda.get_current_stream
-        self._device = cupy.cuda.runtime.getDevice if device_count() > 1 else None
 
-    def signature(self, arrays: tuple[Any, ...], options: Key) -> tuple[Key, list[int]]:
-        kind = self._kind
-        parts: list[Any] = [options]
-        pointers = []
-        for array in arrays:
-            if array is None:
-                parts.append(None)
-                pointers.append(0)
-                continue
-            if array.__class__ is not kind:
-                return (), []
-            pointer = array.data.ptr
-            pointers.append(pointer)
-            # What flags.c_contiguous reads, at a sixth of its cost; contiguous strides follow from the shape.
-            parts += (array.shape, array._c_contiguous or array.strides, array.dtype.num, pointer % ALIGNMENT)
-        if self._device is not None:
-            device = self._device()
-            for array in arrays:
-                if array is not None and array.data.device_id != device:
-                    return (), []
-            parts.append(device)
-        return tuple(parts), pointers
+    def alike(self, arrays: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        tests, known = [], {"ndarray": self.kinds[0]}
+        for x, array in arrays.items():
+            known |= {f"shape_{x}": array.shape, f"strides_{x}": array.strides}
+            # _c_contiguous is what flags.c_contiguous reads, at a sixth of its cost
+            layout = f"{x}._c_contiguous" if array._c_contiguous else f"{x}.strides == strides_{x}"
+            tests += [f"{x}.__class__ is ndarray", f"{x}.shape == shape_{x}", layout]
+            tests.append(f"{x}.dtype.num == {array.dtype.num}")
+            if self.current is not None:
+                tests.append(f"{x}.data.device_id == {array.data.device_id}")
+        return f"({' and '.join(tests)})", known
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, device: int, like: Any) -> tuple[Any, int]:
-        array = self._kind(shape, dtype)
-        return array, array.data.ptr
+    def maker(self, shape: Ints, dtype: Any, device: int) -> Callable[[], Any]:
+        return functools.partial(self.kinds[0], shape, dtype)
 
     def stream(self, device: int) -> int:
         pointer: int = self._stream().ptr
@@ -81,48 +79,60 @@ class CupyArrays:
 
 
 class TorchTensors:
-    """Torch tensors on the current device that record no gradient."""
+    """Torch tensors that record no gradient."""
 
     def __init__(self, torch: Any) -> None:
-        self._kinds = (torch.Tensor, torch.nn.Parameter)
-        self._empty = torch.empty
-        self._empty_like = torch.empty_like
-        self._grad_enabled = torch.is_grad_enabled
-        self._place = functools.cache(functools.partial(torch.device, "cuda"))
+        self.kinds: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
+        self.pointer: Callable[[Any], int] = torch.Tensor.data_ptr
+        self.current = current_device()
         self.stream = torch_stream()
-        self._device = gpu().cuda.runtime.getDevice if device_count() > 1 else None
+        self._torch = torch
+        # With these torch's own compiler tests what its code is called with, and allocates: C++, in a fifth and in half
+        # of the time. Where torch has them not, or others, Python does the same.
+        guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+        self._guards = getattr(guards, "TensorGuards", None)
+        self._empty = getattr(guards, "_empty_strided_cuda", None)
 
-    def signature(self, arrays: tuple[Any, ...], options: Key) -> tuple[Key, list[int]]:
-        kinds = self._kinds
-        parts: list[Any] = [options]
-        pointers = []
-        device = -1
-        for x in arrays:
-            if x is None:
-                parts.append(None)
-                pointers.append(0)
-                continue
-            if type(x) not in kinds or (x.requires_grad and self._grad_enabled()):
-                return (), []
+    def alike(self, arrays: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        test = self._guard(*arrays.values())
+        known = {"alike": test, "recording": self._torch.is_grad_enabled}
+        alike = f"alike({', '.join(arrays)})"
+        return f"({alike} and not recording())" if any(x.requires_grad for x in arrays.values()) else alike, known
+
+    def _guard(self, *tensors: Any) -> Callable[..., bool]:
+        """Passes as many different tensors of the types, dtypes, devices, shapes, strides and needs of a gradient."""
+        if self._guards is not None:
             try:
-                pointer = x.data_ptr()
-                # A device of -1 is the host, whose tensors are refused at every call, so never met.
-                device = x.get_device()
-                parts += (x.shape, x.is_contiguous() or x.stride(), x.dtype, device, pointer % ALIGNMENT)
-            except (RuntimeError, NotImplementedError):  # no plain strided memory
-                return (), []
-            pointers.append(pointer)
-        if self._device is not None and device != self._device():
-            return (), []
-        return tuple(parts), pointers
+                test: Callable[..., bool] = self._guards(
+                    *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
+                ).check
+                return test
+            except TypeError:
+                self._guards = None
+        what = [_read(tensor) for tensor in tensors]
 
-    def empty(self, shape: tuple[int, ...], dtype: Any, device: int, like: Any) -> tuple[Any, int]:
-        if like is not None:  # at half the cost
-            array = self._empty_like(like)
-        else:
-            array = self._empty(shape, dtype=dtype, device=self._place(device))
-        return array, array.data_ptr()
+        def guard(*tensors: Any) -> bool:
+            try:
+                return [_read(tensor) for tensor in tensors] == what
+            except (AttributeError, RuntimeError, NotImplementedError):  # no tensor, or one without plain memory
+                return False
+
+        return guard
+
+    def maker(self, shape: Ints, dtype: Any, device: int) -> Callable[[], Any]:
+        if self._empty is not None:
+            return functools.partial(self._empty, shape, contiguous_strides(shape), dtype)
+        place = self._torch.device("cuda", device)
+        return functools.partial(self._torch.empty, shape, dtype=dtype, device=place)
 
 
-def device_count() -> int:
-    return int(gpu().cuda.runtime.getDeviceCount())
+def _read(x: Any) -> tuple[Any, ...]:
+    x.data_ptr()  # raises where there is none
+    return type(x), x.shape, x.stride(), x.dtype, x.device, x.requires_grad, x.is_neg()
+
+
+def current_device() -> Callable[[], int] | None:
+    """What tells the current device; None where there is but one."""
+    runtime = gpu().cuda.runtime
+    reader: Callable[[], int] = runtime.getDevice
+    return reader if runtime.getDeviceCount() > 1 else None

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from kgen.arrays import adopt, contiguous_inner, device_view
+from kgen.arrays import adopt
 from kgen.dtypes import dtype_of
 from kgen.operand import common_kind
 from kgen.results import allocate, check_out, give_back
 from kgen.streams import current_stream, on, stream_for
+from kgen.views import contiguous_inner, device_view
 
 pytestmark = pytest.mark.gpu
 

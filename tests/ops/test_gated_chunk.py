@@ -240,7 +240,7 @@ def test_pieces_and_segments_change_nothing_but_roundings(
 def forget() -> None:
     """What operators remember of calls, which no cut is part of."""
     for operator in (OPERATORS_BY_NAME[each.__name__] for both in OPERATORS.values() for each in both):
-        operator._met.clear()
+        operator.kinds.clear()
         operator._plans.clear()
 
 

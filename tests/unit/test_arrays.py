@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
 from kgen import arrays, results, streams
-from kgen.arrays import adopt, contiguous_inner
+from kgen.arrays import adopt
 from kgen.dtypes import BF16, F16, F32
 from kgen.errors import DeviceError
 from kgen.operand import Operand, aligned, common_kind, contiguous_strides, extent, one_to_one, overlaps
 from kgen.results import check_out
 from kgen.streams import stream_for
+from kgen.views import contiguous_inner
 
 cupy = pytest.importorskip("cupy", reason="operands are read through CuPy")
 
@@ -154,6 +155,7 @@ def fake_torch(monkeypatch, *, grad=True, **changes):
         "data_ptr": lambda self: BASE,
         "stride": lambda self: (3, 1),
         "get_device": lambda self: 3,
+        "is_neg": lambda self: False,
     }
     return type("Tensor", (), body | changes)()
 
@@ -177,6 +179,12 @@ def test_torch_tensor_without_memory_is_refused(monkeypatch):
 
     with pytest.raises(TypeError, match="op: x is a torch tensor without plain strided memory: Cannot access"):
         adopt(fake_torch(monkeypatch, data_ptr=data_ptr), "op", "x")
+
+
+def test_torch_tensor_that_is_yet_to_be_negated_is_refused(monkeypatch):
+    """Its memory holds the numbers with the other sign: the imaginary part of what torch conjugates when it is read."""
+    with pytest.raises(TypeError, match=r"op: x is .* negated only when it is read; .*\.resolve_neg\(\)"):
+        adopt(fake_torch(monkeypatch, is_neg=lambda self: True), "op", "x")
 
 
 def test_torch_tensor_on_the_cpu_is_refused():

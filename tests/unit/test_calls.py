@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import sys
+import textwrap
 import types
 from typing import Any
 
@@ -14,7 +16,9 @@ from hypothesis import strategies as st
 from kgen import streams
 from kgen.dtypes import F16, F32, FLOATS, I32, I64
 from kgen.operand import Operand, extent
+from kgen.ops import again as again_module
 from kgen.ops import calls, kinds, libraries
+from kgen.ops.again import Call, Form, text, written
 from kgen.ops.calls import Operator, Plan
 from kgen.scratch import listing
 
@@ -57,7 +61,7 @@ def recorded(monkeypatch):
     cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=STREAM))
     streams.cupy()  # or it would keep the one that follows
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=cupy.ndarray, cuda=cuda))
-    monkeypatch.setattr(libraries, "device_count", lambda: 1)
+    monkeypatch.setattr(libraries, "current_device", lambda: None)
     libraries.library.cache_clear()  # or it would keep the real one, or this one
     monkeypatch.setattr(calls, "stream_for", lambda kind, given, stream=None: STREAM if stream is None else stream)
     monkeypatch.setattr(calls, "on", lambda device, stream: contextlib.nullcontext())
@@ -125,6 +129,20 @@ def test_an_out_that_overlaps_is_refused_in_the_second_call_too(recorded):
     assert len(recorded.launched) == 1
 
 
+class Places:
+    """A library of arrays that are places, all alike."""
+
+    kinds = (types.SimpleNamespace,)
+    pointer = operator.attrgetter("ptr")
+    current = None
+
+    def alike(self, arrays):
+        return "True", {}
+
+    def stream(self, device):
+        return STREAM
+
+
 @st.composite
 def placed(draw):
     """The shape, strides in elements, dtype and address of an array, all near one another."""
@@ -140,7 +158,7 @@ def test_a_call_is_recognised_exactly_where_no_result_touches_the_bytes_between_
 
     def operands(places):
         return [
-            Operand(place, shape, strides, dtype, 0, "cupy", "x", types.SimpleNamespace(dtype=dtype), None)
+            Operand(place, shape, strides, dtype, 0, "cupy", "x", types.SimpleNamespace(ptr=place), None)
             for place, (shape, strides, dtype, _) in zip(places, (*arrays, *moved))
         ]
 
@@ -150,8 +168,8 @@ def test_a_call_is_recognised_exactly_where_no_result_touches_the_bytes_between_
 
     now = operands([place for *_, place in (*arrays, *moved)])
     inputs = len(arrays)
-    plan = Plan(lambda pointers, stream: None, (), "")
-    met = kinds.meeting(plan, now[:inputs], now[inputs:], [True, True], in_place)
+    given, outs = (tuple(x.array for x in part) for part in (now[:inputs], now[inputs:]))
+    again = written(Call(lambda pointers, stream: None, given, outs, tuple(now), in_place), Places())
 
     def same(x, y):
         return in_place and (x.ptr, x.shape, x.strides, x.dtype) == (y.ptr, y.shape, y.strides, y.dtype)
@@ -161,7 +179,13 @@ def test_a_call_is_recognised_exactly_where_no_result_touches_the_bytes_between_
         for place, result in enumerate(now[inputs:], inputs)
         for at, other in enumerate(now[:place])
     )
-    assert kinds.apart([x.ptr for x in now], met) == fine
+    assert (again(given, outs) is not None) == fine
+
+
+def test_the_documented_function_of_a_kind_is_what_is_written():
+    pairs = ((2, 0, True), (2, 1, True))
+    found = text(Form(2, (0, 1, 2), "alike(x0, x1, x2)", (0, 0, 0), pairs, device=0, several=False))
+    assert textwrap.indent(found, "    ") in str(again_module.__doc__)
 
 
 def test_an_explicit_stream_shares_the_plan_and_takes_its_stream(recorded):
@@ -203,6 +227,16 @@ def test_an_input_that_may_be_missing_comes_as_none_and_a_null_pointer(recorded_
     assert len(recorded.prepared) == 1
 
 
+def test_which_inputs_there_are_may_decide_how_many_results_there_are(recorded_with, monkeypatch):
+    recorded = recorded_with(optional=("y",))
+    one = [((4, 8), F32)]
+    monkeypatch.setattr(recorded.operator, "results", lambda op, given, scale: one * (1 + (given[1] is not None)))
+    x, y, outs = array(X), array(Y), (array(OUT), array(OUT + 4096))
+    for inputs in ((x, None), (x, y)) * 2:
+        assert len(recorded.operator(inputs, outs[: 1 + (inputs[1] is not None)], (1,), None)) == 1 + (inputs[1] is y)
+    assert len(recorded.prepared) == 2
+
+
 def test_an_input_that_may_not_be_missing_is_refused(recorded):
     with pytest.raises(TypeError, match="recorded: y is a NoneType"):
         recorded(array(X), None, array(OUT))
@@ -219,7 +253,8 @@ def test_what_is_remembered_is_bounded(recorded, monkeypatch):
     monkeypatch.setattr(kinds, "REMEMBERED", 3)
     for length in range(1, 9):
         recorded(*(array(at, (length,)) for at in (X, Y, OUT)))
-    assert len(recorded.operator._met) <= 3
+    assert len(recorded.operator.kinds._last) <= 3
+    assert len(recorded.operator.kinds._alike) <= 3
     assert len(recorded.operator._plans) <= 3
 
 
@@ -254,6 +289,9 @@ class Tensor:
     def get_device(self):
         return self.device
 
+    def is_neg(self):
+        return False
+
 
 class Parameter(Tensor):
     __module__ = "torch.nn.parameter"
@@ -269,7 +307,6 @@ def torch(monkeypatch, recorded):
         is_grad_enabled=lambda: module.grad,
         _C=types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 8),
         empty=lambda shape, dtype, device: Tensor(OUT + 8192, shape),
-        empty_like=lambda tensor: Tensor(OUT + 12288, tensor.shape),
         device=lambda name, index: (name, index),
     )
     monkeypatch.setitem(sys.modules, "torch", module)
@@ -284,8 +321,8 @@ def test_a_second_call_on_tensors_is_launched_on_torchs_stream_with_no_check(tor
     monkeypatch.setattr(calls, "adopt", None)
     out = Tensor(OUT + 4096)
     assert recorded(Tensor(X + 4096), Tensor(Y), out) is out
-    assert recorded(Tensor(X), Tensor(Y), None).address == OUT + 12288
-    assert recorded.launched[2:] == [([X + 4096, Y, OUT + 4096], 8), ([X, Y, OUT + 12288], 8)]
+    assert recorded(Tensor(X), Tensor(Y), None).address == OUT + 8192
+    assert recorded.launched[2:] == [([X + 4096, Y, OUT + 4096], 8), ([X, Y, OUT + 8192], 8)]
     assert len(recorded.prepared) == 1
 
 
@@ -303,8 +340,21 @@ def test_a_tensor_that_requires_grad_is_refused_in_every_call(torch, recorded):
     with pytest.raises(TypeError, match="recorded: y requires grad"):
         recorded(Tensor(X), weight, Tensor(OUT))
     torch.grad = False
-    recorded(Tensor(X), weight, Tensor(OUT))
-    assert recorded.launched[1] == ([X, Y, OUT], 8)
+    for _ in range(2):
+        recorded(Tensor(X), weight, Tensor(OUT))
+    assert recorded.launched[2] == ([X, Y, OUT], 8)
+    torch.grad = True
+    with pytest.raises(TypeError, match="recorded: y requires grad"):
+        recorded(Tensor(X), weight, Tensor(OUT))
+
+
+def test_an_array_that_came_twice_is_another_kind(torch, recorded_with):
+    """What torch tests tensors with passes no tensor twice."""
+    recorded = recorded_with(in_place=True)
+    x, y = Tensor(X), Tensor(Y)
+    for arguments in ((x, y, x), (x, x, y), (x, y, Tensor(OUT))) * 2:
+        recorded(*arguments)
+    assert [stream for _, stream in recorded.launched] == [STREAM] * 3 + [8] * 3
 
 
 def test_a_tensor_on_the_host_is_refused_in_every_call(torch, recorded):

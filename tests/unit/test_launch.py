@@ -120,3 +120,12 @@ def test_a_thread_without_a_context_gets_one_and_launches(monkeypatch):
         bound((5,), 0)
     assert current == [3]
     assert len(launched) == 2
+
+
+@pytest.mark.parametrize(("places", "nulls"), [([1], 0), ([2], 2), ([0, 2], 0), ([3, 0, 1], 1)])
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_kernel_that_takes_some_of_the_pointers_gets_them_in_its_order(places, nulls, kind):
+    seen = []
+    run = launch.picked(lambda pointers, stream: seen.append((list(pointers), stream)), places, nulls)
+    run(kind([10, 11, 12, 13]), 5)
+    assert seen == [([10 + place for place in places] + [0] * nulls, 5)]

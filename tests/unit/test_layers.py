@@ -26,7 +26,7 @@ LAYERS = (
     ("store",),
     ("build",),
     ("cpu",),
-    ("backend", "device", "operand", "streams", "arrays", "results", "scratch", "fork", "launch"),
+    ("backend", "device", "operand", "streams", "arrays", "views", "results", "scratch", "fork", "launch"),
     ("ops",),
     ("catalog",),
     ("kgen",),  # the public face

@@ -15,6 +15,8 @@ Number = tuple[str, str]
 
 
 def number_of(value: Any) -> Number:
+    if value.__class__ is float:
+        return "float", value.hex()
     if isinstance(value, bool | np.bool_):
         return "bool", str(int(value))
     if isinstance(value, np.generic):

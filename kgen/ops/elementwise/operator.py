@@ -104,14 +104,11 @@ class Elementwise:
         self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
         **named: Any,
     ) -> Any:  # fmt: skip
-        numbers = self._plain
-        if named or len(operands) != self._arrays:
-            operands, numbers = self._bound(operands, named)
-        else:
-            for x in operands:
-                if x.__class__ in NUMBERS:
-                    operands, numbers = self._bound(operands, named)
-                    break
+        if stream is None and not named and len(operands) == self._arrays and operands[-1].__class__ not in NUMBERS:
+            results = self._operator.kinds.launched(operands, (out,), (dtype, algorithm, self._plain))
+            if results is not None:  # then none of the others was a number, either
+                return results[0]
+        operands, numbers = self._bound(operands, named)
         return self._operator(operands, (out,), (dtype, algorithm, numbers), stream)[0]
 
     def explain(
@@ -134,31 +131,51 @@ class Elementwise:
         self, operands: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], tuple[Number | None, ...]]:
         """The arrays, None where a number came, and the numbers of all parameters."""
+        values = operands
+        if named or len(operands) != len(self.function.parameters):
+            values = self._in_order(operands, named)
+        arrays: list[Any] = []
+        numbers: list[Number | None] = []
+        lacking = True
+        for value in values[: self._arrays]:
+            if value.__class__ not in NUMBERS:
+                arrays.append(value)
+                numbers.append(None)
+                lacking = False
+            elif value is None:
+                raise self._unfit(values)
+            else:
+                arrays.append(None)
+                numbers.append(number_of(value))
+        for value in values[self._arrays :]:
+            if value is None or value.__class__ not in NUMBERS:
+                raise self._unfit(values)
+            numbers.append(number_of(float(value)))
+        if lacking:
+            raise TypeError(f"{self.function.name}: no operand is an array; it takes at least one")
+        return tuple(arrays), tuple(numbers)
+
+    def _unfit(self, values: tuple[Any, ...]) -> TypeError:
+        """What to raise for the first value that is missing, or is no number where it must be one."""
+        names = self.function.parameters
+        for name, value in zip(names, values):
+            if value is None or (name in self.defaults and value.__class__ not in NUMBERS):
+                break
+        came = "missing" if value is None and name not in self.defaults else f"a {type(value).__name__}"
+        return TypeError(f"{self.function.name}: {name} is {came}; it takes {', '.join(names)}")
+
+    def _in_order(self, operands: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        """A value for each parameter; None for one that is missing."""
         names, op = self.function.parameters, self.function.name
         if len(operands) > len(names):
             raise TypeError(f"{op}: {len(operands)} operands came; it takes {', '.join(names)}")
-        values = dict(zip(names, operands))
-        for name, value in named.items():
-            if name not in names or name in values:
-                what = "came twice" if name in values else "is no operand"
+        values = self.defaults | dict(zip(names, operands))
+        for name in named:
+            if name not in names or name in names[: len(operands)]:
+                what = "came twice" if name in names else "is no operand"
                 raise TypeError(f"{op}: {name} {what}; it takes {', '.join(names)}")
-            values[name] = value
-        arrays: list[Any] = []
-        numbers: list[Number | None] = []
-        for name in names:
-            value = values.get(name, self.defaults.get(name))
-            is_number = type(value) in NUMBERS
-            if value is None or (name in self.defaults and not is_number):
-                came = "missing" if name not in values else f"a {type(value).__name__}"
-                raise TypeError(f"{op}: {name} is {came}; it takes {', '.join(names)}")
-            if name in self.defaults:
-                numbers.append(number_of(float(value)))
-                continue
-            arrays.append(None if is_number else value)
-            numbers.append(number_of(value) if is_number else None)
-        if all(array is None for array in arrays):
-            raise TypeError(f"{op}: no operand is an array; it takes at least one")
-        return tuple(arrays), tuple(numbers)
+        values |= named
+        return tuple([values.get(name) for name in names])
 
     def _results(
         self,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kgen.device import multiprocessors
 from kgen.errors import SpecError
-from kgen.launch import Run, Step, bind
+from kgen.launch import Run, Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops.calls import Plan
 from kgen.ops.elementwise.broadcast import Layout, layout
@@ -48,8 +48,8 @@ def plan(call: Call) -> Plan:
     ready = bind(steps, call.result.device)
     at = [i for i, x in enumerate((*call.given, call.result)) if x is not None]
     why = f"the arrays lie as {' x '.join(map(str, whole.sizes))} elements, with as few axes as can be"
-    if len(ready) == 1 and len(at) == len(call.given) + 1:
-        return Plan(ready[0], (str(steps[0]),), why)
+    if len(ready) == 1:
+        return Plan(ready[0] if len(arrays) == len(call.given) else picked(ready[0], at), (str(steps[0]),), why)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         for run, shift in zip(ready, shifts):

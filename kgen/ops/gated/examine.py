@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kgen.arrays import device_view
 from kgen.backend import HOST
 from kgen.operand import Operand
 from kgen.ops.gated.checks import Arrays, Form, arrays_of, gradients_of
 from kgen.ops.layout import AXES
 from kgen.ops.reduce.reduce import max as maximum
+from kgen.views import device_view
 
 
 def sequences(form: Form, names: tuple[str, ...], op: str, given: Sequence[Operand | None], *values: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kgen.device import multiprocessors
 from kgen.dtypes import F32, FLOATS, I32, I64, DType
-from kgen.launch import Step, bind
+from kgen.launch import Step, bind, picked
 from kgen.operand import Operand, aligned
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.layout import AXES, check_axes, outer_strides
@@ -217,11 +217,7 @@ def _prepare(
     step = Step(spec, token_blocks * head_blocks, pointers, ints, tuple(longs), doubles=doubles)
     (run,) = bind([step], out.device)
     at = [0, *([1] if positions else []), *([2, 3] if cos else []), 4]
-
-    def launch(pointers: Sequence[int], stream: int) -> None:
-        run([pointers[i] for i in at], stream)
-
-    return Plan(launch, (str(step),), f"{tokens} tokens of {heads} heads turn {turned} of {width} features")
+    return Plan(picked(run, at), (str(step),), f"{tokens} tokens of {heads} heads turn {turned} of {width} features")
 
 
 _rope = Operator(

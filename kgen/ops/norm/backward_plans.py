@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kgen.device import multiprocessors
-from kgen.launch import Step, bind
+from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import as_rows, staged
@@ -74,7 +74,7 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
     why = f"{count} rows of {width} for {cut}"
     if weight is None:
         run = bind([first], device)[0]
-        return Plan(lambda pointers, stream: run([pointers[i] for i in taking], stream), (str(first),), why)
+        return Plan(picked(run, taking), (str(first),), why)
     vec = rows_cut.packs(pitched[:2], width).vec
     columns = WEIGHTS.spec(VEC=vec, rms=rms, bias=bias, dtype=x.dtype)
     return _two_passes(first, columns, weight, (count, width), pitches[:2], taking, inputs, why, device)

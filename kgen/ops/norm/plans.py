@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kgen.device import multiprocessors
 from kgen.dtypes import F32
-from kgen.launch import Step, bind
+from kgen.launch import Step, bind, picked
 from kgen.operand import Operand, joined
 from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, as_rows, staged
@@ -83,13 +83,8 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         spec = NORM.spec(**cut.values(), **flags, **taken.flags(), dtype=x.dtype)
         ints = (read.rows, read.columns, *groups)
         step = Step(spec, rows.grid(spec, read.rows, device), len(order) + len(nobody), ints, pitches, floats)
-        run = bind([step], device)[0]
-        why = f"{read.rows} rows of {read.columns} fit into the registers of {cut}"
-
-        def launch(pointers: Sequence[int], stream: int) -> None:
-            run([*(pointers[i] for i in order), *nobody], stream)
-
-        return Plan(launch, (str(step),), why)
+        run = picked(bind([step], device)[0], order, len(nobody))
+        return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} fit into the registers of {cut}")
     plain = _packs(pitched, read.columns, weights, normal, ragged=False)
     # With a residual the second launch reads what the first one stored.
     sums = tuple(rows_of(o, axes).pitch for o in (residual, total) if o)

@@ -1,0 +1,184 @@
+"""A kind of call, written down as the function that recognises the next call of its kind and launches it.
+
+Within a kind only the arrays' places differ, not their shapes, strides, dtypes, alignment or device. For torch tensors
+and `add(x1, x2, out=out)` the function is
+
+    def again(inputs, outs):
+        try:
+            (x0, x1), (x2,) = inputs, outs
+        except ValueError:
+            return None
+        if not alike(x0, x1, x2):
+            return None
+        p0, p1, p2 = pointer(x0), pointer(x1), pointer(x2)
+        if p0 % 16 != 0 or p1 % 16 != 0 or p2 % 16 != 0:
+            return None
+        if low2_0 < p2 - p0 < high2_0 and p2 != p0:
+            return None
+        if low2_1 < p2 - p1 < high2_1 and p2 != p1:
+            return None
+        launch((p0, p1, p2), stream(0))
+        return [x2]
+
+with what else is constant among its globals. Loops over the arrays would take twice as long.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from types import CodeType
+from typing import Any, NamedTuple
+
+from kgen.launch import Run
+from kgen.operand import Operand, extent
+from kgen.ops.libraries import Library
+
+ALIGNMENT = 16
+"""Bytes of the widest load. Each array's place among them is part of a kind: each may be loaded in its own way."""
+
+Arrays = tuple[Any, ...]
+Again = Callable[[Arrays, Arrays], list[Any] | None]
+"""From inputs and outs, the results of a call that was recognised and launched, or None."""
+
+
+class Call(NamedTuple):
+    """A call that was carried out.
+
+    launch         queues it: pointers of the inputs, then of the results; a stream
+    inputs, outs   what the caller brought; None for an input that is missing and a result that was made
+    operands       of the inputs and of all results
+    in_place       whether a result may be an input itself
+    """
+
+    launch: Run
+    inputs: Arrays
+    outs: Arrays
+    operands: tuple[Operand | None, ...]
+    in_place: bool
+
+
+class Form(NamedTuple):
+    """What decides the text of a kind's function. Arrays are counted through, the inputs first.
+
+    inputs    how many arrays are inputs
+    roles     of each array: the place of the first that is the same (its own, for most), "new" for a result that the
+              call makes, None for what is missing
+    alike     the library's test of the arrays that are passed
+    offsets   their places among ALIGNMENT bytes
+    pairs     results that are passed, each with an array before it, and whether they may be one and the same
+    device    where
+    several   whether there are several devices, of which one is current
+    """
+
+    inputs: int
+    roles: tuple[int | str | None, ...]
+    alike: str
+    offsets: tuple[int, ...]
+    pairs: tuple[tuple[int, int, bool], ...]
+    device: int
+    several: bool
+
+
+def written(call: Call, read: Library) -> Again:
+    """The function of a call's kind."""
+    inputs = len(call.inputs)
+    passed: dict[int, Operand] = {}
+    fresh: dict[int, Operand] = {}
+    first: dict[int, int] = {}  # of the arrays that are one and the same: torch's test passes none twice
+    roles: list[int | str | None] = []
+    for i, (array, operand) in enumerate(zip(call.inputs + call.outs, call.operands, strict=True)):
+        if operand is not None:
+            (fresh if array is None else passed)[i] = operand
+        roles.append(None if operand is None else "new" if array is None else first.setdefault(id(array), i))
+    alike, known = read.alike({f"x{i}": passed[i].array for i in first.values()})
+    known |= {"launch": call.launch, "pointer": read.pointer, "stream": read.stream, "current": read.current}
+    for i, x in fresh.items():
+        known[f"new{i}"] = read.maker(x.shape, x.array.dtype, x.device)
+    pairs = []
+    for i, j in [(i, j) for i in passed if i >= inputs for j in passed if j < i]:
+        known[f"low{i}_{j}"], known[f"high{i}_{j}"] = _between(passed[i], passed[j])
+        pairs.append((i, j, call.in_place and j < inputs and _layout(passed[i]) == _layout(passed[j])))
+    offsets = tuple(x.ptr % ALIGNMENT for x in passed.values())
+    device = next(iter(passed.values())).device
+    form = Form(inputs, tuple(roles), alike, offsets, tuple(pairs), device, read.current is not None)
+    exec(_compiled(form), known)
+    again: Again = known["again"]
+    return again
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(form: Form) -> CodeType:
+    return compile(text(form), "<a kind of call>", "exec")
+
+
+def text(form: Form) -> str:
+    """The function, as Python.
+
+    >>> print(text(Form(2, (0, None, "new"), "alike(x0)", (0,), (), device=0, several=False)))
+    def again(inputs, outs):
+        try:
+            (x0, x1), (x2,) = inputs, outs
+        except ValueError:
+            return None
+        if x1 is not None or x2 is not None or not alike(x0):
+            return None
+        p0 = pointer(x0)
+        if p0 % 16 != 0:
+            return None
+        x2 = new2()
+        launch((p0, 0, pointer(x2)), stream(0))
+        return [x2]
+    """
+    x = [f"x{i}" for i in range(len(form.roles))]
+    passed = [i for i, role in enumerate(form.roles) if isinstance(role, int)]
+    fresh = [i for i, role in enumerate(form.roles) if role == "new"]
+    pointers = {i: f"p{i}" for i in passed} | {i: f"pointer(x{i})" for i in fresh}
+    other = [f"x{i} is not None" for i in range(len(x)) if i not in passed]
+    other += [f"x{i} is not x{form.roles[i]}" for i in passed if form.roles[i] != i]
+    other += [f"current() != {form.device}"] if form.several else []
+    shifted = [f"p{i} % {ALIGNMENT} != {offset}" for i, offset in zip(passed, form.offsets, strict=True)]
+    overlaps = [
+        f"low{i}_{j} < p{i} - p{j} < high{i}_{j}" + (f" and p{i} != p{j}" if twins else "")
+        for i, j, twins in form.pairs
+    ]
+    lines = [
+        "def again(inputs, outs):",
+        "    try:",  # the number of results may depend on which inputs there are
+        f"        {_tuple(x[: form.inputs])}, {_tuple(x[form.inputs :])} = inputs, outs",
+        "    except ValueError:",
+        "        return None",
+        *_where(" or ".join([*other, f"not {form.alike}"])),
+        f"    {', '.join(f'p{i}' for i in passed)} = {', '.join(f'pointer(x{i})' for i in passed)}",
+        *_where(" or ".join(shifted)),
+        *(line for overlap in overlaps for line in _where(overlap)),
+        *(f"    x{i} = new{i}()" for i in fresh),
+        f"    launch({_tuple([pointers.get(i, '0') for i in range(len(x))])}, stream({form.device}))",
+        f"    return [{', '.join(x[form.inputs :])}]",
+    ]
+    return "\n".join(lines)
+
+
+def _where(condition: str) -> list[str]:
+    """Lines that give up where it holds."""
+    return [f"    if {condition}:", "        return None"]
+
+
+def _tuple(terms: Sequence[str]) -> str:
+    return f"({', '.join(terms)}{',' if len(terms) == 1 else ''})"
+
+
+def _layout(operand: Operand) -> Any:
+    return operand.shape, operand.strides, operand.dtype
+
+
+def _between(a: Operand, b: Operand) -> tuple[int, int]:
+    """Between which distances of a's pointer from b's, in bytes, a touches bytes that b spans."""
+    (first, end), (other, other_end) = _span(a), _span(b)
+    return other - end, other_end - first
+
+
+def _span(operand: Operand) -> tuple[int, int]:
+    """The bytes that an array touches, counted from its pointer."""
+    low, high = extent(operand.shape, operand.strides)
+    return low * operand.dtype.itemsize, high * operand.dtype.itemsize
