@@ -29,12 +29,16 @@ _MERGES = {
 }
 
 
-def text_of_rows(spec: Spec, *reductions: str, weights: bool = False, pairs: bool = False) -> dict[str, Any]:
+def text_of_rows(
+    spec: Spec, *reductions: str, weights: bool = False, pairs: bool = False, joined: bool = False
+) -> dict[str, Any]:
     """For the kernels on `rows.AXES`, with the reductions over a row that they use: "Max", "Sum".
 
-    `weights`: whether vectors that begin anywhere go with the packs; `pairs`: reductions are of two numbers at once.
+    `weights`: whether vectors that begin anywhere go with the packs; `pairs`: reductions are of two numbers at once;
+    `joined`: those over a warp are of one, and what warps have found is two.
     """
-    reduced = "float2" if pairs else "float"
+    reduced = "float2" if pairs or joined else "float"
+    merges = _MERGES["float2" if pairs else "float"]
     resident = spec.derived["RESIDENT"]
     bounds = f"__launch_bounds__({spec.threads}, {resident})" if resident else f"__launch_bounds__({spec.threads})"
     return {
@@ -42,7 +46,8 @@ def text_of_rows(spec: Spec, *reductions: str, weights: bool = False, pairs: boo
         "shared": spec["LANES"] > 32,
         "turns": spec["looped"],
         "reduced": reduced,
-        "merges": {name: _MERGES[reduced][name] for name in reductions},
+        "merges": {name: merges[name] for name in reductions},
+        "joined": joined,
         "edged": bool(spec["ragged"] or spec["shifted"]),
         "any_weights": bool(spec["ragged"]) and weights,
         "margin": rows.margin(spec, weights=weights),

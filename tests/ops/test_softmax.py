@@ -175,6 +175,31 @@ def test_what_is_not_finite_comes_out_as_in_scipy(
     assert np.isnan(result[[0, 1, 3, 4, 5, 6]]).all()
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "width"),
+    [
+        ("softmax_t128_n1_v4_c4_f32", 2040),
+        ("softmax_t128_n2_v4_c2_looped_f32", 2040),
+        ("softmax_t128_n1_v8_c4_ragged_bf16", 4091),
+        ("softmax_t128_n1_v4_c4_log_f32", 2040),
+    ],
+)
+def test_warps_of_a_cluster_that_see_nothing_but_infinity_leave_the_rest_of_their_row_alone(
+    algorithm: str, width: int, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    dtype = algorithm.rpartition("_")[2]
+    x = (np.random.default_rng(width).standard_normal((7, width)) * 3).astype("f")
+    x[0, 7], x[1, -1], x[2], x[3, :900], x[5, 1:] = np.nan, np.inf, -np.inf, -np.inf, -np.inf
+    x[3, 900:] -= 200  # the sum must not be scaled by exp(200)
+    x[4, :1000] = -3e4
+    x = x.astype(DTYPES[dtype].numpy)
+    log = "_log_" in algorithm
+    result = asnumpy((log_softmax if log else softmax)(xp.asarray(x), -1, algorithm=algorithm))
+    expected = reference(x, -1, log=log)
+    assert (np.isnan(result) == np.isnan(expected)).all()
+    assert_close(result[3:], expected[3:], dtype, ulps=16, floor=1.0)
+
+
 @pytest.mark.parametrize("copies", [1, 5000])
 def test_the_sum_of_what_is_not_finite_comes_out_as_in_scipy(copies: int, xp: ModuleType, asnumpy: AsNumpy) -> None:
     inf, nan = np.inf, np.nan

@@ -20,8 +20,14 @@ from kgen.spec import Spec
 HELD = 40  # numbers of a row in a thread's registers
 
 
+def _joined(spec: Spec) -> bool:
+    """Whether the blocks of a cluster meet only once: for pairs of the greatest number and the sum below it."""
+    plain = not (spec["lse"] or spec["looped"] or spec["ragged"] or spec["shifted"])
+    return spec["CLUSTER"] > 1 and plain  # for the others that was measured not to pay
+
+
 def _derive(spec: Spec) -> dict[str, int]:
-    derived = rows.derive(spec)
+    derived = rows.derive(spec, pairs=_joined(spec))
     if spec["LANES"] == 256 and spec["CLUSTER"] > 1 and spec["PACKS"] * spec["VEC"] <= 32 and not spec["looped"]:
         derived["RESIDENT"] = 5  # 48 registers; up to 13 % faster than what the compiler takes by itself
     return derived
@@ -36,14 +42,19 @@ def _text(spec: Spec) -> dict[str, Any]:
     conditions = " && ".join(condition for condition, needed in kept.items() if needed)
     scale = "scale * " if spec["scaled"] else ""
     number = scale + "float_of(taken[pack], i)"
+    joined, value = _joined(spec), "value[pack][i]"
+    if joined and spec["log"]:
+        value = "(value[pack][i] - total.x)"
+    elif joined and spec.dtype is F32:  # else the inverse of the sum has the warp's share in it
+        value = "(value[pack][i] * share)"
     last = "min(seen, end)" if spec["ragged"] or spec["shifted"] else "seen"
     return {
-        **text_of_rows(spec, "Max", "Sum"),
+        **text_of_rows(spec, "Max", "Sum", joined=joined),
         **softmax_flags.text(spec),
         "reach": last if spec["causal"] else "end",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
         "edge_number": scale + f"to_float({'next_edge[i]' if spec['looped'] else 'x[column]'})",
-        "answer": softmax_flags.answer(spec, "value[pack][i]"),
+        "answer": softmax_flags.answer(spec, value),
         "edge_answer": softmax_flags.answer(spec, "edge[i]"),
     }
 
