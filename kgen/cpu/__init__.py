@@ -2,7 +2,7 @@
 
 translate/  parse.py -> simplify.py -> flow.py -> kernel.py (loop.py, lane.py, warp.py .., tables of forms/): PTX to C++
 run/        with compiler.py, library.py and runtime/: C++ to a library, a fiber for each warp
-check/      with runtime/check.cpp: what no kernel may do, and in which line it does
+check/      with runtime/checks.h: what no kernel may do, and in which line it does
 """
 
 from __future__ import annotations

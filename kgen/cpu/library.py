@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import re
 import tempfile
 import threading
 from collections.abc import Callable
@@ -22,7 +23,6 @@ from kgen.arch import Arch
 from kgen.build import store
 from kgen.config import config
 from kgen.cpu import compiler
-from kgen.cpu.forms import function_name
 from kgen.cpu.translate.kernel import translate
 from kgen.cpu.translate.parse import parse
 from kgen.cpu.translate.program import Program
@@ -104,22 +104,21 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
 @functools.cache
 def runtime() -> ctypes.CDLL:
     """The machine that runs kernels."""
-    return _part("kgen_runtime", *(f'#include "{path.name}"' for path in sorted(compiler.RUNTIME.glob("*.cpp"))))
+    return _part("kgen_runtime", '#include "runtime.cpp"')
 
 
 def _product(opcode: str, text: str) -> ctypes.CDLL:
     """A product of fragments, which many kernels share."""
-    return _part(f"kg_{function_name(opcode)}", text)
+    return _part("kg_" + re.sub(r"\W+", "_", opcode), text)
 
 
 @functools.lru_cache(maxsize=256)
-def _part(name: str, *units: str) -> ctypes.CDLL:
+def _part(name: str, text: str) -> ctypes.CDLL:
     """A library that all kernels share: compiled once, and kept like a kernel."""
-    key = content_key(runtime=compiler.identity(runtime=True), text="\n".join(units))
+    key = content_key(runtime=compiler.identity(runtime=True), text=text)
     entry = store().load(name, compiler.host(), key)
     if entry is None:
-        binary = compiler.build(units, extra=("-O2",))
-        entry = store().publish(name, compiler.host(), key, "\n".join(units), binary, {})
+        entry = store().publish(name, compiler.host(), key, text, compiler.build([text], extra=("-O2",)), {})
     return _load(entry)
 
 

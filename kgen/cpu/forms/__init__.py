@@ -3,9 +3,8 @@
     pattern                       | result | operands | expression     | # include ops/some.h
     {add,sub}.{u32,u64}           | $2     | $2 $2    | a $1 b
 
-Braces in the pattern multiply out, `$n` stands for what the n-th brace took. Operands are a, b, c, ... in the order in
-which PTX writes them, of the C++ type that goes with their PTX type. Without an expression a line means the function
-`kg::` of the opcode's name, with `_` for the dots.
+Braces in the pattern multiply out, and `$n` stands for what the n-th brace took, in the pattern too. Operands are a, b,
+c, .. in the order in which PTX writes them, of the C++ type that goes with their PTX type.
 """
 
 from __future__ import annotations
@@ -45,32 +44,22 @@ class Form(NamedTuple):
 def expand(table: str) -> Iterator[Form]:
     """The forms of a table.
 
-    >>> [form.expression for form in expand("{add,sub}.u32 | u32 | u32 u32 |")]
-    ['kg::add_u32(a, b)', 'kg::sub_u32(a, b)']
+    >>> [form.expression for form in expand("{min,max}.u32 | u32 | u32 u32 | kg::$1imum(a, b)")]
+    ['kg::minimum(a, b)', 'kg::maximum(a, b)']
     """
     for line in table.splitlines():
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         line, _, include = line.partition("| # include")
-        pattern, result, operands, *more = (column.strip() for column in re.split(r"\s\|(?:\s|$)", line, maxsplit=3))
+        pattern, result, operands, formula = (column.strip() for column in re.split(r"\s\|\s", line, maxsplit=3))
         parts = re.split(r"\{([^{}]*)\}", pattern)
         for picks in itertools.product(*(part.split(",") for part in parts[1::2])):
-            opcode = "".join(itertools.chain.from_iterable(itertools.zip_longest(parts[::2], picks, fillvalue="")))
 
             def fill(text: str, picks: tuple[str, ...] = picks) -> str:
                 return re.sub(r"\$(\d)", lambda found: picks[int(found[1]) - 1].strip("."), text)
 
-            types = tuple(fill(operands).split())
-            expression = fill(more[0]) if more else ""
-            if not expression:
-                names = ", ".join("abcdefgh"[: len(types)])
-                expression = f"kg::{function_name(opcode)}({names})"
-            yield Form(opcode, fill(result), types, expression, include.strip())
-
-
-def function_name(opcode: str) -> str:
-    """The C++ name of an opcode."""
-    return re.sub(r"[.:]+", "_", opcode)
+            opcode = fill("".join(itertools.chain(*itertools.zip_longest(parts[::2], picks, fillvalue=""))))
+            yield Form(opcode, fill(result), tuple(fill(operands).split()), fill(formula), include.strip())
 
 
 @functools.cache
@@ -90,8 +79,6 @@ def forms() -> dict[str, Form]:
 @functools.cache
 def matrix_forms() -> dict[str, Form]:
     """Every instruction on fragments that a warp holds; `result` and `operands` count registers."""
-    try:
-        from kgen.cpu.forms import matrix
-    except ImportError:
-        return {}
+    from kgen.cpu.forms import matrix
+
     return {form.opcode: form for form in expand(matrix.TABLE)}

@@ -21,8 +21,8 @@ prmt.b32.{{f4e,b4e,rc8,ecl,ecr,rc16}} | b32 | b32 b32 b32 | kg::permuted<kg::$1>
 dp2a.lo.{{u32,s32}}.{{u32,s32}} | $2 | $1 $2 u32 | kg::dot_of_two<kg::half_$1, kg::byte_$2, 0>(a, b, c) | {_BITS}
 dp2a.hi.{{u32,s32}}.{{u32,s32}} | $2 | $1 $2 u32 | kg::dot_of_two<kg::half_$1, kg::byte_$2, 2>(a, b, c) | {_BITS}
 add.{{u16x2,s16x2}}             | b32 | b32 b32 | kg::each_sum(a, b) | {_BITS}
-min.{{u16,s16}}x2               | b32 | b32 b32 | {_EXTREME}<kg::half_$1, false, false>(a, b) | {_BITS}
-max.{{u16,s16}}x2               | b32 | b32 b32 | {_EXTREME}<kg::half_$1, true, false>(a, b) | {_BITS}
+min.{{u16,s16}}x2               | b32 | b32 b32 | {_EXTREME}<kg::$1, false, false>(a, b) | {_BITS}
+max.{{u16,s16}}x2               | b32 | b32 b32 | {_EXTREME}<kg::$1, true, false>(a, b) | {_BITS}
 min.relu.s16x2                  | b32 | b32 b32 | {_EXTREME}<int16_t, false, true>(a, b) | {_BITS}
 max.relu.s16x2                  | b32 | b32 b32 | {_EXTREME}<int16_t, true, true>(a, b) | {_BITS}
 mul24.lo.{{u32,s32}}            | $1 | $1 $1 | kg::low_24(a, b) | {_BITS}

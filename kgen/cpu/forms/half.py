@@ -3,28 +3,28 @@
 _HALF = "# include ops/half.h"
 
 _ARITHMETIC = """
-{add,sub,mul}{,.rn}.{f16,bf16}          | $3 | $3 $3 | kg::$1_$3(a, b)
+{add,sub,mul}{,.rn}.{f16,bf16}          | $3 | $3 $3 | kg::$1<kg::$3>(a, b)
 {add,sub,mul}{,.rn}.ftz.f16             | f16 | f16 f16 | kg::$1_ftz_f16(a, b)
-{add,sub,mul}{,.rn}.sat.f16             | f16 | f16 f16 | kg::sat<kg::$1_f16>(a, b)
+{add,sub,mul}{,.rn}.sat.f16             | f16 | f16 f16 | kg::sat<kg::$1<kg::f16>>(a, b)
 {add,sub,mul}{,.rn}.ftz.sat.f16         | f16 | f16 f16 | kg::sat<kg::$1_ftz_f16>(a, b)
-{add,sub,mul}{,.rn}.{f16,bf16}x2        | $3x2 | $3x2 $3x2 | kg::each<kg::$1_$3>(a, b)
+{add,sub,mul}{,.rn}.{f16,bf16}x2        | $3x2 | $3x2 $3x2 | kg::each<kg::$1<kg::$3>>(a, b)
 {add,sub,mul}{,.rn}.ftz.f16x2           | f16x2 | f16x2 f16x2 | kg::each<kg::$1_ftz_f16>(a, b)
-{add,sub,mul}{,.rn}.sat.f16x2           | f16x2 | f16x2 f16x2 | kg::each<kg::sat<kg::$1_f16>>(a, b)
+{add,sub,mul}{,.rn}.sat.f16x2           | f16x2 | f16x2 f16x2 | kg::each<kg::sat<kg::$1<kg::f16>>>(a, b)
 {add,sub,mul}{,.rn}.ftz.sat.f16x2       | f16x2 | f16x2 f16x2 | kg::each<kg::sat<kg::$1_ftz_f16>>(a, b)
-fma.rn.{f16,bf16}                       | $1 | $1 $1 $1 | kg::fma_rn_$1(a, b, c)
+fma.rn.{f16,bf16}                       | $1 | $1 $1 $1 | kg::fma_rn<kg::$1>(a, b, c)
 fma.rn.ftz.f16                          | f16 | f16 f16 f16 | kg::fma_rn_ftz_f16(a, b, c)
-fma.rn.sat.f16                          | f16 | f16 f16 f16 | kg::sat<kg::fma_rn_f16>(a, b, c)
-fma.rn.relu.{f16,bf16}                  | $1 | $1 $1 $1 | kg::relu<kg::fma_rn_$1>(a, b, c)
+fma.rn.sat.f16                          | f16 | f16 f16 f16 | kg::sat<kg::fma_rn<kg::f16>>(a, b, c)
+fma.rn.relu.{f16,bf16}                  | $1 | $1 $1 $1 | kg::relu<kg::fma_rn<kg::$1>>(a, b, c)
 fma.rn.ftz.{sat,relu}.f16               | f16 | f16 f16 f16 | kg::$1<kg::fma_rn_ftz_f16>(a, b, c)
-fma.rn.{f16,bf16}x2                     | $1x2 | $1x2 $1x2 $1x2 | kg::each<kg::fma_rn_$1>(a, b, c)
+fma.rn.{f16,bf16}x2                     | $1x2 | $1x2 $1x2 $1x2 | kg::each<kg::fma_rn<kg::$1>>(a, b, c)
 fma.rn.ftz.f16x2                        | f16x2 | f16x2 f16x2 f16x2 | kg::each<kg::fma_rn_ftz_f16>(a, b, c)
-fma.rn.sat.f16x2                        | f16x2 | f16x2 f16x2 f16x2 | kg::each<kg::sat<kg::fma_rn_f16>>(a, b, c)
-fma.rn.relu.{f16,bf16}x2                | $1x2 | $1x2 $1x2 $1x2 | kg::each<kg::relu<kg::fma_rn_$1>>(a, b, c)
+fma.rn.sat.f16x2                        | f16x2 | f16x2 f16x2 f16x2 | kg::each<kg::sat<kg::fma_rn<kg::f16>>>(a, b, c)
+fma.rn.relu.{f16,bf16}x2                | $1x2 | $1x2 $1x2 $1x2 | kg::each<kg::relu<kg::fma_rn<kg::$1>>>(a, b, c)
 fma.rn.ftz.{sat,relu}.f16x2             | f16x2 | f16x2 f16x2 f16x2 | kg::each<kg::$1<kg::fma_rn_ftz_f16>>(a, b, c)
-{neg,abs}.{f16,bf16}                    | $2 | $2 | kg::$1_$2(a)
-{neg,abs}.ftz.f16                       | f16 | f16 | kg::ftz<kg::$1_f16>(a)
-{neg,abs}.{f16,bf16}x2                  | $2x2 | $2x2 | kg::each<kg::$1_$2>(a)
-{neg,abs}.ftz.f16x2                     | f16x2 | f16x2 | kg::each<kg::ftz<kg::$1_f16>>(a)
+{neg,abs}.{f16,bf16}                    | $2 | $2 | kg::$1<kg::$2>(a)
+{neg,abs}.ftz.f16                       | f16 | f16 | kg::ftz<kg::$1<kg::f16>>(a)
+{neg,abs}.{f16,bf16}x2                  | $2x2 | $2x2 | kg::each<kg::$1<kg::$2>>(a)
+{neg,abs}.ftz.f16x2                     | f16x2 | f16x2 | kg::each<kg::ftz<kg::$1<kg::f16>>>(a)
 """
 
 
@@ -36,7 +36,7 @@ def _extremes() -> str:
             for flush in ("", ".ftz"):
                 kind = "f16" if flush else "{f16,bf16}"
                 name = "f16" if flush else "$2"
-                function = f"kg::$1{nan.replace('.', '_')}_{name}"
+                function = f"kg::extreme<kg::{name}, kg::$1, {'true' if nan else 'false'}>"
                 function = f"kg::xorsign_abs<{function}>" if sign else function
                 function = f"kg::flushing<{function}>" if flush else function
                 start = f"{{min,max}}{flush}{nan}{sign}.{kind}"

@@ -66,7 +66,7 @@ class Kernel:
         program = self.program(name)
         made = self.prepare(program, args, grid, block, shared=shared, cluster=cluster, order=order, seed=seed)
         launch, _frame = made
-        launch.threads = workers or cores()
+        launch.threads = workers or launch.threads
         start(launch, self.library, program)
 
     def check(
@@ -109,20 +109,9 @@ class Kernel:
     ) -> tuple[LaunchStruct, Any]:
         """A launch that has not begun, and its packed arguments, which must live as long."""
         frame = pack(program, args)
-        launch = LaunchStruct(
-            kernel=self.library.functions[program.name],
-            args=ctypes.addressof(frame),
-            grid=_three(grid),
-            block=_three(block),
-            cluster=_three(cluster or program.cluster),
-            shared_end=program.shared,
-            dynamic_shared=shared,
-            stack=program.stack,
-            threads=1,
-            order=ORDERS.index(order),
-            seed=seed,
-            patience=PATIENCE,
-        )
+        launch = _described(self.library, program, frame, _three(grid), _three(block), shared)
+        launch.cluster = _three(cluster or program.cluster)
+        launch.order, launch.seed = ORDERS.index(order), seed
         return launch, frame
 
     def program(self, name: str | None) -> Program:
@@ -164,24 +153,31 @@ def bind(step: StepLike) -> Callable[[Sequence[int], int], None]:
         library = library_of(step.spec, check=watched is not None)
         program = library.programs[step.spec.symbol]
         frame = ctypes.create_string_buffer(pointers.pack(*given) + tail)
-        made = LaunchStruct(
-            kernel=library.functions[program.name],
-            args=ctypes.addressof(frame),
-            grid=(step.blocks, 1, 1),
-            block=(step.spec.threads, 1, 1),
-            cluster=program.cluster,
-            shared_end=program.shared,
-            dynamic_shared=step.spec.dynamic_smem,
-            stack=program.stack,
-            threads=cores(),
-            patience=PATIENCE,
-        )
+        grid, block = (step.blocks, 1, 1), (step.spec.threads, 1, 1)
+        made = _described(library, program, frame, grid, block, step.spec.dynamic_smem)
         if watched:
             watched.run(made, library, program)
         else:
             start(made, library, program)
 
     return launch
+
+
+def _described(
+    library: Library, program: Program, frame: Any, grid: tuple[int, ...], block: tuple[int, ...], shared: int
+) -> LaunchStruct:
+    return LaunchStruct(
+        kernel=library.functions[program.name],
+        args=ctypes.addressof(frame),
+        grid=grid,
+        block=block,
+        cluster=program.cluster,
+        shared_end=program.shared,
+        dynamic_shared=shared,
+        stack=program.stack,
+        threads=cores(),
+        patience=PATIENCE,
+    )
 
 
 def start(launch: LaunchStruct, library: Library, program: Program) -> None:

@@ -1,6 +1,6 @@
 // What a kernel calls: barriers, other blocks' shared memory, and, where it is checked, every access.
 #pragma once
-#include "machine.h"
+#include "checks.h"
 #include "ops/matrix.h"
 
 namespace kg {
@@ -179,7 +179,7 @@ static uint8_t* access(Warp* w, uint64_t address, uint32_t size, uint32_t what, 
                owner->index);
         abandon(r);
     }
-    return check_access(current->checker, w, r->check, r->block->index, {owner->memory, owner->shadow}, address, size, what, lane, site);
+    return check_access(r, owner, address, size, what, lane, site);
 }
 
 // ldmatrix and stmatrix: eight lanes give the addresses of a tile's rows, but an access is that of the lane which holds the
@@ -215,22 +215,6 @@ static void fragments(Warp* w, uint32_t (*rows)[32], Product* const* products, c
         }
     }
 }
-static void sync(Warp* w, uint32_t lanes, int what, uint64_t object, int site)
-{
-    Runner* r = runner_of(w);
-    check_sync(current->checker, w, r->check, r->block->index, lanes, what, object, site);
-}
-static void async(Warp* w, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site)
-{
-    Runner* r = runner_of(w);
-    if (to != current->checker->sink) check_async(w, r->check, to, at, from, size, taken, lane, site);
-}
-static void async_group(Warp* w, int lane, bool wait, uint32_t groups)
-{
-    Runner* r = runner_of(w);
-    check_group(current->checker, w, r->check, r->block->index, lane, wait, groups);
-}
-
 static const Calls calls = {yield, barrier, cluster, stuck, trap, remote, access, fragments, sync, async, async_group};
 
 }  // namespace kg

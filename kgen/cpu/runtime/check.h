@@ -101,26 +101,4 @@ struct Checker {
     uint8_t* sink;
 };
 
-Checker* new_checker(const Launch* launch);
-void free_checker(Checker* c);
-Shadow* new_shadow(uint64_t base, uint64_t size);  // of what nobody has written
-void free_shadow(Shadow* s);
-void begin_warp(Checker* c, CheckWarp* w, uint32_t block, uint32_t index, Shadow* shared);
-void end_warp(const Checker* c, CheckWarp* w);
-
-// What a warp does, told by the runtime.
-struct Arena {  // a block's shared memory
-    uint8_t* memory;
-    Shadow* shadow;
-};
-uint8_t* check_access(Checker*, Warp*, CheckWarp*, uint32_t block, Arena shared, uint64_t address, uint32_t size, uint32_t what, int lane, int site);
-void check_sync(Checker*, Warp*, CheckWarp*, uint32_t block, uint32_t lanes, int what, uint64_t object, int site);
-void check_async(Warp*, CheckWarp*, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site);
-void check_group(Checker*, Warp*, CheckWarp*, uint32_t block, int lane, bool wait, uint32_t groups);
-void check_arrive(Checker*, CheckWarp*, uint32_t lanes, Clock* gathered);  // at a barrier for some of the warps
-void check_arrive_relaxed(Checker*, CheckWarp*, uint32_t lanes, Clock* gathered);  // tells what fences released
-void check_pass(Checker*, CheckWarp*, uint32_t lanes, Clock gathered);
-void check_block_barrier(Checker*, CheckWarp** warps, uint32_t count);      // all living warps of a block are at it
-void drop(const Checker*, Clock&);
-
 }  // namespace kg

@@ -19,7 +19,7 @@ static void drop(Row* row)
 {
     if (row && --row->uses == 0) free(row);
 }
-void drop(const Checker* c, Clock& clock)
+static void drop(const Checker* c, Clock& clock)
 {
     if (clock && --clock->uses == 0) {
         for (uint32_t i = 0; i < 2 * c->blocks; ++i) drop(clock->of[i]);

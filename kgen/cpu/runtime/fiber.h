@@ -1,13 +1,9 @@
-// Fibers: a stack each, and a switch that saves what the ABI wants saved. Assembly for x86-64 and aarch64, else ucontext.
+// Fibers: a stack each, and a switch that saves what the ABI wants saved, in assembly for x86-64 and aarch64.
 #pragma once
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#if !defined(__x86_64__) && !defined(__aarch64__)
-#include <ucontext.h>
-#define KG_UCONTEXT 1
-#endif
 
 namespace kg {
 
@@ -28,32 +24,11 @@ static inline Stack new_stack(size_t size)
 }
 
 struct Fiber {
-#ifdef KG_UCONTEXT
-    ucontext_t context;
-#else
     void* sp;
-#endif
 };
 
 typedef void (*Main)(void*);
 
-#ifdef KG_UCONTEXT
-static inline void switch_to(Fiber* from, Fiber* to) { swapcontext(&from->context, &to->context); }
-
-static void ucontext_main(unsigned a, unsigned b, unsigned c, unsigned d)
-{
-    ((Main)(((uintptr_t)a << 32) | b))((void*)(((uintptr_t)c << 32) | d));
-}
-static inline void start(Fiber* fiber, Stack stack, size_t, Main main, void* argument)
-{
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = stack.base;
-    fiber->context.uc_stack.ss_size = stack.size;
-    fiber->context.uc_link = nullptr;
-    const uint64_t f = (uintptr_t)main, x = (uintptr_t)argument;
-    makecontext(&fiber->context, (void (*)())ucontext_main, 4, (unsigned)(f >> 32), (unsigned)f, (unsigned)(x >> 32), (unsigned)x);
-}
-#else
 extern "C" void kg_switch(void** from, void* to);
 extern "C" void kg_start();
 
@@ -81,7 +56,7 @@ static inline void start(Fiber* fiber, Stack stack, size_t color, Main main, voi
     *--top = 0, *--top = 0;           // r14, r15
     fiber->sp = top;
 }
-#else
+#elif defined(__aarch64__)
 // Saved: x19 to x30, d8 to d15. A new fiber finds its main in x19, the argument in x20. `hint #34` is `bti c`: where the
 // compiler guards branches by default, the linkage table may only jump to one.
 __asm__(".text\n.globl " KG_SYMBOL(kg_switch) "\n.p2align 2\n" KG_SYMBOL(kg_switch) ":\n"
@@ -103,8 +78,9 @@ static inline void start(Fiber* fiber, Stack stack, size_t color, Main main, voi
     top[11] = (uint64_t)(uintptr_t)kg_start;  // x30
     fiber->sp = top;
 }
+#else
+#error "fibers are switched on x86-64 and aarch64 only"
 #endif
 static inline void switch_to(Fiber* from, Fiber* to) { kg_switch(&from->sp, to->sp); }
-#endif
 
 }  // namespace kg

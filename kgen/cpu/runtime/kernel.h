@@ -81,20 +81,32 @@ static inline void fence(Warp* w, int lane, int site)
     tell(w, 1u << lane, FENCE, nullptr, site);
 }
 
-template <int SPACE> static inline uint8_t* mbarrier_at(Warp* w, uint64_t address, uint32_t what, int lane, int site)
+// An mbarrier is 64 bits in shared memory, in a form of our own: arrivals that this phase still waits for, arrivals of a
+// phase, the phase's parity, bytes in flight.
+static inline uint64_t mbarrier_pack(uint32_t pending, uint32_t count, uint32_t parity, int32_t bytes)
 {
-    return at<SPACE>(w, address, 8, what, lane, site);
+    return (uint64_t)(pending & 0xfffff) | (uint64_t)(count & 0xfffff) << 20 | (uint64_t)(parity & 1) << 40
+         | (uint64_t)((uint32_t)bytes & 0x7fffff) << 41;
 }
+static inline uint32_t mbarrier_parity(uint64_t state) { return state >> 40 & 1; }
 static inline void mbarrier_init(Warp* w, uint8_t* p, uint32_t count, int lane, int site)
 {
-    mbarrier_init(p, count);
+    store<uint64_t>(p, mbarrier_pack(count, count, 0, 0));
     tell(w, 1u << lane, INIT, p, site);
 }
+// `arrivals` threads arrive, and `more` bytes are awaited (fewer, where some came in); the state before.
 static inline uint64_t mbarrier_update(Warp* w, uint8_t* p, uint32_t arrivals, int32_t more, bool drop, int lane, int site)
 {
     if (arrivals) tell(w, 1u << lane, ARRIVE, p, site);
-    const uint64_t old = mbarrier_update(w, p, arrivals, more, drop);
-    if (mbarrier_parity(old) != mbarrier_parity(load<uint64_t>(p))) tell(w, 1u << lane, PHASE, p, site);
+    const uint64_t old = load<uint64_t>(p);
+    uint32_t pending = (old & 0xfffff) - arrivals, count = old >> 20 & 0xfffff, parity = mbarrier_parity(old);
+    const int32_t bytes = ((int32_t)((uint32_t)(old >> 41) << 9) >> 9) + more;
+    if (drop) count -= arrivals;
+    const bool over = (pending & 0xfffff) == 0 && bytes == 0;
+    if (over) pending = count, parity ^= 1;
+    store<uint64_t>(p, mbarrier_pack(pending, count, parity, bytes));
+    ++*w->progress;
+    if (over) tell(w, 1u << lane, PHASE, p, site);
     return old;
 }
 static inline bool mbarrier_over(Warp* w, uint8_t* p, uint32_t parity, int lane, int site)
@@ -133,7 +145,7 @@ static inline void async_group(Warp* w, int lane, bool wait, int groups)
 }
 static inline void async_arrive(Warp* w, int lane, uint32_t address, bool noinc, int site)
 {
-    uint8_t* p = mbarrier_at<SHARED>(w, address, ATOMIC | READ | WRITE, lane, site);
+    uint8_t* p = at<SHARED>(w, address, 8, ATOMIC | READ | WRITE, lane, site);
     async_group(w, lane, true, -1);
     if (noinc) mbarrier_update(w, p, 1, 0, false, lane, site);
 }

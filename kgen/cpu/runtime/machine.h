@@ -1,10 +1,8 @@
 // What the machine is made of: workers, clusters, blocks, a fiber for each warp; and memory that outlives a launch.
 #pragma once
-#include "check.h"
+#include "shadow.h"
 
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <time.h>
 
 #include "fiber.h"
@@ -38,7 +36,8 @@ struct Barrier {
 struct Cluster;
 struct Block {
     Cluster* cluster;
-    uint8_t* memory;  // its shared memory
+    Stack arena;
+    uint8_t* memory;  // its shared memory, in there
     uint32_t index, warps, living;
     int32_t spare;  // registers, see set_registers
     Barrier barriers[BARRIERS];
@@ -68,56 +67,31 @@ struct Worker {
     Checker* checker;
 };
 
-// Memory that outlives a launch: stacks and shared memory are used again by the next one.
+// Stacks, and blocks' shared memory, outlive a launch: the next one uses them again.
 struct Pool {
     pthread_mutex_t lock;
-    Stack* stacks;
-    uint32_t stack_count, stack_room;
-    uint8_t** arenas;
-    uint32_t arena_count, arena_room;
+    Stack* free;
+    uint32_t count, room;
 };
-static Pool pool = {PTHREAD_MUTEX_INITIALIZER, nullptr, 0, 0, nullptr, 0, 0};
-
-template <class T> static void push(T*& items, uint32_t& count, uint32_t& room, T item)
-{
-    if (count == room) items = (T*)realloc(items, sizeof(T) * (room = room ? 2 * room : 64));
-    items[count++] = item;
-}
+static Pool pool = {PTHREAD_MUTEX_INITIALIZER, nullptr, 0, 0};
 
 static Stack take_stack(size_t size)
 {
+    Stack found = {nullptr, 0};
     pthread_mutex_lock(&pool.lock);
-    for (uint32_t i = pool.stack_count; i-- > 0;)
-        if (pool.stacks[i].size >= size) {
-            Stack found = pool.stacks[i];
-            pool.stacks[i] = pool.stacks[--pool.stack_count];
-            pthread_mutex_unlock(&pool.lock);
-            return found;
+    for (uint32_t i = pool.count; i-- > 0 && !found.base;)
+        if (pool.free[i].size > size) {  // a page more
+            found = pool.free[i];
+            pool.free[i] = pool.free[--pool.count];
         }
     pthread_mutex_unlock(&pool.lock);
-    return new_stack(size);
+    return found.base ? found : new_stack(size);
 }
 static void give_stack(Stack stack)
 {
     pthread_mutex_lock(&pool.lock);
-    if (pool.stack_count < 256) push(pool.stacks, pool.stack_count, pool.stack_room, stack);
+    if (pool.count < 512) append(pool.free, pool.count, pool.room, stack);
     else munmap(stack.base, stack.size);
-    pthread_mutex_unlock(&pool.lock);
-}
-static uint8_t* take_arena()
-{
-    uint8_t* found = nullptr;
-    pthread_mutex_lock(&pool.lock);
-    if (pool.arena_count) found = pool.arenas[--pool.arena_count];
-    pthread_mutex_unlock(&pool.lock);
-    if (found) return found;
-    void* p = mmap(nullptr, SHARED_SPACE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return p == MAP_FAILED ? nullptr : (uint8_t*)p;
-}
-static void give_arena(uint8_t* arena)
-{
-    pthread_mutex_lock(&pool.lock);
-    push(pool.arenas, pool.arena_count, pool.arena_room, arena);
     pthread_mutex_unlock(&pool.lock);
 }
 

@@ -33,7 +33,8 @@ static void begin_block(Worker* worker, Cluster* c, uint32_t rank, const uint32_
     *block = Block{};
     block->cluster = c;
     block->index = ctaid[0] + launch->grid[0] * (ctaid[1] + launch->grid[1] * ctaid[2]);
-    block->memory = take_arena();
+    block->arena = take_stack(SHARED_SPACE);
+    block->memory = block->arena.base + block->arena.size - SHARED_SPACE;
     memset(block->memory, 0xff, total);  // a NaN in most types: what was never written shows
     block->warps = block->living = (threads + 31) / 32;
     block->runners = (Runner*)calloc(block->warps, sizeof(Runner));
@@ -62,7 +63,7 @@ static void begin_block(Worker* worker, Cluster* c, uint32_t rank, const uint32_
         w.dynamic_shared = launch->dynamic_shared, w.total_shared = total, w.progress = &worker->progress, w.polls = &worker->polls;
         r.stack = take_stack(launch->stack);
         start(&r.fiber, r.stack, (size_t)((worker->ring_count * 37 % 61) * 192), fiber_main, &r);
-        push(worker->ring, worker->ring_count, worker->ring_room, &r);
+        append(worker->ring, worker->ring_count, worker->ring_room, &r);
     }
 }
 
@@ -110,7 +111,7 @@ static void end_cluster(Worker* worker, Cluster* c)
         }
         for (Barrier& b : block.barriers) drop(worker->checker, b.gathered);
         if (block.shadow) free_shadow(block.shadow);
-        give_arena(block.memory);
+        give_stack(block.arena);
         free(block.runners);
     }
     drop(worker->checker, c->gathered);

@@ -50,7 +50,7 @@ static void* zeroed(uint64_t size)
     return or_end(mmap(nullptr, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 }
 
-Shadow* new_shadow(uint64_t base, uint64_t size)
+static Shadow* new_shadow(uint64_t base, uint64_t size)  // of what nobody has written
 {
     Shadow* s = (Shadow*)calloc(1, sizeof(Shadow));
     const uint64_t words = size / 4 + 2;
@@ -60,7 +60,7 @@ Shadow* new_shadow(uint64_t base, uint64_t size)
     s->split = (uint8_t*)zeroed(words);
     return s;
 }
-void free_shadow(Shadow* s)
+static void free_shadow(Shadow* s)
 {
     const uint64_t words = s->size / 4 + 2;
     munmap(s->words, words * sizeof(Cell)), munmap(s->bytes, 4 * words * sizeof(Cell)), munmap(s->split, words);

@@ -5,6 +5,9 @@
 
 namespace kg {
 
+using u8 = uint8_t; using u16 = uint16_t; using u32 = uint32_t; using u64 = uint64_t;
+using s8 = int8_t; using s16 = int16_t; using s32 = int32_t; using s64 = int64_t;
+
 static inline uint32_t bits_of(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }
 static inline uint64_t bits_of(double x) { uint64_t b; memcpy(&b, &x, 8); return b; }
 static inline float float_of(uint32_t b) { float x; memcpy(&x, &b, 4); return x; }

@@ -116,29 +116,4 @@ static inline int shuffle_source(int kind, int lane, uint32_t b, uint32_t c, boo
     return *valid ? from : lane;
 }
 
-// An mbarrier is 64 bits in shared memory, in a form of our own: arrivals that this phase still waits for, arrivals of a
-// phase, the phase's parity, bytes in flight.
-static inline uint64_t mbarrier_pack(uint32_t pending, uint32_t count, uint32_t parity, int32_t bytes)
-{
-    return (uint64_t)(pending & 0xfffff) | (uint64_t)(count & 0xfffff) << 20 | (uint64_t)(parity & 1) << 40
-         | (uint64_t)((uint32_t)bytes & 0x7fffff) << 41;
-}
-static inline uint32_t mbarrier_parity(uint64_t state) { return state >> 40 & 1; }
-static inline void mbarrier_init(uint8_t* p, uint32_t count) { store<uint64_t>(p, mbarrier_pack(count, count, 0, 0)); }
-
-// `arrivals` threads arrive, and `bytes` more are awaited (fewer, where some came in); the state before.
-static inline uint64_t mbarrier_update(Warp* w, uint8_t* p, uint32_t arrivals, int32_t more, bool drop = false)
-{
-    uint64_t old = load<uint64_t>(p);
-    uint32_t pending = old & 0xfffff, count = old >> 20 & 0xfffff, parity = mbarrier_parity(old);
-    int32_t bytes = (int32_t)((uint32_t)(old >> 41) << 9) >> 9;
-    pending -= arrivals;
-    bytes += more;
-    if (drop) count -= arrivals;
-    if ((pending & 0xfffff) == 0 && bytes == 0) pending = count, parity ^= 1;
-    store<uint64_t>(p, mbarrier_pack(pending, count, parity, bytes));
-    ++*w->progress;
-    return old;
-}
-
 }  // namespace kg

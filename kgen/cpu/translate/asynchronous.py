@@ -54,7 +54,7 @@ def _mbarrier(emit: Emitter, at: Instruction) -> str:
     state, (place, *given) = (at.operands[0], at.operands[1:]) if has_state else ("_", at.operands)
     space = memory.space_of(at)
     access = "kg::WRITE" if what in ("init", "inval") else memory.UPDATE
-    pointer = f"kg::mbarrier_at<kg::{space}>(w, {memory.address(emit, place, space, at)}, {access}, l, {site})"
+    pointer = f"kg::at<kg::{space}>(w, {memory.address(emit, place, space, at)}, 8, {access}, l, {site})"
     number = names.value(given[0], "u32", at) if given else "1u"
     if what == "init":
         return f"kg::mbarrier_init(w, {pointer}, {number}, l, {site});"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 
-from kgen.cpu.forms import function_name, matrix_forms
+from kgen.cpu.forms import matrix_forms
 from kgen.cpu.translate import memory
 from kgen.cpu.translate.emitter import Emitter, unknown
 from kgen.cpu.translate.operands import listed
@@ -61,7 +61,7 @@ def _source(opcode: str) -> str:
         "{",
         f"    uint32_t* x[{sum(counts)}];",
         f"    for (int i = 0; i < {sum(counts)}; ++i) x[i] = rows[which[i]];",
-        f"    kg::{function_name(opcode)}({', '.join(f'x + {sum(counts[:i])}' for i in range(len(counts)))});",
+        f"    {form.expression}({', '.join(f'x + {sum(counts[:i])}' for i in range(len(counts)))});",
         f"    return {sum(counts)};",
         "}",
     ]

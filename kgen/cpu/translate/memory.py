@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kgen.cpu.forms import C_TYPES
+from kgen.cpu.forms import C_TYPES, forms
 from kgen.cpu.translate.emitter import Emitter
 from kgen.cpu.translate.operands import listed
 from kgen.cpu.translate.ptx import SIZES, Instruction
@@ -16,16 +16,16 @@ _SPACES |= {"local": "LOCAL", "param": "PARAM", "param::entry": "PARAM", "const"
 _ORDERS = {"acquire": "kg::ACQUIRE", "release": "kg::RELEASE", "acq_rel": "kg::ACQUIRE | kg::RELEASE"}
 _ORDERS |= {"relaxed": "kg::RELAXED", "volatile": "kg::RELAXED", "mmio": "kg::RELAXED"}
 _OPERATIONS = {
-    "add": "x + b",
-    "and": "x & b",
-    "or": "x | b",
-    "xor": "x ^ b",
+    "add": "a + b",
+    "and": "a & b",
+    "or": "a | b",
+    "xor": "a ^ b",
     "exch": "b",
-    "min": "x < b ? x : b",
-    "max": "x < b ? b : x",
-    "inc": "x >= b ? 0 : x + 1",
-    "dec": "x == 0 || x > b ? b : x - 1",
-    "cas": "x == b ? c : x",
+    "min": "a < b ? a : b",
+    "max": "a < b ? b : a",
+    "inc": "a >= b ? 0 : a + 1",
+    "dec": "a == 0 || a > b ? b : a - 1",
+    "cas": "a == b ? c : a",
 }
 _ADDRESS = re.compile(r"([%$\w.]+)\s*(?:\+\s*(-?\w+)|-\s*(\w+))?")
 _ACQUIRE, _RELEASE = (f" __atomic_thread_fence(__ATOMIC_{order});" for order in ("ACQUIRE", "RELEASE"))
@@ -101,7 +101,7 @@ def _store(emit: Emitter, at: Instruction) -> str:
     if parts[1] == "async":  # an mbarrier counts the bytes
         what += " | kg::ASYNC"
         place, site = address(emit, at.operands[2], "CLUSTER", at), emit.site(at)
-        barrier = f"kg::mbarrier_at<kg::CLUSTER>(w, {place}, {UPDATE}, l, {site})"
+        barrier = f"kg::at<kg::CLUSTER>(w, {place}, 8, {UPDATE}, l, {site})"
         after = f" kg::async_stored(w, {barrier}, {size * len(given)}, l, {site});"
     pointer = _pointer(emit, at.operands[0], size * len(given), what, at)
     if len(given) == 1 and not before + after:
@@ -134,17 +134,18 @@ def _atomic(emit: Emitter, at: Instruction) -> str:
             lines.append(f"const {c_type} c = {sources[1]};")
         changed = _OPERATIONS[operation]
         if kind in _HALVES and operation in ("add", "min", "max"):
-            emit.includes.add("ops/half.h")
-            changed = f"kg::{operation}{'_rn' if operation == 'add' else ''}_{kind}(x, b)"
+            form = forms()[f"{operation}.{kind}"]
+            emit.includes.add(form.include)
+            changed = form.expression
         integer = kind[0] in "usb" and kind not in _HALVES
         if operation == "add" and kind == "f32" and space_of(at) != "SHARED":  # subnormals are flushed there
-            changed = "kg::flushed(kg::flushed(x) + kg::flushed(b))"
+            changed = "kg::flushed(kg::flushed(a) + kg::flushed(b))"
             if space_of(at) == "GENERIC":
-                changed = f"kg::is_shared(w, (uint64_t)p_) ? x + b : {changed}"
+                changed = f"kg::is_shared(w, (uint64_t)p_) ? a + b : {changed}"
         if operation == "add" and integer:
             done = f"kg::atomic_add<{c_type}>(p_ + {i * size}, b)"
         else:
-            done = f"kg::atomic<{c_type}>(p_ + {i * size}, [&]({c_type} x) -> {c_type} {{ return {changed}; }})"
+            done = f"kg::atomic<{c_type}>(p_ + {i * size}, [&]({c_type} a) -> {c_type} {{ return {changed}; }})"
         result = held[i] if i < len(held) else "_"
         lines.append(emit.names.assign(result, kind, done) + " }")
     return f"{{ {' '.join(lines)} }}"

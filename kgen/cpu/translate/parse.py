@@ -134,9 +134,7 @@ class _Body:
             self._registers(statement)
         elif statement.startswith(".pragma"):
             pass
-        elif found := re.match(r"([$\w]+)\s*:\s*\.(?:branchtargets|calltargets)\s+(.*)", statement, re.DOTALL):
-            self.entry.tables[found[1]] = tuple(part.strip() for part in found[2].split(","))
-        elif statement.startswith((".branchtargets", ".calltargets")):
+        elif statement.startswith(".branchtargets"):
             name = self.entry.body.pop()  # read as a label
             self.entry.tables[str(name)] = tuple(self._label(x.strip()) for x in statement.split(None, 1)[1].split(","))
         elif statement.startswith("."):

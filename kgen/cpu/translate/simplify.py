@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from kgen.cpu.forms import forms
+from kgen.cpu.translate.lane import lookup
 from kgen.cpu.translate.ptx import REGISTER, Entry, Instruction, instruction
 
 CUTS = re.compile(
@@ -119,4 +119,4 @@ def _only_computes(item: Instruction) -> bool:
     if item.guard or not item.writes:
         return False
     moves = item.opcode.startswith("mov.") and "clock" not in item.operands[1] and "timer" not in item.operands[1]
-    return moves or item.opcode in forms()
+    return moves or lookup(item.opcode) is not None

@@ -173,7 +173,7 @@ def _wait(emit: Emitter, at: Instruction) -> Cut:
         raise unknown(at)
     space = memory.space_of(at)
     place = memory.address(emit, at.operands[1], space, at)
-    pointer = f"kg::mbarrier_at<kg::{space}>(w, {place}, kg::ATOMIC | kg::READ, l, {site})"
+    pointer = f"kg::at<kg::{space}>(w, {place}, 8, kg::ATOMIC | kg::READ, l, {site})"
     if "parity" in parts:
         parity = f"{names.value(at.operands[2], 'u32', at)} & 1"
     else:

@@ -38,38 +38,24 @@ static inline float ex2_approx_f32(float x)
     if (x != x) return x;
     return x >= 128.0f ? __builtin_inff() : x < -151.0f ? 0.0f : float(exp2_of(x));
 }
-static inline float ex2_approx_ftz_f32(float x) { return x < -126.0f ? 0.0f : ex2_approx_f32(x); }
 
 static inline float rcp_approx_f32(float x) { return 1.0f / x; }
-static inline float rcp_approx_ftz_f32(float x) { return flushed(1.0f / flushed(x)); }
 static inline float sqrt_approx_f32(float x) { return __builtin_sqrtf(x); }
-static inline float sqrt_approx_ftz_f32(float x) { return __builtin_sqrtf(flushed(x)); }
 static inline float rsqrt_approx_f32(float x) { return float(1.0 / __builtin_sqrt(double(x))); }
-static inline float rsqrt_approx_ftz_f32(float x) { return rsqrt_approx_f32(flushed(x)); }
 static inline float lg2_approx_f32(float x) { return x == 0.0f ? -__builtin_inff() : float(__builtin_log2(double(x))); }
-static inline float lg2_approx_ftz_f32(float x) { return lg2_approx_f32(flushed(x)); }
 static inline float tanh_approx_f32(float x) { return __builtin_fabsf(x) < 0x1p-8f ? x : float(__builtin_tanh(double(x))); }
 
-// Quotients are products with the reciprocal, which is zero from 2^126 on; `full` scales large divisors, and unless it
-// flushes them the small ones.
+// Quotients are products with the reciprocal, which is zero from 2^126 on; small divisors are scaled, and by `full` large ones.
 static inline float div_approx_f32(float a, float b)
 {
     if (__builtin_fabsf(b) < 0x1p-126f) a *= 0x1p24f, b *= 0x1p24f;
-    return a * rcp_approx_ftz_f32(b);
+    return a * flushed(1.0f / b);
 }
 static inline float div_full_f32(float a, float b)
 {
     if (__builtin_fabsf(b) > 0x1p126f) a *= 0.25f, b *= 0.25f;
     return div_approx_f32(a, b);
 }
-static inline float div_approx_ftz_f32(float a, float b) { return flushed(flushed(a) * rcp_approx_ftz_f32(b)); }
-static inline float div_full_ftz_f32(float a, float b)
-{
-    a = flushed(a);
-    if (__builtin_fabsf(b) > 0x1p126f) a = flushed(a * 0.25f), b *= 0.25f;
-    return flushed(a * rcp_approx_ftz_f32(b));
-}
-
 // Turns are counted first: x / 2 pi, cut off to a float and then to 25 bits after the point.
 static inline double angle(float x)
 {
@@ -84,19 +70,17 @@ static inline float sin_approx_f32(float x)
     return result == 0.0f ? __builtin_copysignf(result, x) : result;
 }
 static inline float cos_approx_f32(float x) { return float(__builtin_cos(angle(x))); }
-static inline float sin_approx_ftz_f32(float x) { return sin_approx_f32(x); }
-static inline float cos_approx_ftz_f32(float x) { return cos_approx_f32(x); }
 
 // Of halves: the float's upper bits, cut off.
 static inline uint16_t cut_to_half(float x)
 {
-    const uint16_t code = narrow<F16, rz>(x);
+    const uint16_t code = narrow<f16, rz>(x);
     return __builtin_fabsf(x) >= 0x1p16f ? uint16_t((code & 0x8000) | 0x7c00) : code;
 }
 static inline uint16_t cut_to_bfloat(float x) { return x != x ? 0x7fff : uint16_t(bits_of(x) >> 16); }
 static inline uint16_t ex2_approx_f16(uint16_t a) { return cut_to_half(ex2_approx_f32(float_of_half(a))); }
 static inline uint16_t tanh_approx_f16(uint16_t a) { return cut_to_half(tanh_approx_f32(float_of_half(a))); }
-static inline uint16_t ex2_approx_ftz_bf16(uint16_t a) { return cut_to_bfloat(ex2_approx_ftz_f32(float_of_bfloat(a))); }
+static inline uint16_t ex2_approx_ftz_bf16(uint16_t a) { return cut_to_bfloat(flushed(ex2_approx_f32(float_of_bfloat(a)))); }
 static inline uint16_t tanh_approx_bf16(uint16_t a) { return cut_to_bfloat(tanh_approx_f32(float_of_bfloat(a))); }
 
 // Of doubles, which are taken and given as their upper 32 bits.

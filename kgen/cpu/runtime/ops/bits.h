@@ -7,8 +7,6 @@ namespace kg {
 
 using half_u32 = uint16_t;
 using half_s32 = int16_t;
-using half_u16 = uint16_t;
-using half_s16 = int16_t;
 using byte_u32 = uint8_t;
 using byte_s32 = int8_t;
 

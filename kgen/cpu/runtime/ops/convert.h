@@ -1,4 +1,4 @@
-// cvt: between floats, halves, 8-bit floats, tf32 and integers. Functions bear the names of their opcodes.
+// cvt: between floats, halves, 8-bit floats, tf32 and integers.
 //
 // Everything is compared with an H200 bit for bit, what NaN becomes included, but for NaN results of type f32 and f64,
 // of which only that they are NaN is promised.
@@ -32,63 +32,49 @@ static inline float extreme_magnitude(float a, float b)
 }
 
 template <typename To, Rounding R, bool FINITE = false>
-static inline uint16_t narrow(float x) { return uint16_t(narrowed<F32, To, R, FINITE, uint32_t>(bits_of(x))); }
+static inline uint16_t narrow(float x) { return uint16_t(narrowed<f32, To, R, FINITE, uint32_t>(bits_of(x))); }
 template <>
-inline uint16_t narrow<F16, rn, false>(float x) { return half_of(x); }
+inline uint16_t narrow<f16, rn, false>(float x) { return half_of(x); }
 template <>
-inline uint16_t narrow<BF16, rn, false>(float x) { return bfloat_of(x); }
+inline uint16_t narrow<bf16, rn, false>(float x) { return bfloat_of(x); }
 
 // From f64, a NaN keeps its sign and the payload's upper bits, and is made quiet.
 template <typename To, Rounding R>
 static inline uint16_t narrow(double x)
 {
     const uint64_t bits = bits_of(x);
-    if (is_nan(x) && bits != F64::nan) {
+    if (is_nan(x) && bits != f64::nan) {
         const uint64_t payload = bits >> (52 - To::mantissa) & ((1u << To::mantissa) - 1);
         return uint16_t(bits >> 63 << To::sign | To::infinity | payload | 1u << (To::mantissa - 1));
     }
-    return uint16_t(narrowed<F64, To, R, false, uint64_t>(bits));
+    return uint16_t(narrowed<f64, To, R, false, uint64_t>(bits));
 }
 
-#define KG_TO_HALF(mode, name, Type)                                                                                  \
-    static inline uint16_t cvt_##mode##_##name##_f32(float a) { return narrow<Type, mode>(a); }                       \
-    static inline uint16_t cvt_##mode##_##name##_f64(double a) { return narrow<Type, mode>(a); }                      \
-    static inline uint16_t cvt_##mode##_satfinite_##name##_f32(float a) { return narrow<Type, mode, true>(a); }       \
-    static inline uint16_t cvt_##mode##_relu_##name##_f32(float a)                                                    \
-    {                                                                                                                 \
-        return uint16_t(rectified<16>(narrow<Type, mode>(a)));                                                        \
-    }                                                                                                                 \
-    static inline uint16_t cvt_##mode##_relu_satfinite_##name##_f32(float a)                                          \
-    {                                                                                                                 \
-        return uint16_t(rectified<16>(narrow<Type, mode, true>(a)));                                                  \
-    }                                                                                                                 \
-    KG_TO_PAIR(mode, , name)                                                                                          \
-    KG_TO_PAIR(mode, satfinite_, name)                                                                                \
-    KG_TO_PAIR(mode, relu_, name)                                                                                     \
-    KG_TO_PAIR(mode, relu_satfinite_, name)
-// The first operand goes to the upper half.
-#define KG_TO_PAIR(mode, how, name)                                                                                   \
-    static inline uint32_t cvt_##mode##_##how##name##x2_f32(float a, float b)                                         \
-    {                                                                                                                 \
-        return pair_of(cvt_##mode##_##how##name##_f32(b), cvt_##mode##_##how##name##_f32(a));                         \
-    }
-KG_TO_HALF(rn, f16, F16)
-KG_TO_HALF(rz, f16, F16)
-KG_TO_HALF(rm, f16, F16)
-KG_TO_HALF(rp, f16, F16)
-KG_TO_HALF(rn, bf16, BF16)
-KG_TO_HALF(rz, bf16, BF16)
-KG_TO_HALF(rm, bf16, BF16)
-KG_TO_HALF(rp, bf16, BF16)
-#undef KG_TO_HALF
-#undef KG_TO_PAIR
+template <typename To, Rounding R, bool FINITE = false>
+static inline uint16_t narrow_relu(float x) { return uint16_t(rectified<1 + To::sign>(narrow<To, R, FINITE>(x))); }
 
-static inline float cvt_f32_f16(uint16_t a) { return float_of_half(a); }
-static inline float cvt_f32_bf16(uint16_t a) { return float_of_bfloat(a); }
+// Two of a kind: the first operand goes to the upper half, and 8-bit floats always come so.
+using Narrow = uint16_t (*)(float);
+template <Narrow F> static inline uint32_t pair(float a, float b) { return pair_of(F(b), F(a)); }
+template <Narrow F> static inline uint16_t byte_pair(float a, float b) { return uint16_t(F(a) << 8 | F(b)); }
+template <Narrow F> static inline uint16_t byte_pair(uint32_t a) { return byte_pair<F>(float_of_half(high(a)), float_of_half(low(a))); }
+static inline uint32_t rectified_pair(uint16_t a, uint16_t b) { return pair_of(uint16_t(rectified<16>(a)), uint16_t(rectified<16>(b))); }
+
+// Both 8-bit floats fit into a half: e5m2 is its upper byte, e4m3 has the exponent counted from another bias.
+static inline uint16_t half_of_e5m2(uint8_t code) { return uint16_t((code & 0x7f) > 0x7c ? 0x7fff : code << 8); }
+static inline uint16_t half_of_e4m3(uint8_t code)
+{
+    const uint16_t sign = uint16_t((code & 0x80) << 8), magnitude = code & 0x7f;
+    if (magnitude == 0x7f) return 0x7fff;
+    if (magnitude >= 8) return uint16_t(sign | ((magnitude << 7) + (8 << 10)));
+    return uint16_t(sign | half_of(float(magnitude) * 0x1p-9f));
+}
+
+template <typename From> static inline float wide(uint16_t x) { return From::exponent == 5 ? float_of_half(x) : float_of_bfloat(x); }
 
 // f64 -> f32 to nearest is the CPU's own; the other directions are made of bits.
 template <Rounding R>
-static inline float narrow_to_float(double a) { return float_of(uint32_t(narrowed<F64, F32, R, false, uint64_t>(bits_of(a)))); }
+static inline float narrow_to_float(double a) { return float_of(uint32_t(narrowed<f64, f32, R, false, uint64_t>(bits_of(a)))); }
 template <>
 inline float narrow_to_float<rn>(double a) { return float(a); }
 
@@ -129,33 +115,20 @@ static inline uint32_t to_tf32(float a)
 {
     const uint32_t bits = bits_of(a), magnitude = bits & 0x7fffffff;
     if (R == rna) return magnitude >= 0x7f800000 ? bits & ~0x1fffu : (bits + 0x1000) & ~0x1fffu;
-    return narrowed<F32, TF32, R, false, uint32_t>(bits) << 13;
+    return narrowed<f32, tf32, R, false, uint32_t>(bits) << 13;
 }
-static inline uint32_t cvt_rna_tf32_f32(float a) { return to_tf32<rna>(a); }
 // One step back from infinity is the largest number; the compiler takes it from NaN too.
-static inline uint32_t cvt_rna_satfinite_tf32_f32(float a)
+static inline uint32_t to_finite_tf32(float a)
 {
     const uint32_t code = to_tf32<rna>(a);
     return (code & 0x7fffffff) >= 0x7f800000 ? code - 0x2000 : code;
 }
-static inline uint32_t cvt_rn_tf32_f32(float a) { return to_tf32<rn>(a); }
-static inline uint32_t cvt_rz_tf32_f32(float a) { return to_tf32<rz>(a); }
-static inline uint32_t cvt_rn_relu_tf32_f32(float a) { return rectified<32>(to_tf32<rn>(a)); }
-static inline uint32_t cvt_rz_relu_tf32_f32(float a) { return rectified<32>(to_tf32<rz>(a)); }
 
 // cvt.pack: two integers, clamped, the first one above the second; what c holds moves up.
-static inline uint32_t cvt_pack_sat_u16_s32(int32_t a, int32_t b) { return pair_of(clamped<uint16_t>(b), clamped<uint16_t>(a)); }
-static inline uint32_t cvt_pack_sat_s16_s32(int32_t a, int32_t b)
+template <typename Byte>
+static inline uint32_t packed_bytes(int32_t a, int32_t b, uint32_t c)
 {
-    return pair_of(uint16_t(clamped<int16_t>(b)), uint16_t(clamped<int16_t>(a)));
-}
-static inline uint32_t cvt_pack_sat_u8_s32_b32(int32_t a, int32_t b, uint32_t c)
-{
-    return c << 16 | uint32_t(clamped<uint8_t>(a)) << 8 | clamped<uint8_t>(b);
-}
-static inline uint32_t cvt_pack_sat_s8_s32_b32(int32_t a, int32_t b, uint32_t c)
-{
-    return c << 16 | uint32_t(uint8_t(clamped<int8_t>(a))) << 8 | uint8_t(clamped<int8_t>(b));
+    return c << 16 | uint32_t(uint8_t(clamped<Byte>(a))) << 8 | uint8_t(clamped<Byte>(b));
 }
 
 }  // namespace kg

@@ -32,11 +32,13 @@ struct Packed {
         return float_of(magnitude << (23 - Type::mantissa) | code >> Type::sign << 31) * scale;
     }
 };
-using PackedF16 = Packed<F16, 2>;
-using PackedBF16 = Packed<BF16, 2>;
-using PackedTF32 = Packed<TF32, 1, 13>;
-using PackedE4M3 = Packed<E4M3, 4>;
-using PackedE5M2 = Packed<E5M2, 4>;
+namespace packed {
+using f16 = Packed<f16, 2>;
+using bf16 = Packed<bf16, 2>;
+using tf32 = Packed<tf32, 1, 13>;
+using e4m3 = Packed<e4m3, 4>;
+using e5m2 = Packed<e5m2, 4>;
+}  // namespace packed
 
 // A float's parts: significand * 2^(exponent - POINT). Returns all bits where it is infinite or NaN.
 template <typename Type, int POINT>
@@ -144,7 +146,7 @@ struct HalfSums {
         for (int j = 0; j < 8; ++j) result[j] = float_of_half(half_of(odd[j]));
         return result;
     }
-    static float rounded(double x) { return float_of_half(uint16_t(narrowed<F64, F16, rn, false, uint64_t>(bits_of(x)))); }
+    static float rounded(double x) { return float_of_half(uint16_t(narrowed<f64, f16, rn, false, uint64_t>(bits_of(x)))); }
     static float added(float x, float y) { return float_of_half(half_of(x + y)); }
     static void read(Sums& sums, const uint32_t* const* c)
     {

@@ -9,11 +9,8 @@ namespace kg {
 
 // A sum or product of two halves in float, rounded again: 24 bits are enough that the first rounding does not show
 // (2 * 11 + 2; Figueroa, "When is double rounding innocuous?", 1995).
-static inline uint16_t add_f16(uint16_t a, uint16_t b) { return half_of(float_of_half(a) + float_of_half(b)); }
-static inline uint16_t sub_f16(uint16_t a, uint16_t b) { return half_of(float_of_half(a) - float_of_half(b)); }
-static inline uint16_t mul_f16(uint16_t a, uint16_t b) { return half_of(float_of_half(a) * float_of_half(b)); }
-static inline uint16_t add_bf16(uint16_t a, uint16_t b) { return bfloat_of(float_of_bfloat(a) + float_of_bfloat(b)); }
-static inline uint16_t sub_bf16(uint16_t a, uint16_t b) { return bfloat_of(float_of_bfloat(a) - float_of_bfloat(b)); }
+template <typename H> static inline uint16_t add(uint16_t a, uint16_t b) { return narrow<H, rn>(wide<H>(a) + wide<H>(b)); }
+template <typename H> static inline uint16_t sub(uint16_t a, uint16_t b) { return narrow<H, rn>(wide<H>(a) - wide<H>(b)); }
 
 // Products are exact in double. So is a sum with a third half, or else what is lost lies so far below the half's last
 // bit that only whether there is anything counts: that goes into the double's last bit (rounding to odd).
@@ -27,49 +24,28 @@ static inline uint16_t fused(float a, float b, float c)
     const double lost = (product - (sum - of_c)) + (c - of_c);
     // Not for NaN, which compares unequal to nothing here.
     if (lost != 0.0 && lost == lost && !(bits & 1)) bits += (lost > 0.0) == (sum > 0.0) ? 1 : -1;
-    return uint16_t(narrowed<F64, Half, rn, false, uint64_t>(bits));
+    return uint16_t(narrowed<f64, Half, rn, false, uint64_t>(bits));
 }
-static inline uint16_t fma_rn_f16(uint16_t a, uint16_t b, uint16_t c)
-{
-    return fused<F16>(float_of_half(a), float_of_half(b), float_of_half(c));
-}
-static inline uint16_t fma_rn_bf16(uint16_t a, uint16_t b, uint16_t c)
-{
-    return fused<BF16>(float_of_bfloat(a), float_of_bfloat(b), float_of_bfloat(c));
-}
+template <typename H>
+static inline uint16_t fma_rn(uint16_t a, uint16_t b, uint16_t c) { return fused<H>(wide<H>(a), wide<H>(b), wide<H>(c)); }
+template <typename H> static inline uint16_t mul(uint16_t a, uint16_t b) { return half_of(wide<H>(a) * wide<H>(b)); }
 // A zero of the product's sign changes nothing but keeps that sign.
-static inline uint16_t mul_bf16(uint16_t a, uint16_t b) { return fma_rn_bf16(a, b, (a ^ b) & 0x8000); }
+template <> inline uint16_t mul<bf16>(uint16_t a, uint16_t b) { return fma_rn<bf16>(a, b, (a ^ b) & 0x8000); }
 
 // Minimum and maximum: -0 is less than 0, and a NaN loses. As integers, magnitudes are ordered as the numbers are.
 static inline int ordered(uint16_t x) { return x & 0x8000 ? -1 - int(x & 0x7fff) : int(x); }
-template <uint16_t INFINITY_CODE>
-static inline bool is_nan_code(uint16_t x) { return (x & 0x7fff) > INFINITY_CODE; }
-template <uint16_t INFINITY_CODE, bool MAXIMUM>
+template <typename H> static inline bool is_nan_code(uint16_t x) { return (x & 0x7fff) > H::infinity; }
+enum Extreme { min, max };
+template <typename H, Extreme WHICH, bool NAN_WINS>
 static inline uint16_t extreme(uint16_t a, uint16_t b)
 {
-    if (is_nan_code<INFINITY_CODE>(a)) return is_nan_code<INFINITY_CODE>(b) ? 0x7fff : b;
-    if (is_nan_code<INFINITY_CODE>(b)) return a;
-    return (ordered(a) < ordered(b)) == MAXIMUM ? b : a;
+    const bool not_a = is_nan_code<H>(a), not_b = is_nan_code<H>(b);
+    if (NAN_WINS ? not_a || not_b : not_a && not_b) return 0x7fff;
+    return not_a ? b : not_b ? a : (ordered(a) < ordered(b)) == (WHICH == max) ? b : a;
 }
-template <uint16_t INFINITY_CODE, bool MAXIMUM>
-static inline uint16_t extreme_or_nan(uint16_t a, uint16_t b)
-{
-    const bool nan = is_nan_code<INFINITY_CODE>(a) || is_nan_code<INFINITY_CODE>(b);
-    return nan ? 0x7fff : extreme<INFINITY_CODE, MAXIMUM>(a, b);
-}
-static inline uint16_t min_f16(uint16_t a, uint16_t b) { return extreme<0x7c00, false>(a, b); }
-static inline uint16_t max_f16(uint16_t a, uint16_t b) { return extreme<0x7c00, true>(a, b); }
-static inline uint16_t min_bf16(uint16_t a, uint16_t b) { return extreme<0x7f80, false>(a, b); }
-static inline uint16_t max_bf16(uint16_t a, uint16_t b) { return extreme<0x7f80, true>(a, b); }
-static inline uint16_t min_NaN_f16(uint16_t a, uint16_t b) { return extreme_or_nan<0x7c00, false>(a, b); }
-static inline uint16_t max_NaN_f16(uint16_t a, uint16_t b) { return extreme_or_nan<0x7c00, true>(a, b); }
-static inline uint16_t min_NaN_bf16(uint16_t a, uint16_t b) { return extreme_or_nan<0x7f80, false>(a, b); }
-static inline uint16_t max_NaN_bf16(uint16_t a, uint16_t b) { return extreme_or_nan<0x7f80, true>(a, b); }
 
-static inline uint16_t neg_f16(uint16_t a) { return is_nan_code<0x7c00>(a) ? 0x7fff : a ^ 0x8000; }
-static inline uint16_t abs_f16(uint16_t a) { return is_nan_code<0x7c00>(a) ? 0x7fff : a & 0x7fff; }
-static inline uint16_t neg_bf16(uint16_t a) { return is_nan_code<0x7f80>(a) ? 0x7fff : a ^ 0x8000; }
-static inline uint16_t abs_bf16(uint16_t a) { return is_nan_code<0x7f80>(a) ? 0x7fff : a & 0x7fff; }
+template <typename H> static inline uint16_t neg(uint16_t a) { return is_nan_code<H>(a) ? 0x7fff : a ^ 0x8000; }
+template <typename H> static inline uint16_t abs(uint16_t a) { return is_nan_code<H>(a) ? 0x7fff : a & 0x7fff; }
 
 // What modifiers add to a function of one, two or three halves.
 using Unary = uint16_t (*)(uint16_t);
@@ -94,8 +70,8 @@ template <Binary F> static inline uint16_t xorsign_abs(uint16_t a, uint16_t b)
 // Arithmetic with .ftz: a result is flushed if it is below the normal numbers when rounded to 11 bits wherever they lie,
 // which is from the last tie on up. Sums of halves are never rounded there.
 constexpr double LEAST_KEPT = 0x1.ffep-15;
-static inline uint16_t add_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<add_f16>(a, b)); }
-static inline uint16_t sub_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<sub_f16>(a, b)); }
+static inline uint16_t add_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<add<f16>>(a, b)); }
+static inline uint16_t sub_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<sub<f16>>(a, b)); }
 static inline uint16_t mul_ftz_f16(uint16_t a, uint16_t b)
 {
     const float product = float_of_half(flushed_half(a)) * float_of_half(flushed_half(b));
@@ -105,7 +81,7 @@ static inline uint16_t fma_rn_ftz_f16(uint16_t a, uint16_t b, uint16_t c)
 {
     a = flushed_half(a), b = flushed_half(b), c = flushed_half(c);
     const double sum = double(float_of_half(a)) * float_of_half(b) + float_of_half(c);
-    return __builtin_fabs(sum) < LEAST_KEPT ? bits_of(sum) >> 48 & 0x8000 : fma_rn_f16(a, b, c);
+    return __builtin_fabs(sum) < LEAST_KEPT ? bits_of(sum) >> 48 & 0x8000 : fma_rn<f16>(a, b, c);
 }
 
 // The same on both halves of a register.
@@ -139,17 +115,5 @@ static inline bool compare(float a, float b)
     }
     return false;
 }
-
-// What read-modify-writes in memory call.
-#define KG_PAIRS(name, half) static inline uint32_t name##x2(uint32_t a, uint32_t b) { return each<half>(a, b); }
-static inline uint16_t add_rn_f16(uint16_t a, uint16_t b) { return add_f16(a, b); }
-static inline uint16_t add_rn_bf16(uint16_t a, uint16_t b) { return add_bf16(a, b); }
-KG_PAIRS(add_rn_f16, add_f16)
-KG_PAIRS(add_rn_bf16, add_bf16)
-KG_PAIRS(min_f16, min_f16)
-KG_PAIRS(max_f16, max_f16)
-KG_PAIRS(min_bf16, min_bf16)
-KG_PAIRS(max_bf16, max_bf16)
-#undef KG_PAIRS
 
 }  // namespace kg

@@ -37,7 +37,7 @@ static inline void store_tiles(uint8_t* const* row, const uint32_t* const* s, in
     }
 }
 
-static inline void movmatrix_sync_aligned_m8n8_trans_b16(uint32_t* const* d, const uint32_t* const* a)
+static inline void transposed_tile(uint32_t* const* d, const uint32_t* const* a)
 {
     uint16_t elements[8][8];
     for (int lane = 0; lane < 32; ++lane) {

@@ -20,7 +20,7 @@ template <int K>
 static inline Row aligned_row(const Factors<K>& of, int row, Codes accumulators)
 {
     Columns significand, exponent, products = {};
-    parts<F32, 23>(accumulators, significand, exponent);
+    parts<f32, 23>(accumulators, significand, exponent);
     Columns largest = exponent;
     for (int k = 0; k < K; ++k) largest = larger(largest, of.b_exponent[k] + of.a_exponent[row][k]);
     for (int k = 0; k < K; ++k) {
@@ -120,31 +120,5 @@ static inline void mma_of_bytes(
         for (int j = 0; j < 8; ++j) sums[row][j] = Kind::added(before[row][j], sums[row][j]);
     Kind::write(d, sums);
 }
-
-#define KG_MMA(function, Kind, A, B, K, name)                                                                         \
-    static inline void mma_sync_aligned_m16n8k##K##_row_col_##name(                                                   \
-        uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)             \
-    {                                                                                                                 \
-        function<Kind, A, B, K>(d, a, b, c);                                                                          \
-    }
-KG_MMA(mma, FloatSums, PackedF16, PackedF16, 8, f32_f16_f16_f32)
-KG_MMA(mma, FloatSums, PackedF16, PackedF16, 16, f32_f16_f16_f32)
-KG_MMA(mma, HalfSums, PackedF16, PackedF16, 8, f16_f16_f16_f16)
-KG_MMA(mma, HalfSums, PackedF16, PackedF16, 16, f16_f16_f16_f16)
-KG_MMA(mma, FloatSums, PackedBF16, PackedBF16, 8, f32_bf16_bf16_f32)
-KG_MMA(mma, FloatSums, PackedBF16, PackedBF16, 16, f32_bf16_bf16_f32)
-KG_MMA(mma, FloatSums, PackedTF32, PackedTF32, 4, f32_tf32_tf32_f32)
-KG_MMA(mma, FloatSums, PackedTF32, PackedTF32, 8, f32_tf32_tf32_f32)
-#define KG_MMA_OF_BYTES(A, B, left, right)                                                                            \
-    KG_MMA(mma_of_bytes, FloatSums, A, B, 16, f32_##left##_##right##_f32)                                             \
-    KG_MMA(mma_of_bytes, FloatSums, A, B, 32, f32_##left##_##right##_f32)                                             \
-    KG_MMA(mma_of_bytes, HalfSums, A, B, 16, f16_##left##_##right##_f16)                                              \
-    KG_MMA(mma_of_bytes, HalfSums, A, B, 32, f16_##left##_##right##_f16)
-KG_MMA_OF_BYTES(PackedE4M3, PackedE4M3, e4m3, e4m3)
-KG_MMA_OF_BYTES(PackedE4M3, PackedE5M2, e4m3, e5m2)
-KG_MMA_OF_BYTES(PackedE5M2, PackedE4M3, e5m2, e4m3)
-KG_MMA_OF_BYTES(PackedE5M2, PackedE5M2, e5m2, e5m2)
-#undef KG_MMA_OF_BYTES
-#undef KG_MMA
 
 }  // namespace kg

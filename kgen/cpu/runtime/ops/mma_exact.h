@@ -1,8 +1,7 @@
 // mma.sync on int8 and double: sums of products that are exact, or fused one after another.
 #pragma once
 
-#include <stdint.h>
-#include <string.h>
+#include "value.h"
 
 namespace kg {
 
@@ -40,28 +39,6 @@ static inline void mma_of_integers(
     }
 }
 
-#define KG_MMA(M, K, A, B, left, right)                                                                               \
-    static inline void mma_sync_aligned_m##M##n8k##K##_row_col_s32_##left##_##right##_s32(                            \
-        uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)             \
-    {                                                                                                                 \
-        mma_of_integers<M, K, A, B, false>(d, a, b, c);                                                               \
-    }                                                                                                                 \
-    static inline void mma_sync_aligned_m##M##n8k##K##_row_col_satfinite_s32_##left##_##right##_s32(                  \
-        uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)             \
-    {                                                                                                                 \
-        mma_of_integers<M, K, A, B, true>(d, a, b, c);                                                                \
-    }
-#define KG_MMA_SHAPES(A, B, left, right)                                                                              \
-    KG_MMA(8, 16, A, B, left, right)                                                                                  \
-    KG_MMA(16, 16, A, B, left, right)                                                                                 \
-    KG_MMA(16, 32, A, B, left, right)
-KG_MMA_SHAPES(int8_t, int8_t, s8, s8)
-KG_MMA_SHAPES(int8_t, uint8_t, s8, u8)
-KG_MMA_SHAPES(uint8_t, int8_t, u8, s8)
-KG_MMA_SHAPES(uint8_t, uint8_t, u8, u8)
-#undef KG_MMA_SHAPES
-#undef KG_MMA
-
 // One k after another, each product fused with the sum: element k lies in lane t = k % 4, register k / 4 (of A with as
 // many rows of 8 as there are). Every register is of 32 doubles, whatever the pointers' type.
 static inline double number(const uint32_t* x, int lane)
@@ -90,17 +67,5 @@ static inline void mma_of_doubles(
     for (int lane = 0; lane < 32; ++lane)
         for (int r = 0; r < 2 * halves; ++r) memcpy(d[r] + 2 * lane, &sums[lane][r], 8);
 }
-
-#define KG_MMA(M, K)                                                                                                  \
-    static inline void mma_sync_aligned_m##M##n8k##K##_row_col_f64_f64_f64_f64(                                       \
-        uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)             \
-    {                                                                                                                 \
-        mma_of_doubles<M, K>(d, a, b, c);                                                                             \
-    }
-KG_MMA(8, 4)
-KG_MMA(16, 4)
-KG_MMA(16, 8)
-KG_MMA(16, 16)
-#undef KG_MMA
 
 }  // namespace kg

@@ -20,13 +20,13 @@ struct Format {
     static constexpr uint64_t nan = NOT_A_NUMBER;
     static constexpr int sign = EXPONENT + MANTISSA;
 };
-using F64 = Format<11, 52, 0x7fefffffffffffff, 0x7fffffffffffffff>;
-using F32 = Format<8, 23, 0x7f7fffff, 0x7fffffff>;
-using TF32 = Format<8, 10, 0x3fbff, 0x3ffff>;
-using F16 = Format<5, 10, 0x7bff, 0x7fff>;
-using BF16 = Format<8, 7, 0x7f7f, 0x7fff>;
-using E5M2 = Format<5, 2, 0x7b, 0x7f>;
-using E4M3 = Format<4, 3, 0x7e, 0x7f>;  // has no infinity
+using f64 = Format<11, 52, 0x7fefffffffffffff, 0x7fffffffffffffff>;
+using f32 = Format<8, 23, 0x7f7fffff, 0x7fffffff>;
+using tf32 = Format<8, 10, 0x3fbff, 0x3ffff>;
+using f16 = Format<5, 10, 0x7bff, 0x7fff>;
+using bf16 = Format<8, 7, 0x7f7f, 0x7fff>;
+using e5m2 = Format<5, 2, 0x7b, 0x7f>;
+using e4m3 = Format<4, 3, 0x7e, 0x7f>;  // has no infinity
 
 // `significand` without its last `dropped` bits, rounded; what a carry does to the exponent above it is right.
 template <Rounding R, typename Word>
