@@ -57,6 +57,14 @@ def transpose_rows(spec: Spec, shape: Shape | None = None) -> Case:
     return _permutation(spec, shape, (*reversed(range(len(shape) - 1)), len(shape) - 1))
 
 
+def transpose_flat(spec: Spec, shape: Shape | None = None) -> Case:
+    """Two groups of rows and pieces of both; rows that begin anywhere, the other axes in reverse order."""
+    shape = shape or (*(2 for _ in range(spec["BATCH"] - 2)), 20, 20, 77)
+    x = between_poison(_numbered(shape, np.dtype(f"u{spec['BYTES']}")), 257)
+    axes = (*reversed(range(len(shape) - 1)), len(shape) - 1)
+    return Case(kgen_transpose, (x,), {"axes": axes}, x.transpose(axes))
+
+
 def _reversed(spec: Spec, shape: Shape, step: int = 1, margin: int = 256) -> Case:
     """All axes in reverse order; elements that are `step` apart."""
     return _permutation(spec, shape, tuple(reversed(range(len(shape)))), step, margin)
@@ -64,9 +72,13 @@ def _reversed(spec: Spec, shape: Shape, step: int = 1, margin: int = 256) -> Cas
 
 def _permutation(spec: Spec, shape: Shape, axes: tuple[int, ...], step: int = 1, margin: int = 256) -> Case:
     shape = (*shape[:-1], shape[-1] * step)
-    numbered = np.arange(int(np.prod(shape)), dtype=np.uint64) * 40503 % 65521
-    x = between_poison(numbered.astype(spec.dtype.numpy).reshape(shape), margin)[..., ::step]
+    x = between_poison(_numbered(shape, spec.dtype.numpy), margin)[..., ::step]
     return Case(kgen_transpose, (x,), {"axes": axes}, x.transpose(axes))
+
+
+def _numbered(shape: Shape, dtype: np.dtype[Any]) -> Array:
+    numbers = np.arange(int(np.prod(shape)), dtype=np.uint64) * 40503 % 65521
+    return numbers.astype(dtype).reshape(shape)
 
 
 def take(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -76,14 +88,24 @@ def take(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """
     width = (spec["LANES"] * spec["ACROSS"] - 5) * spec["BYTES"] // 4
     rows, length, width = shape or (71 if spec["ACROSS"] == 1 else 5, 23, width)
+    return _taken(spec, rows, length, width, np.dtype(np.int32))
+
+
+def take_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that begin anywhere, in pieces of two groups; otherwise as `take`."""
+    rows, length, width = shape or (450, 23, 77)
+    return _taken(spec, rows, length, width, np.dtype(f"i{spec['BYTES']}"))
+
+
+def _taken(spec: Spec, rows: int, length: int, width: int, dtype: np.dtype[Any]) -> tuple[Case, ...]:
     rng = np.random.default_rng(1)
-    table = between_poison(rng.integers(0, 1 << 30, (length, width), np.int32))
+    table = between_poison(rng.integers(0, np.iinfo(dtype).max, (length, width), dtype))
     checked = "checked" in spec.flags
     most = length if checked else length + 6
     indices = rng.integers(-most, most, rows).astype(spec.dtype.numpy)
     indices[-1] = length - 1
     inside = (indices >= -length) & (indices < length)
-    expected = np.where(inside[:, None], table[np.where(inside, indices, 0)], -1).astype(np.int32)
+    expected = np.where(inside[:, None], table[np.where(inside, indices, 0)], -1).astype(dtype)
     options = {"mode": "raise" if checked else "fill"}
     good = Case(kgen_take, (table, between_poison(indices)), options, expected)
     if not checked:
@@ -171,7 +193,9 @@ CASES = {
     "transpose_narrow": transpose_narrow,
     "transpose_short": transpose_short,
     "transpose_rows": transpose_rows,
+    "transpose_flat": transpose_flat,
     "take": take,
+    "take_flat": take_flat,
     "rope": rope,
     "nms_rank": nms,
     "nms_overlap": nms,

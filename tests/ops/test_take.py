@@ -5,8 +5,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kgen.ops.moving.take import embedding, take
+import kgen
+from kgen.checking import watching
+from kgen.ops.moving.take import MODES, embedding, take
 
 
 def numbers(shape, dtype):
@@ -40,6 +44,22 @@ def test_views_are_taken_from(xp, asnumpy, shared_cache):
         for chosen in (indices, indices.transpose(2, 0, 1), indices[:, ::2, ::-1]):
             chosen = chosen % view.shape[1]
             assert np.array_equal(asnumpy(take(given, xp.asarray(chosen), 1)), np.take(view, chosen, 1))
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_rows_that_begin_anywhere_are_written_in_packs(data):
+    dtype = np.dtype(data.draw(st.sampled_from(("uint8", "float16", "float32"))))
+    widths = st.integers(17, 255).filter(lambda n: n * dtype.itemsize % 8)
+    width = data.draw(widths if dtype.itemsize == 4 else widths | st.just(5001))
+    first, count, mode = data.draw(st.integers(0, 3)), data.draw(st.integers(1, 150)), data.draw(st.sampled_from(MODES))
+    table = numbers((9, width + first), dtype)[::-1, first:]
+    indices = np.random.default_rng(width).integers(-9, 9, count)
+    with watching() as watch:
+        assert str(kgen.explain(take, table, indices, 0, mode=mode)).startswith("take_flat")
+        expected = np.take(table, indices, 0, mode="raise" if mode == "fill" else mode)
+        assert np.array_equal(take(table, indices, mode=mode), expected)
+    assert watch.findings == []
 
 
 def test_a_number_and_nothing_as_indices(xp, asnumpy, shared_cache):

@@ -162,6 +162,28 @@ def test_rows_that_begin_anywhere_are_moved_in_packs(xp, asnumpy, shared_cache, 
     assert_permuted(xp, asnumpy, x, axes)
 
 
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_whole_rows_that_begin_anywhere_are_written_in_packs(data):
+    dtype = np.dtype(data.draw(st.sampled_from(SIZES[:3])))
+    width = data.draw(st.integers(17, 300).filter(lambda n: n * dtype.itemsize % 8) | st.just(5001))
+    outer = data.draw(st.sampled_from(((3, 7), (70, 2), (2, 5, 3))))
+    first = data.draw(st.integers(0, 3))
+    x = pattern(np, (*outer, width + first), dtype)[..., first:]
+    axes = (*reversed(range(len(outer))), len(outer))
+    with watching() as watch:
+        assert explain(transpose, x, axes).startswith("transpose_flat")
+        assert_permuted(np, np.asarray, x, axes)
+        assert_permuted(np, np.asarray, x[::-1, ::-1], axes)
+    assert watch.findings == []
+
+
+def test_a_result_that_begins_anywhere_is_not_written_in_packs(xp, asnumpy, shared_cache):
+    x = pattern(xp, (5, 3, 77), "uint16")
+    out = xp.empty(x.size + 1, x.dtype)[1:].reshape(3, 5, 77)
+    assert np.array_equal(asnumpy(transpose(x, (1, 0, 2), out=out)), np.transpose(asnumpy(x), (1, 0, 2)))
+
+
 @pytest.mark.parametrize("dtype", SIZES[:2])
 @pytest.mark.parametrize("shape", [(128, 33), (64, 1), (260, 63)])
 def test_narrow_matrices_read_only_what_was_written(dtype, shape):

@@ -12,6 +12,7 @@ from kgen.dtypes import DTYPES, I32, I64
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX, Ints, Operand, contiguous_strides, joined, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.moving.flat_kernels import TAKE_FLAT, WORD, launch_of, suits
 from kgen.ops.moving.take_kernels import TAKE, THREADS
 from kgen.ops.moving.transpose import contiguous_copy
 from kgen.scratch import fill, scratch
@@ -186,15 +187,21 @@ def _step(
     rows = count * slices
     if max(rows, width) > INT_MAX:
         raise ValueError(f"take: {rows} rows of {width} words are more than a kernel counts")
+    flags = {"clip": mode == "clip", "wrap": mode == "wrap", "checked": mode == "raise", "sliced": slices > 1}
+    sliced = ((count,), (over_slices // per_word,)) if slices > 1 else ((), ())
+    pointers = 4 if mode == "raise" else 3
+    if over_columns == 1 and suits(word, width, out.ptr) and (word < WORD or width < THREADS):
+        flat = TAKE_FLAT.spec(BYTES=word, dtype=indices.dtype, **flags)
+        over_rows, over_slices = over_rows // per_word, over_slices // per_word
+        axes = ((table.shape[axis], over_rows), (slices, over_slices))
+        longs = (*sliced[1], table.shape[axis], over_rows, over_indices)
+        return launch_of(flat, pointers, rows, width, sliced[0], longs, axes)
     across = 4 if width > THREADS else 1
     lanes = min(THREADS, power_of_two(-(-width // across)))
-    flags = {"clip": mode == "clip", "wrap": mode == "wrap", "checked": mode == "raise", "sliced": slices > 1}
     spec = TAKE.spec(BYTES=word, LANES=lanes, ACROSS=across, dtype=indices.dtype, **flags)
     column_tiles = -(-width // (lanes * across))
     blocks = column_tiles * -(-rows // (THREADS // lanes * spec.derived["DOWN"]))
-    sliced = ((count,), (over_slices // per_word,)) if slices > 1 else ((), ())
     longs = (table.shape[axis], over_rows // per_word, over_columns if per_word == 1 else 1, over_indices)
-    pointers = 4 if mode == "raise" else 3
     return Step(spec, blocks, pointers, (rows, width, column_tiles, *sliced[0]), (*sliced[1], *longs))
 
 

@@ -9,9 +9,16 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 THREADS = 256
 WORDS = {1: 16, 2: 16, 4: 8, 8: 4, 16: 4}
 """Words that a thread takes, by their bytes: of small ones more, or too few bytes would be under way."""
+MODES = (
+    Flag("sliced", "a table of several slices"),
+    Flag("clip", "indices out of bounds become the nearest"),
+    Flag("wrap", "indices out of bounds are taken modulo the number of entries"),
+    Flag("checked", "the first position whose index is out of bounds is written down"),
+)
 
 
-def _problem(spec: Spec) -> str | None:
+def one_rule(spec: Spec) -> str | None:
+    """What is wrong with the flags, if anything."""
     return "one rule for indices out of bounds" if spec["clip"] + spec["wrap"] + spec["checked"] > 1 else None
 
 
@@ -25,15 +32,10 @@ TAKE = register(
             Axis("LANES", "l", (1, 2, 4, 8, 16, 32, 64, 128, 256), "threads along a row"),
             Axis("ACROSS", "a", (1, 2, 4), "words of a row that a thread takes"),
         ),
-        flags=(
-            Flag("sliced", "a table of several slices"),
-            Flag("clip", "indices out of bounds become the nearest"),
-            Flag("wrap", "indices out of bounds are taken modulo the number of entries"),
-            Flag("checked", "the first position whose index is out of bounds is written down"),
-        ),
+        flags=MODES,
         dtypes=(I32, I64),
         derive=lambda spec: {"THREADS": THREADS, "DOWN": WORDS[spec["BYTES"]] // spec["ACROSS"]},
-        check=_problem,
+        check=one_rule,
         grid="(ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))",
         origin="a gathering copy",
         defaults=("take_n16_l32_a1_i64", "take_n16_l256_a4_checked_i32"),

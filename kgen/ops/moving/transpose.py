@@ -15,6 +15,7 @@ from kgen.dtypes import DTYPES, U8, U16, U32, U64
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX, Operand, contiguous_strides, joined, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.moving.flat_kernels import ROWS_FLAT, launch_of, suits
 from kgen.ops.moving.transpose_kernels import (
     MOST_AXES,
     MOST_NARROW,
@@ -167,8 +168,7 @@ def _split(outer: Sequence[_Axis]) -> tuple[list[_Axis], list[_Axis]]:
 
 
 def _move_rows(last: _Axis, outer: Sequence[_Axis], by_host: Sequence[_Axis], x: Operand, out: Operand) -> Step:
-    itemsize = x.dtype.itemsize
-    word = itemsize
+    itemsize = word = x.dtype.itemsize
     if last.source == 1 or last.size == 1:
         strides = [stride * itemsize for axis in (*outer, *by_host) for stride in (axis.source, axis.target)]
         word = math.gcd(PACK, x.ptr, out.ptr, last.size * itemsize, *strides)
@@ -176,15 +176,19 @@ def _move_rows(last: _Axis, outer: Sequence[_Axis], by_host: Sequence[_Axis], x:
     width = last.size // per_word
     if width > INT_MAX:
         raise ValueError(f"transpose: x has shape {x.shape}; a row of {width} words is more than a kernel counts")
-    across = 4 if width > THREADS else 1
-    lanes = min(power_of_two(-(-width // across)), THREADS)
     walked = outer or [_Axis(1, 0, 0)]
-    spec = ROWS.spec(BYTES=word, LANES=lanes, ACROSS=across, BATCH=len(walked), dtype=U8)
     rows = math.prod(axis.size for axis in walked)
-    column_tiles = -(-width // (lanes * across))
-    row_tiles = -(-rows // (THREADS // lanes * (4 // across)))
     sizes = tuple(axis.size for axis in walked[1:])
     strides_in = tuple(axis.source // per_word for axis in walked)
+    if last.source == 1 and suits(word, width, math.gcd(out.ptr, *(axis.target * itemsize for axis in by_host))):
+        flat = ROWS_FLAT.spec(BYTES=word, BATCH=len(walked), dtype=U8)
+        axes = ((axis.size, stride) for axis, stride in zip(walked, strides_in))
+        return launch_of(flat, 2, rows, width, sizes, strides_in, axes)
+    across = 4 if width > THREADS else 1
+    lanes = min(power_of_two(-(-width // across)), THREADS)
+    spec = ROWS.spec(BYTES=word, LANES=lanes, ACROSS=across, BATCH=len(walked), dtype=U8)
+    column_tiles = -(-width // (lanes * across))
+    row_tiles = -(-rows // (THREADS // lanes * (4 // across)))
     step = last.source if per_word == 1 else 1
     return Step(spec, row_tiles * column_tiles, 2, (rows, width, column_tiles, *sizes), (*strides_in, step))
 
