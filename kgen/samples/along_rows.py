@@ -52,7 +52,8 @@ def softmax_of_long_rows(spec: Spec, shape: Shape | None = None) -> Case:
     """Two rounds and a part of one for each block, of which a row has one or two."""
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
     whole = not (spec["partial"] or spec["apply"])
-    shape = shape or ((2, 2 * tile + 3 * spec["VEC"]) if whole else (1, 3 * tile + 5 * spec["VEC"]))
+    count = softmax_online.PARTS if whole else 1  # so many that none is cut, or one that is
+    shape = shape or (count, (2 * tile + 3 * spec["VEC"]) if whole else 3 * tile + 5 * spec["VEC"])
     (x,) = numbers(spec, shape)
     settings = ((softmax_online, "multiprocessors", lambda device: 1),)
     options = {"axis": -1, "algorithm": "softmax_online"}
