@@ -15,13 +15,14 @@ Number = tuple[str, str]
 
 
 def number_of(value: Any) -> Number:
-    if value.__class__ is float:
-        return "float", value.hex()
+    kind = value.__class__
+    if kind is float:
+        return "float", repr(value)
+    if kind is int:
+        return "int", str(value)
     if isinstance(value, bool | np.bool_):
         return "bool", str(int(value))
-    if isinstance(value, np.generic):
-        return str(value.dtype.name), value.item().hex() if value.dtype.kind == "f" else str(int(value))
-    return ("int", str(value)) if isinstance(value, int) else ("float", float(value).hex())
+    return str(value.dtype.name), repr(float(value)) if value.dtype.kind == "f" else str(int(value))
 
 
 def type_of(number: Number | None) -> Type:
@@ -30,4 +31,7 @@ def type_of(number: Number | None) -> Type:
 
 
 def value_of(number: Number) -> int | float:
-    return int(number[1]) if "0x" not in number[1] and number[1].lstrip("-").isdigit() else float.fromhex(number[1])
+    try:
+        return int(number[1])
+    except ValueError:
+        return float(number[1])

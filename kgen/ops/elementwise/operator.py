@@ -71,6 +71,7 @@ class Elementwise:
         )
         self.defaults = dict(defaults or {})
         names = function.parameters
+        self._parameters = len(names)
         self._arrays = len(names) - len(self.defaults)
         self._plain = tuple([None] * self._arrays + [number_of(self.defaults[p]) for p in names[self._arrays :]])
         self._named = kernel
@@ -109,7 +110,7 @@ class Elementwise:
             if results is not None:  # then none of the others was a number, either
                 return results[0]
         operands, numbers = self._bound(operands, named)
-        return self._operator(operands, (out,), (dtype, algorithm, numbers), stream)[0]
+        return self._operator.call(operands, (out,), (dtype, algorithm, numbers), stream)[0]
 
     def explain(
         self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
@@ -132,26 +133,24 @@ class Elementwise:
     ) -> tuple[tuple[Any, ...], tuple[Number | None, ...]]:
         """The arrays, None where a number came, and the numbers of all parameters."""
         values = operands
-        if named or len(operands) != len(self.function.parameters):
+        if named or len(operands) != self._parameters:
             values = self._in_order(operands, named)
         arrays: list[Any] = []
         numbers: list[Number | None] = []
-        lacking = True
-        for value in values[: self._arrays]:
+        for value in values:
             if value.__class__ not in NUMBERS:
                 arrays.append(value)
                 numbers.append(None)
-                lacking = False
             elif value is None:
                 raise self._unfit(values)
-            else:
+            elif len(numbers) < self._arrays:
                 arrays.append(None)
                 numbers.append(number_of(value))
-        for value in values[self._arrays :]:
-            if value is None or value.__class__ not in NUMBERS:
-                raise self._unfit(values)
-            numbers.append(number_of(float(value)))
-        if lacking:
+            else:
+                numbers.append(number_of(float(value)))
+        if len(arrays) != self._arrays:
+            raise self._unfit(values)
+        if None not in numbers[: self._arrays]:
             raise TypeError(f"{self.function.name}: no operand is an array; it takes at least one")
         return tuple(arrays), tuple(numbers)
 
