@@ -12,16 +12,17 @@ def _lines() -> str:
         f32, f64 = " ".join(["f32"] * count), " ".join(["f64"] * count)
         function = f"[]({', '.join(f'auto {x}' for x in 'xyz'[:count])}) {{ return {formula}; }}"
         operands = f"{function}, {', '.join('abc'[:count])}"
-        directed, saturated = "{rz,rm,rp}", "kg::saturated(kg::directed"
+        directed = "{rz,rm,rp}"
+        plain = f"kg::directed<kg::$1>({operands})" if name != "fma" else "kg::directed_fma<kg::$1>(a, b, c)"
         lines += [
-            f"{name}.{directed}.f32 | f32 | {f32} | kg::directed<kg::$1>({operands})",
+            f"{name}.{directed}.f32 | f32 | {f32} | {plain}",
             f"{name}.{directed}.f64 | f64 | {f64} | kg::directed<kg::$1>({operands})",
             f"{name}.{directed}.ftz.f32 | f32 | {f32} | kg::directed_ftz<kg::$1>({operands})",
         ]
         if name in ("add", "sub", "mul", "fma"):
             lines += [
-                f"{name}.{directed}.sat.f32 | f32 | {f32} | {saturated}<kg::$1>({operands}))",
-                f"{name}.{directed}.ftz.sat.f32 | f32 | {f32} | {saturated}_ftz<kg::$1>({operands}))",
+                f"{name}.{directed}.sat.f32 | f32 | {f32} | kg::saturated({plain})",
+                f"{name}.{directed}.ftz.sat.f32 | f32 | {f32} | kg::saturated(kg::directed_ftz<kg::$1>({operands}))",
             ]
         if name in ("mul", "fma"):
             start = f"{name}{{,.rn}}" if name == "mul" else f"{name}.rn"

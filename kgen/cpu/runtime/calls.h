@@ -52,12 +52,14 @@ static uint32_t barrier(Warp* w, uint32_t id, uint32_t count, int kind, uint32_t
     Block* block = r->block;
     const Launch* launch = current->launch;
     if (id >= BARRIERS) {
-        report(launch, "barrier %d %u 0 there are %d barriers, and this is number %u", site, block->index, (int)BARRIERS, id);
+        report(launch, "barrier %d %u 0 there are %d barriers, and this is number %u",
+               site, block->index, (int)BARRIERS, id);
         abandon(r);
     }
     Barrier& b = block->barriers[id];
     if (b.arrived && (b.fixed != (count != 0) || (b.fixed && b.expected != count / 32))) {
-        report(launch, "barrier %d %u %u barrier %u is used with different numbers of threads", site, block->index, w->index, id);
+        report(launch, "barrier %d %u %u barrier %u is used with different numbers of threads",
+               site, block->index, w->index, id);
         abandon(r);
     }
     b.fixed = count != 0, b.expected = count / 32;
@@ -131,7 +133,8 @@ static void stuck(Warp* w, const uint32_t* at, const int* sites, int places)
             length += snprintf(text + length, sizeof text - (size_t)length, " @%d:%08x", sites[i], at[i]);
         }
     text[length] = 0;
-    report(current->launch, "divergence %d %u %u lanes of a warp wait for one another:%s", first, r->block->index, w->index, text);
+    report(current->launch, "divergence %d %u %u lanes of a warp wait for one another:%s",
+           first, r->block->index, w->index, text);
     abandon(r);
 }
 
@@ -175,15 +178,16 @@ static uint8_t* access(Warp* w, uint64_t address, uint32_t size, uint32_t what, 
     }
     if (owner != r->block) reach_cluster(current->checker);
     if (!owner->living) {
-        report(current->launch, "bounds %d %u %u lane %d: shared memory of block %u, which has ended", site, r->block->index, w->index, lane,
-               owner->index);
+        report(current->launch, "bounds %d %u %u lane %d: shared memory of block %u, which has ended",
+               site, r->block->index, w->index, lane, owner->index);
         abandon(r);
     }
     return check_access(r, owner, address, size, what, lane, site);
 }
 
-// ldmatrix and stmatrix: eight lanes give the addresses of a tile's rows, but an access is that of the lane which holds the
-// element. Of transposed tiles each lane reads half a word; the other half is another lane's, so the word stands for both.
+// ldmatrix and stmatrix: eight lanes give the addresses of a tile's rows, but an access is that of the lane which holds
+// the element. Of transposed tiles each lane reads half a word; the other half is another lane's, so the word stands
+// for both.
 static void tiles(Warp* w, uint32_t (*rows)[32], const int32_t* which, int tiles, int how, int offset, int site)
 {
     const bool transposed = how & TRANSPOSED;
@@ -198,8 +202,10 @@ static void tiles(Warp* w, uint32_t (*rows)[32], const int32_t* which, int tiles
         row[i] = access(w, address, 16, SHARED | what | PLACE, i, site);
         const int size = transposed && what == WRITE ? 2 : 4;
         for (int at = 0; at < 16; at += size)
-            for (int half = 0; half < (transposed ? size / 2 : 1); ++half)
-                access(w, address + (uint32_t)at, (uint32_t)size, SHARED | what, transposed ? (at / 2 + half) * 4 + i % 8 / 2 : i % 8 * 4 + at / 4, site);
+            for (int half = 0; half < (transposed ? size / 2 : 1); ++half) {
+                const int lane = transposed ? (at / 2 + half) * 4 + i % 8 / 2 : i % 8 * 4 + at / 4;
+                access(w, address + (uint32_t)at, (uint32_t)size, SHARED | what, lane, site);
+            }
     }
     if (what == READ) (transposed ? load_tiles<true> : load_tiles<false>)(held, row, tiles);
     else (transposed ? store_tiles<true> : store_tiles<false>)(row, held, tiles);

@@ -16,21 +16,35 @@ struct Access {
     uint32_t width;  // of the cell
 };
 
+// A report of an access: of which kind, and what else there is to say of its thread.
+static void complain(const Access& a, uint64_t once, const char* kind, const char* format, ...)
+{
+    if (said(a.c, once)) return;
+    char text[400];
+    va_list given;
+    va_start(given, format);
+    vsnprintf(text, sizeof text, format, given);
+    va_end(given);
+    const uint32_t thread = a.w->id % a.c->per_block + (uint32_t)a.lane;
+    say(a.c, once, "%s %d %u %u thread %u %s", kind, a.site, a.block, thread / 32, thread, text);
+}
+static const char* space_of(const Access& a) { return a.global ? "global address" : "shared memory at"; }
+
 static void race(const Access& a, const char* now, uint32_t other, int other_site, const char* then)
 {
-    const uint32_t per_block = a.c->per_block, thread = a.w->id % per_block, at = other % per_block;
+    const uint32_t block = other / a.c->per_block, at = other % a.c->per_block;
     char who[32] = "an asynchronous store";
     if (at < a.c->stores) snprintf(who, sizeof who, "thread %u", at);
-    say(a.c, once(1, a.site, other_site),
-        "race %d %u %u thread %u %s %s %llu; %s of block %u %s it, and nothing orders the two: @%d", a.site, a.block,
-        thread / 32, thread + (uint32_t)a.lane, now, a.global ? "global address" : "shared memory at",
-        (unsigned long long)a.address, who, other / per_block, then, other_site);
+    complain(a, once(1, a.site, other_site), "race",
+             "%s %s %llu; %s of block %u %s it, and nothing orders the two: @%d",
+             now, space_of(a), (unsigned long long)a.address, who, block, then, other_site);
 }
 
 static void note_reader(const Access& a, Cell& cell)
 {
     const uint32_t self = a.w->id + (uint32_t)a.lane;
-    if (!cell.more && (!cell.read || cell.reader == self || knows(a.c, a.w, (uint32_t)a.lane, cell.reader, cell.read))) {
+    const bool alone = !cell.read || cell.reader == self || knows(a.c, a.w, (uint32_t)a.lane, cell.reader, cell.read);
+    if (!cell.more && alone) {
         cell.reader = self, cell.read = a.w->now, cell.read_site = (uint32_t)a.site;
         return;
     }
@@ -66,28 +80,32 @@ static void touch(const Access& a, Cell& cell)
     const uint32_t lane = (uint32_t)a.lane;
     const bool strong = a.what & (ATOMIC | RELAXED | ACQUIRE | RELEASE);
     if (cell.flags & IN_FLIGHT)
-        say(c, once(2, a.site, (int)cell.write_site), "race %d %u %u a cp.async to shared memory at %llu has not been waited for: @%d", a.site,
-            a.block, a.w->id % c->per_block / 32, (unsigned long long)a.address, (int)cell.write_site);
+        say(c, once(2, a.site, (int)cell.write_site),
+            "race %d %u %u a cp.async to shared memory at %llu has not been waited for: @%d",
+            a.site, a.block, a.w->id % c->per_block / 32, (unsigned long long)a.address, (int)cell.write_site);
     const uint32_t value = a.width == 4 ? load<uint32_t>(a.data) : *a.data;
     if (cell.flags & SAME && cell.reader != value)
-        say(c, once(8, (int)cell.write_site, 0), "race %d %u %u lanes of a warp write different values to the same place, %s %llu",
-            (int)cell.write_site, a.block, cell.writer % c->per_block / 32, a.global ? "global address" : "shared memory at",
-            (unsigned long long)a.address);
+        say(c, once(8, (int)cell.write_site, 0),
+            "race %d %u %u lanes of a warp write different values to the same place, %s %llu",
+            (int)cell.write_site, a.block, cell.writer % c->per_block / 32, space_of(a), (unsigned long long)a.address);
     cell.flags &= (uint16_t)~SAME;
     // One instruction of one warp may write the same value to a place from several lanes: that is looked at afterwards.
-    const bool together = a.what & WRITE && cell.written == a.w->now && cell.write_site == (uint32_t)a.site
-                       && cell.writer / 32 == a.w->id / 32 && cell.writer != a.w->id + lane && !cell.read && !(cell.more && c->more[cell.more].count);
-    if (cell.written && !together && !(strong && cell.flags & STRONG) && !knows(c, a.w, lane, cell.writer, cell.written))
+    const bool read = cell.read || (cell.more && c->more[cell.more].count);
+    const bool same_instruction =
+        cell.written == a.w->now && cell.write_site == (uint32_t)a.site && cell.writer / 32 == a.w->id / 32;
+    const bool together = a.what & WRITE && same_instruction && cell.writer != a.w->id + lane && !read;
+    const bool atomic = strong && cell.flags & STRONG;
+    if (cell.written && !together && !atomic && !knows(c, a.w, lane, cell.writer, cell.written))
         race(a, a.what & WRITE ? "writes" : "reads", cell.writer, (int)cell.write_site, "wrote");
     if (a.what & READ && !cell.written && !cell.initialised)
-        say(c, once(3, a.site, 0), "uninitialised %d %u %u thread %u reads %s %llu, which nobody wrote", a.site, a.block,
-            a.w->id % c->per_block / 32, a.w->id % c->per_block + lane, a.global ? "global address" : "shared memory at",
-            (unsigned long long)a.address);
+        complain(a, once(3, a.site, 0), "uninitialised", "reads %s %llu, which nobody wrote", space_of(a),
+                 (unsigned long long)a.address);
     if (!(a.what & WRITE)) {
         if (!strong) note_reader(a, cell);
         return;
     }
-    if (cell.read && !knows_read(c, a.w, lane, cell.reader, cell.read)) race(a, "writes", cell.reader, (int)cell.read_site, "read");
+    if (cell.read && !knows_read(c, a.w, lane, cell.reader, cell.read))
+        race(a, "writes", cell.reader, (int)cell.read_site, "read");
     if (cell.more) {
         const Readers& readers = c->more[cell.more];
         for (uint32_t i = 0; i < readers.count; ++i) {

@@ -1,11 +1,12 @@
 // The checks of a launch: who may access what, and what orders two accesses. One worker, so nothing here is locked.
 //
-// Order is kept by vector clocks, after FastTrack (Flanagan, Freund 2009). Every access bears its thread and the time of its
-// warp's last synchronization. What thread t knows of thread u's past is the latest of: `floor`, for all of its block, by
-// barriers; `warp_floor`, for its warp, by __syncwarp; `known[u]`, by mbarriers, named barriers, flags with fences.
-// Behind its threads a block has one id more, of its asynchronous stores: only the mbarrier that counts them tells of them.
-// It tells no more of what their thread wrote before. But that thread's reads, and those it knew of, are over by then, and
-// places that were read may be written again: so a clock has a second half, of times up to which reads are over.
+// Order is kept by vector clocks, after FastTrack (Flanagan, Freund 2009). Every access bears its thread and the time
+// of its warp's last synchronization. What thread t knows of thread u's past is the latest of: `floor`, for all of its
+// block, by barriers; `warp_floor`, for its warp, by __syncwarp; `known[u]`, by mbarriers, named barriers, flags with
+// fences. Behind its threads a block has one id more, of its asynchronous stores: only the mbarrier that counts them
+// tells of them. It tells no more of what their thread wrote before. But that thread's reads, and those it knew of, are
+// over by then, and places that were read may be written again: so a clock has a second half, of times up to which
+// reads are over.
 #pragma once
 #include "launch.h"
 
@@ -28,7 +29,8 @@ struct Check {  // as Python fills it in (check.py has the same fields)
 };
 
 typedef struct Rows* Clock;  // a time for each thread of the grid, and a time for its reads; null: none of any
-struct Past {                // what a thread knows, or knew: by its clock, of its block, of its warp, and until when of itself
+// What a thread knows, or knew: by its clock, of its block, of its warp, and until when of itself.
+struct Past {
     Clock known;
     uint32_t floor, warp_floor, now;
 };
@@ -90,7 +92,7 @@ struct Checker {
     const Check* input;
     uint32_t time, threads, blocks, per_block, per_cluster;  // threads: ids in the grid
     uint32_t stores;                                 // the id, within its block, of asynchronous stores
-    uint32_t reach;                                  // ids among which threads have synchronized: blocks, clusters, or the grid
+    uint32_t reach;  // ids among which threads have synchronized: blocks, clusters, or the grid
     Shadow** buffers;  // null where nobody writes
     Readers* more;
     uint32_t more_count, more_room;

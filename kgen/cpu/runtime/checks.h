@@ -16,15 +16,14 @@ static bool within(const Area* areas, uint32_t count, uint64_t at, uint32_t size
 }
 
 // An access by a lane of a warp; one in shared memory is in that of the block `owner`.
-static uint8_t* check_access(Runner* r, const Block* owner, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
+static uint8_t* check_access(
+    Runner* r, const Block* owner, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
 {
     Checker* c = current->checker;
     Warp* w = &r->warp;
     CheckWarp* k = r->check;
-    const uint32_t block = r->block->index;
     uint32_t space = what & 0xf00;
-    const uint32_t thread = k->id % c->per_block + (uint32_t)lane;
-    Access a{c, k, block, lane, site, what & 0xff, address, true, (const uint8_t*)address, 4};
+    Access a{c, k, r->block->index, lane, site, what & 0xff, address, true, (const uint8_t*)address, 4};
     if (space == GENERIC) {
         if (address - (uint64_t)w->local < 32ull * w->local_size) space = LOCAL;
         else if (address - (uint64_t)w->args < 4096) return (uint8_t*)address;
@@ -33,20 +32,23 @@ static uint8_t* check_access(Runner* r, const Block* owner, uint64_t address, ui
     if (space == SHARED) address = (uint32_t)address;
     const char* names[] = {"global address", "shared memory at", "local address"};
     const char* verb = what & WRITE ? "writes" : "reads";
-    if (size & (size - 1) ? false : address % size)
-        say(c, once(4, site, 0), "misaligned %d %u %u thread %u %s %u bytes at %s %llu", site, block, thread / 32, thread, verb, size,
-            names[space >> 8], (unsigned long long)address);
-    if (space == LOCAL) {
-        if (address - (uint64_t)(w->local + (uint64_t)lane * w->local_size) + size <= w->local_size) return (uint8_t*)address;
-        say(c, once(5, site, 0), "bounds %d %u %u thread %u %s %u bytes beyond its local memory", site, block, thread / 32, thread, verb, size);
+    const auto out_of_bounds = [&](const char* where) {
+        complain(a, once(5, site, 0), "bounds", "%s %u bytes %s", verb, size, where);
         return c->sink;
+    };
+    if (size & (size - 1) ? false : address % size)
+        complain(a, once(4, site, 0), "misaligned", "%s %u bytes at %s %llu", verb, size, names[space >> 8],
+                 (unsigned long long)address);
+    if (space == LOCAL) {
+        const uint64_t base = (uint64_t)(w->local + (uint64_t)lane * w->local_size);
+        return address - base + size <= w->local_size ? (uint8_t*)address : out_of_bounds("beyond its local memory");
     }
     const Area* area = nullptr;
     if (space != GLOBAL) {
         if (!within(c->input->areas, c->input->area_count, address, size, &area)) {
-            say(c, once(5, site, 0), "bounds %d %u %u thread %u %s %u bytes at shared memory %llu, which no variable has", site, block, thread / 32,
-                thread, verb, size, (unsigned long long)address);
-            return c->sink;
+            char where[64];
+            snprintf(where, sizeof where, "at shared memory %llu, which no variable has", (unsigned long long)address);
+            return out_of_bounds(where);
         }
         if (what & ASYNC) tick(c, k);
         a.address = address, a.global = false, a.data = owner->memory + address;
@@ -54,13 +56,10 @@ static uint8_t* check_access(Runner* r, const Block* owner, uint64_t address, ui
         if (!(what & PLACE)) touch_range(a, owner->shadow, address, size);
         return owner->memory + address;
     }
-    if (!within(c->input->buffers, c->input->buffer_count, address, size, &area)) {
-        say(c, once(5, site, 0), "bounds %d %u %u thread %u %s %u bytes at a global address beyond every argument", site, block, thread / 32, thread,
-            verb, size);
-        return c->sink;
-    }
+    if (!within(c->input->buffers, c->input->buffer_count, address, size, &area))
+        return out_of_bounds("at a global address beyond every argument");
     if (what & WRITE && !area->writable) {
-        say(c, once(6, site, 0), "input %d %u %u thread %u writes to an argument that is only to be read", site, block, thread / 32, thread);
+        complain(a, once(6, site, 0), "input", "writes to an argument that is only to be read");
         return c->sink;
     }
     if (!area->writable || what & PLACE) return (uint8_t*)address;
@@ -107,7 +106,8 @@ static void sync(Warp* w, uint32_t lanes, int what, uint64_t address, int site)
         join(c, o.past, o.phase);
         drop(c, o.phase);
     } else if (what == ASTRAY) {
-        say(c, once(7, site, 0), "divergence %d %u %u lane %u takes part with a lane or a mask that does not: %08llx", site,
+        say(c, once(7, site, 0),
+            "divergence %d %u %u lane %u takes part with a lane or a mask that does not: %08llx", site,
             runner_of(w)->block->index, k->id % c->per_block / 32, lane, (unsigned long long)address);
     } else if (what == ASYNC_DONE) {
         Object& o = object(c, address);
@@ -117,7 +117,8 @@ static void sync(Warp* w, uint32_t lanes, int what, uint64_t address, int site)
     }
 }
 
-static void async(Warp* w, uint8_t* to, uint64_t address, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site)
+static void async(
+    Warp* w, uint8_t* to, uint64_t address, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site)
 {
     CheckWarp* k = runner_of(w)->check;
     if (to == current->checker->sink) return;
@@ -147,7 +148,9 @@ static void async_group(Warp* w, int lane, bool wait, uint32_t groups)
         memcpy(one.to, one.data, one.size);
         const uint64_t at = (uint64_t)(one.to - w->shared);
         mark_flight(k->shared, at, one.size, false);
-        touch_range(Access{current->checker, k, runner_of(w)->block->index, lane, (int)one.site, WRITE, at, false, one.to, 4}, k->shared, at, one.size);
+        const uint32_t block = runner_of(w)->block->index;
+        const Access a{current->checker, k, block, lane, (int)one.site, WRITE, at, false, one.to, 4};
+        touch_range(a, k->shared, at, one.size);
     }
     f.count = kept;
 }
@@ -194,7 +197,8 @@ static Checker* new_checker(const Launch* launch)
     c->blocks = launch->grid[0] * launch->grid[1] * launch->grid[2];
     c->threads = c->per_block * c->blocks;
     c->per_cluster = c->per_block * launch->cluster[0];
-    if (launch->cluster[1] * launch->cluster[2] > 1) c->per_cluster = c->threads;  // its ids do not follow on one another
+    // its ids do not follow on one another
+    if (launch->cluster[1] * launch->cluster[2] > 1) c->per_cluster = c->threads;
     c->more = (Readers*)calloc(16, sizeof(Readers)), c->more_count = 1, c->more_room = 16;  // 0 stands for none
     c->buffers = (Shadow**)calloc(c->input->buffer_count + 1, sizeof(Shadow*));
     for (uint32_t i = 0; i < c->input->buffer_count; ++i) {

@@ -1,7 +1,7 @@
 // Clocks: what a thread knows of another one's past.
 //
-// A clock has a row for each block, and rows are shared until they change: most of what threads know of other blocks is the
-// same, and a grid of 100000 threads that each held its own times would take more memory than there is.
+// A clock has a row for each block, and rows are shared until they change: most of what threads know of other blocks is
+// the same, and a grid of 100000 threads that each held its own times would take more memory than there is.
 #pragma once
 #include "shadow.h"
 
@@ -63,7 +63,8 @@ static void join_row(const Checker* c, Clock& into, uint32_t i, Row* from)
     Row* held = into ? into->of[i] : nullptr;
     if (!from || held == from) return;
     bool more = !held, less = false;  // in `from` than in `held`
-    for (uint32_t u = 0; held && u < c->per_block; ++u) more |= from->times[u] > held->times[u], less |= from->times[u] < held->times[u];
+    for (uint32_t u = 0; held && u < c->per_block; ++u)
+        more |= from->times[u] > held->times[u], less |= from->times[u] < held->times[u];
     if (!more) return;
     if (less) {
         uint32_t* times = own_row(c, into, i);
@@ -114,13 +115,15 @@ static void gather(const Checker* c, const CheckWarp* w, uint32_t lanes, Clock& 
     join_known(c, into, w, lanes);
     KG_LANES(lanes) gather_own(c, w, (uint32_t)__builtin_ctz(m), into, past_of(w, (uint32_t)__builtin_ctz(m)));
 }
-static void gather_released(const Checker* c, const CheckWarp* w, uint32_t lane, Clock& into)  // what it knew at its last fence
+// what it knew at its last fence
+static void gather_released(const Checker* c, const CheckWarp* w, uint32_t lane, Clock& into)
 {
     const Past& past = w->threads[lane].released;
     join(c, into, past.known);
     if (past.now) gather_own(c, w, lane, into, past);
 }
-static void gather_reads(const Checker* c, const CheckWarp* w, uint32_t lane, Clock& into)  // that all reads a lane knows of are over
+// that all reads a lane knows of are over
+static void gather_reads(const Checker* c, const CheckWarp* w, uint32_t lane, Clock& into)
 {
     Clock all = nullptr;
     gather(c, w, 1u << lane, all);

@@ -57,8 +57,8 @@ static inline void start(Fiber* fiber, Stack stack, size_t color, Main main, voi
     fiber->sp = top;
 }
 #elif defined(__aarch64__)
-// Saved: x19 to x30, d8 to d15. A new fiber finds its main in x19, the argument in x20. `hint #34` is `bti c`: where the
-// compiler guards branches by default, the linkage table may only jump to one.
+// Saved: x19 to x30, d8 to d15. A new fiber finds its main in x19, the argument in x20. `hint #34` is `bti c`: where
+// the compiler guards branches by default, the linkage table may only jump to one.
 __asm__(".text\n.globl " KG_SYMBOL(kg_switch) "\n.p2align 2\n" KG_SYMBOL(kg_switch) ":\n"
         "  hint #34\n  sub sp, sp, #160\n"
         "  stp x19, x20, [sp]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n  stp x25, x26, [sp, #48]\n"

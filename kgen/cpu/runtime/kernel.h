@@ -59,7 +59,8 @@ template <bool ALL, class A> static KG_APART void match(uint32_t group, uint32_t
     }
 }
 
-// Addresses. A generic one is the host's; one in another block's shared memory has that block's rank + 1 in its high byte.
+// Addresses. A generic one is the host's; one in another block's shared memory has that block's rank + 1 in its high
+// byte.
 template <int SPACE> static inline uint8_t* from_shared(Warp* w, uint32_t address, int lane, int site)
 {
     if (SPACE == CLUSTER && address >> 24) return w->calls->remote(w, address, 1, lane, site);
@@ -67,7 +68,10 @@ template <int SPACE> static inline uint8_t* from_shared(Warp* w, uint32_t addres
 }
 static inline uint64_t to_shared(Warp* w, uint64_t address) { return address - (uint64_t)w->shared; }
 static inline uint32_t map_shared(uint32_t address, uint32_t rank) { return (address & 0xffffff) | (rank + 1) << 24; }
-static inline uint32_t rank_of(Warp* w, uint32_t address) { return address >> 24 ? (address >> 24) - 1 : w->cluster_rank; }
+static inline uint32_t rank_of(Warp* w, uint32_t address)
+{
+    return address >> 24 ? (address >> 24) - 1 : w->cluster_rank;
+}
 static inline bool is_shared(Warp* w, uint64_t address) { return address - (uint64_t)w->shared < (1u << 24); }
 static inline bool is_local(Warp* w, uint64_t address) { return address - (uint64_t)w->local < 32ull * w->local_size; }
 static inline bool is_global(Warp* w, uint64_t address) { return !is_shared(w, address) && !is_local(w, address); }
@@ -77,12 +81,13 @@ static inline bool is_const(Warp*, uint64_t) { return false; }
 static inline void warp_sync(Warp* w, uint32_t group, int site) { tell(w, group, WARP_SYNC, nullptr, site); }
 static inline void fence(Warp* w, int lane, int site)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);  // blocks run on several threads of the host, which may reorder what they do
+    // blocks run on several threads of the host, which may reorder what they do
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
     tell(w, 1u << lane, FENCE, nullptr, site);
 }
 
-// An mbarrier is 64 bits in shared memory, in a form of our own: arrivals that this phase still waits for, arrivals of a
-// phase, the phase's parity, bytes in flight.
+// An mbarrier is 64 bits in shared memory, in a form of our own: arrivals that this phase still waits for, arrivals of
+// a phase, the phase's parity, bytes in flight.
 static inline uint64_t mbarrier_pack(uint32_t pending, uint32_t count, uint32_t parity, int32_t bytes)
 {
     return (uint64_t)(pending & 0xfffff) | (uint64_t)(count & 0xfffff) << 20 | (uint64_t)(parity & 1) << 40
@@ -95,7 +100,8 @@ static inline void mbarrier_init(Warp* w, uint8_t* p, uint32_t count, int lane, 
     tell(w, 1u << lane, INIT, p, site);
 }
 // `arrivals` threads arrive, and `more` bytes are awaited (fewer, where some came in); the state before.
-static inline uint64_t mbarrier_update(Warp* w, uint8_t* p, uint32_t arrivals, int32_t more, bool drop, int lane, int site)
+static inline uint64_t mbarrier_update(
+    Warp* w, uint8_t* p, uint32_t arrivals, int32_t more, bool drop, int lane, int site)
 {
     if (arrivals) tell(w, 1u << lane, ARRIVE, p, site);
     const uint64_t old = load<uint64_t>(p);

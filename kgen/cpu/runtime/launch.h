@@ -23,6 +23,9 @@ struct Launch {
 };
 
 // Where a report's text goes; the first one of a launch stays.
-static inline bool failed(const Launch* launch) { return __atomic_load_n((volatile char*)launch->message, __ATOMIC_RELAXED) != 0; }
+static inline bool failed(const Launch* launch)
+{
+    return __atomic_load_n((volatile char*)launch->message, __ATOMIC_RELAXED) != 0;
+}
 
 }  // namespace kg

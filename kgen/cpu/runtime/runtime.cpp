@@ -1,8 +1,8 @@
 // The machine: blocks over threads of the host, one fiber for each warp, barriers, and a fair round-robin between them.
 //
-// A worker (a thread of the host) takes the next cluster of blocks and runs its warps in turn until all have ended. Where
-// nobody gets on because all of them wait for blocks that have not begun, it takes one more: so blocks that wait for one
-// another are all alive in the end, and no launch needs to say that it is cooperative.
+// A worker (a thread of the host) takes the next cluster of blocks and runs its warps in turn until all have ended.
+// Where nobody gets on because all of them wait for blocks that have not begun, it takes one more: so blocks that wait
+// for one another are all alive in the end, and no launch needs to say that it is cooperative.
 #include "calls.h"
 
 namespace kg {
@@ -60,7 +60,8 @@ static void begin_block(Worker* worker, Cluster* c, uint32_t rank, const uint32_
             w.clusterid[d] = ctaid[d] / launch->cluster[d], w.nclusterid[d] = launch->grid[d] / launch->cluster[d];
         }
         w.cluster_rank = rank, w.cluster_size = c->count;
-        w.dynamic_shared = launch->dynamic_shared, w.total_shared = total, w.progress = &worker->progress, w.polls = &worker->polls;
+        w.dynamic_shared = launch->dynamic_shared, w.total_shared = total;
+        w.progress = &worker->progress, w.polls = &worker->polls;
         r.stack = take_stack(launch->stack);
         start(&r.fiber, r.stack, (size_t)((worker->ring_count * 37 % 61) * 192), fiber_main, &r);
         append(worker->ring, worker->ring_count, worker->ring_room, &r);
@@ -138,7 +139,8 @@ static void deadlock(Worker* worker, const char* kind)
         Runner* r = worker->ring[i];
         if (r->state == ENDED) continue;
         if (first < 0) first = r->site;
-        length += snprintf(text + length, sizeof text - (size_t)length, " @%d:%u:%u", r->site, r->block->index, r->warp.index);
+        const size_t left = sizeof text - (size_t)length;
+        length += snprintf(text + length, left, " @%d:%u:%u", r->site, r->block->index, r->warp.index);
     }
     text[length] = 0;
     report(worker->launch, "deadlock %d 0 0 %s:%s", first, kind, text);
@@ -161,7 +163,8 @@ static void work(Worker* worker)
         for (uint32_t i = 0; i < count && !failed(launch); ++i) {
             uint32_t at = (i + shift) % count;
             if (launch->order == 1) at = count - 1 - i;
-            if (launch->order == 2 && random_number(worker->random) & 1) at = (uint32_t)(random_number(worker->random) % count);
+            if (launch->order == 2 && random_number(worker->random) & 1)
+                at = (uint32_t)(random_number(worker->random) % count);
             Runner* r = worker->ring[at];
             if (r->state != READY) continue;
             ran = true;
@@ -235,7 +238,8 @@ extern "C" int kg_launch(const kg::Launch* launch)
         workers[i].random = launch->seed + i, workers[i].checker = checker;
     }
     bool begun[64] = {};
-    for (uint32_t i = 1; i < count; ++i) begun[i] = pthread_create(&handles[i], nullptr, work_on_thread, &workers[i]) == 0;
+    for (uint32_t i = 1; i < count; ++i)
+        begun[i] = pthread_create(&handles[i], nullptr, work_on_thread, &workers[i]) == 0;
     work(&workers[0]);
     for (uint32_t i = 1; i < count; ++i)
         if (begun[i]) pthread_join(handles[i], nullptr);

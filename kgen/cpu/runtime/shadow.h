@@ -26,10 +26,15 @@ template <class T> static uint32_t append(T*& items, uint32_t& count, uint32_t& 
     return count++;
 }
 
-static void say(Checker* c, uint64_t once, const char* format, ...)
+static bool said(const Checker* c, uint64_t once)
 {
     for (uint32_t i = 0; i < c->seen_count; ++i)
-        if (c->seen[i] == once) return;
+        if (c->seen[i] == once) return true;
+    return false;
+}
+static void say(Checker* c, uint64_t once, const char* format, ...)
+{
+    if (said(c, once)) return;
     append(c->seen, c->seen_count, c->seen_room, once);
     if (c->log_used + 512 > c->input->log_size) return;
     va_list given;
@@ -38,16 +43,22 @@ static void say(Checker* c, uint64_t once, const char* format, ...)
     va_end(given);
     c->input->log[c->log_used++] = '\n';
     c->input->log[c->log_used] = 0;
-    if (c->seen_count >= c->input->most) snprintf(c->launch->message, c->launch->message_size, "stopped -1 0 0 too many reports");
+    const Launch* launch = c->launch;
+    if (c->seen_count >= c->input->most)
+        snprintf(launch->message, launch->message_size, "stopped -1 0 0 too many reports");
 }
 
-static uint64_t once(int kind, int site, int other) { return (uint64_t)kind << 56 | (uint64_t)(uint32_t)(site + 1) << 28 | (uint32_t)(other + 1); }
+static uint64_t once(int kind, int site, int other)
+{
+    return (uint64_t)kind << 56 | (uint64_t)(uint32_t)(site + 1) << 28 | (uint32_t)(other + 1);
+}
 
 // Shadows.
 
 static void* zeroed(uint64_t size)
 {
-    return or_end(mmap(nullptr, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    return or_end(mmap(nullptr, size ? size : 1, PROT_READ | PROT_WRITE, flags, -1, 0));
 }
 
 static Shadow* new_shadow(uint64_t base, uint64_t size)  // of what nobody has written

@@ -28,7 +28,8 @@ template <class T> struct Limits {
 // From one integer to another, clamped to what it holds.
 template <class To, class From> static inline To clamped(From x)
 {
-    if (x < From(0)) return !Limits<To>::is_signed ? To(0) : int64_t(x) < int64_t(Limits<To>::low) ? Limits<To>::low : To(x);
+    if (x < From(0) && !Limits<To>::is_signed) return To(0);
+    if (x < From(0)) return int64_t(x) < int64_t(Limits<To>::low) ? Limits<To>::low : To(x);
     return uint64_t(x) > uint64_t(Limits<To>::high) ? Limits<To>::high : To(x);
 }
 // The hardware divides by zero without a trap: the quotient is all ones.

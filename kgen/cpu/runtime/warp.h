@@ -19,10 +19,12 @@ struct Calls {
     uint8_t* (*remote)(Warp*, uint32_t address, uint32_t size, int lane, int site);  // shared memory of another block
     uint8_t* (*access)(Warp*, uint64_t address, uint32_t size, uint32_t what, int lane, int site);
     // A run of instructions on fragments: of each a product's number, and the rows of its operands; or of ldmatrix and
-    // stmatrix -1, the number of tiles, what is done with them, the addresses' offset, the site, and the rows of addresses and tiles.
+    // stmatrix -1, the number of tiles, what is done with them, the addresses' offset, the site, and the rows of
+    // addresses and tiles.
     void (*fragments)(Warp*, uint32_t (*rows)[32], Product* const* products, const int32_t* run, const int32_t* end);
     void (*sync)(Warp*, uint32_t lanes, int what, uint64_t object, int site);
-    void (*async)(Warp*, uint8_t* to, uint64_t to_address, const uint8_t* from, uint32_t size, uint32_t fill, int lane, int site);
+    void (*async)(
+        Warp*, uint8_t* to, uint64_t at, const uint8_t* from, uint32_t size, uint32_t taken, int lane, int site);
     void (*async_group)(Warp*, int lane, bool wait, uint32_t groups);
 };
 
@@ -45,16 +47,18 @@ struct Warp {
 
 #define KG_LANES(mask) for (uint32_t m = (mask); m; m &= m - 1)
 
-// Memory: where an access of `size` bytes goes. Addresses in shared memory are 32-bit offsets, all others host pointers.
-enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, RELAXED = 32, ASYNC = 64, PLACE = 128 };  // PLACE: only asks where
+// Memory: where an access of `size` bytes goes. Addresses in shared memory are 32-bit offsets, all others host
+// pointers. PLACE: only asks where
+enum { READ = 1, WRITE = 2, ATOMIC = 4, ACQUIRE = 8, RELEASE = 16, RELAXED = 32, ASYNC = 64, PLACE = 128 };
 enum { TRANSPOSED = 4 };  // beside READ or WRITE of tiles
 enum { GLOBAL = 0 << 8, SHARED = 1 << 8, LOCAL = 2 << 8, GENERIC = 3 << 8, CLUSTER = 4 << 8, PARAM = 5 << 8 };
 
-// What a kernel tells of its order: of a mask's lanes, a fence, an mbarrier (arrived at, waited for, made, its phase over), a lane
-// that takes part with one which does not, and bytes of a st.async that have come.
+// What a kernel tells of its order: of a mask's lanes, a fence, an mbarrier (arrived at, waited for, made, its phase
+// over), a lane that takes part with one which does not, and bytes of a st.async that have come.
 enum Told { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT, PHASE, ASTRAY, ASYNC_DONE };
 
-template <int SPACE> static inline uint8_t* at(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
+template <int SPACE>
+static inline uint8_t* at(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
 {
 #ifdef KG_CHECKED
     return w->calls->access(w, address, size, SPACE | what, lane, site);
@@ -92,7 +96,11 @@ template <class T, class F> static inline T atomic(uint8_t* p, F change)
     while (!__atomic_compare_exchange((T*)p, &old, &wanted, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
     return old;
 }
-template <class T> static inline T atomic_add(uint8_t* p, T x) { return __atomic_fetch_add((T*)p, x, __ATOMIC_SEQ_CST); }
+template <class T>
+static inline T atomic_add(uint8_t* p, T x)
+{
+    return __atomic_fetch_add((T*)p, x, __ATOMIC_SEQ_CST);
+}
 
 // setmaxnreg: whether the warp has so many registers now. More than it has come from what warps of its block gave back.
 static inline bool set_registers(Warp* w, int32_t wanted, int32_t launched)

@@ -1,5 +1,5 @@
-// The approximate functions. The hardware interpolates in tables that nobody publishes; here each is computed in double and
-// rounded, within the special cases and the steps (scaling, flushing, reduction) that the compiler puts around it.
+// The approximate functions. The hardware interpolates in tables that nobody publishes; here each is computed in double
+// and rounded, within the special cases and the steps (scaling, flushing, reduction) that the compiler puts around it.
 //
 // How far from an H200 (every float of one or two octaves, and two million over the whole range):
 //     ex2 2 ulp, rcp 1, sqrt 1, rsqrt 2, div.approx and div.full 3, tanh 140 (the hardware is that far off),
@@ -43,9 +43,13 @@ static inline float rcp_approx_f32(float x) { return 1.0f / x; }
 static inline float sqrt_approx_f32(float x) { return __builtin_sqrtf(x); }
 static inline float rsqrt_approx_f32(float x) { return float(1.0 / __builtin_sqrt(double(x))); }
 static inline float lg2_approx_f32(float x) { return x == 0.0f ? -__builtin_inff() : float(__builtin_log2(double(x))); }
-static inline float tanh_approx_f32(float x) { return __builtin_fabsf(x) < 0x1p-8f ? x : float(__builtin_tanh(double(x))); }
+static inline float tanh_approx_f32(float x)
+{
+    return __builtin_fabsf(x) < 0x1p-8f ? x : float(__builtin_tanh(double(x)));
+}
 
-// Quotients are products with the reciprocal, which is zero from 2^126 on; small divisors are scaled, and by `full` large ones.
+// Quotients are products with the reciprocal, which is zero from 2^126 on; small divisors are scaled, and by `full`
+// large ones.
 static inline float div_approx_f32(float a, float b)
 {
     if (__builtin_fabsf(b) < 0x1p-126f) a *= 0x1p24f, b *= 0x1p24f;
@@ -80,7 +84,10 @@ static inline uint16_t cut_to_half(float x)
 static inline uint16_t cut_to_bfloat(float x) { return x != x ? 0x7fff : uint16_t(bits_of(x) >> 16); }
 static inline uint16_t ex2_approx_f16(uint16_t a) { return cut_to_half(ex2_approx_f32(float_of_half(a))); }
 static inline uint16_t tanh_approx_f16(uint16_t a) { return cut_to_half(tanh_approx_f32(float_of_half(a))); }
-static inline uint16_t ex2_approx_ftz_bf16(uint16_t a) { return cut_to_bfloat(flushed(ex2_approx_f32(float_of_bfloat(a)))); }
+static inline uint16_t ex2_approx_ftz_bf16(uint16_t a)
+{
+    return cut_to_bfloat(flushed(ex2_approx_f32(float_of_bfloat(a))));
+}
 static inline uint16_t tanh_approx_bf16(uint16_t a) { return cut_to_bfloat(tanh_approx_f32(float_of_bfloat(a))); }
 
 // Of doubles, which are taken and given as their upper 32 bits.

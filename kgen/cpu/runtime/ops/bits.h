@@ -10,8 +10,8 @@ using half_s32 = int16_t;
 using byte_u32 = uint8_t;
 using byte_s32 = int8_t;
 
-// A field of 64-bit words that starts at a bit and has a length, all 32 bits of which count (in the instructions on 32-bit
-// words only the low 8 do); above the top bit there are copies of it, or zeros.
+// A field of 64-bit words that starts at a bit and has a length, all 32 bits of which count (in the instructions on
+// 32-bit words only the low 8 do); above the top bit there are copies of it, or zeros.
 template <typename Int, typename Unsigned>
 static inline Int field(Int x, uint32_t start, uint32_t length)
 {
@@ -76,7 +76,10 @@ static inline uint32_t dot_of_two(uint32_t a, uint32_t b, uint32_t c)
     return c;
 }
 
-static inline uint32_t each_sum(uint32_t a, uint32_t b) { return ((a + b) & 0xffff) | ((a & 0xffff0000u) + (b & 0xffff0000u)); }
+static inline uint32_t each_sum(uint32_t a, uint32_t b)
+{
+    return ((a + b) & 0xffff) | ((a & 0xffff0000u) + (b & 0xffff0000u));
+}
 template <typename Half, bool MAXIMUM, bool RELU>
 static inline uint32_t each_extreme(uint32_t a, uint32_t b)
 {
@@ -90,7 +93,10 @@ static inline uint32_t each_extreme(uint32_t a, uint32_t b)
 }
 
 // Bits 47 to 16 of a product of 24-bit numbers, or bits 31 to 0.
-static inline uint32_t high_24(uint32_t a, uint32_t b) { return uint32_t(uint64_t(a & 0xffffff) * (b & 0xffffff) >> 16); }
+static inline uint32_t high_24(uint32_t a, uint32_t b)
+{
+    return uint32_t(uint64_t(a & 0xffffff) * (b & 0xffffff) >> 16);
+}
 static inline uint32_t low_24(uint32_t a, uint32_t b) { return (a & 0xffffff) * (b & 0xffffff); }
 static inline int64_t product_24(int32_t a, int32_t b) { return int64_t(sign_extended(a, 24)) * sign_extended(b, 24); }
 static inline int32_t high_24(int32_t a, int32_t b) { return int32_t(product_24(a, b) >> 16); }
@@ -98,6 +104,9 @@ static inline int32_t low_24(int32_t a, int32_t b) { return int32_t(product_24(a
 
 // x rem 0 has all bits set.
 template <typename Int>
-static inline Int remainder_of(Int a, Int b) { return b == Int(0) ? Int(-1) : Int(b + Int(1)) == Int(0) && Int(-1) < Int(0) ? Int(0) : Int(a % b); }
+static inline Int remainder_of(Int a, Int b)
+{
+    return b == Int(0) ? Int(-1) : Int(b + Int(1)) == Int(0) && Int(-1) < Int(0) ? Int(0) : Int(a % b);
+}
 
 }  // namespace kg

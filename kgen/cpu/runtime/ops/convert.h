@@ -18,14 +18,21 @@ template <int BITS>
 static inline uint32_t rectified(uint32_t code) { return code >> (BITS - 1) & 1 ? 0 : code; }
 
 // testp.normal counts zero in.
-static inline bool normal_or_zero(float x) { return x == 0.0f || (__builtin_fabsf(x) >= 0x1p-126f && __builtin_fabsf(x) < __builtin_inff()); }
-static inline bool normal_or_zero(double x) { return x == 0.0 || (__builtin_fabs(x) >= 0x1p-1022 && __builtin_fabs(x) < __builtin_inf()); }
+static inline bool normal_or_zero(float x)
+{
+    return x == 0.0f || (__builtin_fabsf(x) >= 0x1p-126f && __builtin_fabsf(x) < __builtin_inff());
+}
+static inline bool normal_or_zero(double x)
+{
+    return x == 0.0 || (__builtin_fabs(x) >= 0x1p-1022 && __builtin_fabs(x) < __builtin_inf());
+}
 
 // min and max with .xorsign.abs: of the magnitudes, with the product's sign.
 template <bool MAXIMUM, bool NAN_WINS>
 static inline float extreme_magnitude(float a, float b)
 {
-    const uint32_t sign = (bits_of(a) ^ bits_of(b)) & 0x80000000, x = bits_of(a) & 0x7fffffff, y = bits_of(b) & 0x7fffffff;
+    const uint32_t sign = (bits_of(a) ^ bits_of(b)) & 0x80000000;
+    const uint32_t x = bits_of(a) & 0x7fffffff, y = bits_of(b) & 0x7fffffff;
     const bool first = NAN_WINS ? x > 0x7f800000 : y > 0x7f800000, second = NAN_WINS ? y > 0x7f800000 : x > 0x7f800000;
     const uint32_t found = first ? x : second ? y : (x < y) == MAXIMUM ? y : x;
     return float_of(found | sign);
@@ -57,8 +64,15 @@ static inline uint16_t narrow_relu(float x) { return uint16_t(rectified<1 + To::
 using Narrow = uint16_t (*)(float);
 template <Narrow F> static inline uint32_t pair(float a, float b) { return pair_of(F(b), F(a)); }
 template <Narrow F> static inline uint16_t byte_pair(float a, float b) { return uint16_t(F(a) << 8 | F(b)); }
-template <Narrow F> static inline uint16_t byte_pair(uint32_t a) { return byte_pair<F>(float_of_half(high(a)), float_of_half(low(a))); }
-static inline uint32_t rectified_pair(uint16_t a, uint16_t b) { return pair_of(uint16_t(rectified<16>(a)), uint16_t(rectified<16>(b))); }
+template <Narrow F>
+static inline uint16_t byte_pair(uint32_t a)
+{
+    return byte_pair<F>(float_of_half(high(a)), float_of_half(low(a)));
+}
+static inline uint32_t rectified_pair(uint16_t a, uint16_t b)
+{
+    return pair_of(uint16_t(rectified<16>(a)), uint16_t(rectified<16>(b)));
+}
 
 // Both 8-bit floats fit into a half: e5m2 is its upper byte, e4m3 has the exponent counted from another bias.
 static inline uint16_t half_of_e5m2(uint8_t code) { return uint16_t((code & 0x7f) > 0x7c ? 0x7fff : code << 8); }
@@ -70,11 +84,18 @@ static inline uint16_t half_of_e4m3(uint8_t code)
     return uint16_t(sign | half_of(float(magnitude) * 0x1p-9f));
 }
 
-template <typename From> static inline float wide(uint16_t x) { return From::exponent == 5 ? float_of_half(x) : float_of_bfloat(x); }
+template <typename From>
+static inline float wide(uint16_t x)
+{
+    return From::exponent == 5 ? float_of_half(x) : float_of_bfloat(x);
+}
 
 // f64 -> f32 to nearest is the CPU's own; the other directions are made of bits.
 template <Rounding R>
-static inline float narrow_to_float(double a) { return float_of(uint32_t(narrowed<f64, f32, R, false, uint64_t>(bits_of(a)))); }
+static inline float narrow_to_float(double a)
+{
+    return float_of(uint32_t(narrowed<f64, f32, R, false, uint64_t>(bits_of(a))));
+}
 template <>
 inline float narrow_to_float<rn>(double a) { return float(a); }
 
@@ -82,12 +103,14 @@ inline float narrow_to_float<rn>(double a) { return float(a); }
 template <Rounding R>
 static inline float integral(float x)
 {
-    return R == rn ? __builtin_rintf(x) : R == rz ? __builtin_truncf(x) : R == rm ? __builtin_floorf(x) : __builtin_ceilf(x);
+    if (R == rm || R == rp) return R == rm ? __builtin_floorf(x) : __builtin_ceilf(x);
+    return R == rn ? __builtin_rintf(x) : __builtin_truncf(x);
 }
 template <Rounding R>
 static inline double integral(double x)
 {
-    return R == rn ? __builtin_rint(x) : R == rz ? __builtin_trunc(x) : R == rm ? __builtin_floor(x) : __builtin_ceil(x);
+    if (R == rm || R == rp) return R == rm ? __builtin_floor(x) : __builtin_ceil(x);
+    return R == rn ? __builtin_rint(x) : __builtin_trunc(x);
 }
 template <Rounding R>
 static inline uint16_t integral_half(uint16_t a) { return half_of(integral<R>(float_of_half(a))); }

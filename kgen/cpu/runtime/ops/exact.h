@@ -1,5 +1,6 @@
-// f32 and f64 arithmetic in every direction of rounding, in the CPU's mode: for .rz, .rm and .rp; and for .ftz, which flushes
-// what is below the normal numbers when rounded as if exponents had no end. Slow beside plain arithmetic, and rare.
+// f32 and f64 arithmetic in every direction of rounding, in the CPU's mode: for .rz, .rm and .rp; and for .ftz, which
+// flushes what is below the normal numbers when rounded as if exponents had no end. Slow beside plain arithmetic, and
+// rare.
 #pragma once
 
 #include <fenv.h>
@@ -29,19 +30,38 @@ static inline auto directed(Function function, Reals... x)
     return result;
 }
 
+// Of floats, as expf has it, without a change of mode, which takes longer than all else that expf does: the product is
+// exact in double, and so is what the sum leaves over.
+template <Rounding R>
+static inline float directed_fma(float a, float b, float c)
+{
+    const double product = double(a) * double(b), sum = product + double(c), added = sum - product;
+    const double left = (product - (sum - added)) + (double(c) - added);
+    const float near = float(sum);
+    const bool usual = __builtin_fabsf(near) > 0x1p-100f && __builtin_fabsf(near) < 0x1p100f;
+    if (!usual) return directed<R>([](float x, float y, float z) { return fused(x, y, z); }, a, b, c);
+    const double beyond = sum != double(near) ? sum - double(near) : left;
+    const bool low = R == rm || (R == rz && near > 0), high = R == rp || (R == rz && near < 0);
+    const bool down = low && beyond < 0, up = high && beyond > 0;
+    return down || up ? float_of(bits_of(near) + (up == (near > 0) ? 1u : -1u)) : near;
+}
+
 // In double, rounded to odd where it is not exact: rounding that to a float is right in any direction.
 template <Rounding R, typename Function, typename... Floats>
 static inline float directed_ftz(Function function, Floats... x)
 {
-    const double below = directed<rm>(function, double(flushed(x))...), above = directed<rp>(function, double(flushed(x))...);
-    const double odd = below == above ? directed<R>(function, double(flushed(x))...) : bits_of(below) & 1 ? below : above;
+    const double below = directed<rm>(function, double(flushed(x))...);
+    const double above = directed<rp>(function, double(flushed(x))...);
+    const double exact = directed<R>(function, double(flushed(x))...);
+    const double odd = below == above ? exact : bits_of(below) & 1 ? below : above;
     const uint64_t magnitude = bits_of(odd) & ~uint64_t(0) >> 1;
-    if (odd == odd && double_of(shifted<R>(magnitude, 29, odd < 0) << 29) < 0x1p-126) return __builtin_copysignf(0.0f, float(odd));
+    const bool least = odd == odd && double_of(shifted<R>(magnitude, 29, odd < 0) << 29) < 0x1p-126;
+    if (least) return __builtin_copysignf(0.0f, float(odd));
     return directed<R>([](double y) { return float(y); }, odd);
 }
 
-// To nearest with .ftz, which kernels compiled for fast arithmetic use: only results near the smallest normal number are
-// looked at closely.
+// To nearest with .ftz, which kernels compiled for fast arithmetic use: only results near the smallest normal number
+// are looked at closely.
 template <typename Function, typename... Floats>
 static inline float nearest_ftz(Function function, Floats... x)
 {

@@ -25,7 +25,8 @@ struct Packed {
     static float value(uint32_t code)
     {
         const uint32_t magnitude = code & ((1u << Type::sign) - 1);
-        if (magnitude > Type::largest && (Type::infinity == Type::nan || magnitude > Type::infinity)) return __builtin_nanf("");
+        const bool is_nan = magnitude > Type::largest && (Type::infinity == Type::nan || magnitude > Type::infinity);
+        if (is_nan) return __builtin_nanf("");
         if (magnitude > Type::largest) return code >> Type::sign & 1 ? -__builtin_inff() : __builtin_inff();
         // Shifted to where a float has its fields; the product mends the exponent, of subnormals too.
         const float scale = Type::bias == 127 ? 1.0f : double_of(uint64_t(1023 + 127 - Type::bias) << 52);
@@ -125,7 +126,8 @@ struct FloatSums {
     static void read(Sums& sums, const uint32_t* const* c)
     {
         for (int r = 0; r < 4; ++r)
-            for (int lane = 0; lane < 32; ++lane) sums[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2] = float_of(c[r][lane]);
+            for (int lane = 0; lane < 32; ++lane)
+                sums[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2] = float_of(c[r][lane]);
     }
     static void write(uint32_t* const* d, const Sums& sums)
     {
@@ -146,13 +148,18 @@ struct HalfSums {
         for (int j = 0; j < 8; ++j) result[j] = float_of_half(half_of(odd[j]));
         return result;
     }
-    static float rounded(double x) { return float_of_half(uint16_t(narrowed<f64, f16, rn, false, uint64_t>(bits_of(x)))); }
+    static float rounded(double x)
+    {
+        return float_of_half(uint16_t(narrowed<f64, f16, rn, false, uint64_t>(bits_of(x))));
+    }
     static float added(float x, float y) { return float_of_half(half_of(x + y)); }
     static void read(Sums& sums, const uint32_t* const* c)
     {
         for (int r = 0; r < 4; ++r)
-            for (int lane = 0; lane < 32; ++lane)
-                sums[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2] = float_of_half(uint16_t(c[r / 2][lane] >> r % 2 * 16));
+            for (int lane = 0; lane < 32; ++lane) {
+                const uint16_t half = uint16_t(c[r / 2][lane] >> r % 2 * 16);
+                sums[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2] = float_of_half(half);
+            }
     }
     static void write(uint32_t* const* d, const Sums& sums)
     {

@@ -9,8 +9,16 @@ namespace kg {
 
 // A sum or product of two halves in float, rounded again: 24 bits are enough that the first rounding does not show
 // (2 * 11 + 2; Figueroa, "When is double rounding innocuous?", 1995).
-template <typename H> static inline uint16_t add(uint16_t a, uint16_t b) { return narrow<H, rn>(wide<H>(a) + wide<H>(b)); }
-template <typename H> static inline uint16_t sub(uint16_t a, uint16_t b) { return narrow<H, rn>(wide<H>(a) - wide<H>(b)); }
+template <typename H>
+static inline uint16_t add(uint16_t a, uint16_t b)
+{
+    return narrow<H, rn>(wide<H>(a) + wide<H>(b));
+}
+template <typename H>
+static inline uint16_t sub(uint16_t a, uint16_t b)
+{
+    return narrow<H, rn>(wide<H>(a) - wide<H>(b));
+}
 
 // Products are exact in double. So is a sum with a third half, or else what is lost lies so far below the half's last
 // bit that only whether there is anything counts: that goes into the double's last bit (rounding to odd).
@@ -27,7 +35,10 @@ static inline uint16_t fused(float a, float b, float c)
     return uint16_t(narrowed<f64, Half, rn, false, uint64_t>(bits));
 }
 template <typename H>
-static inline uint16_t fma_rn(uint16_t a, uint16_t b, uint16_t c) { return fused<H>(wide<H>(a), wide<H>(b), wide<H>(c)); }
+static inline uint16_t fma_rn(uint16_t a, uint16_t b, uint16_t c)
+{
+    return fused<H>(wide<H>(a), wide<H>(b), wide<H>(c));
+}
 template <typename H> static inline uint16_t mul(uint16_t a, uint16_t b) { return half_of(wide<H>(a) * wide<H>(b)); }
 // A zero of the product's sign changes nothing but keeps that sign.
 template <> inline uint16_t mul<bf16>(uint16_t a, uint16_t b) { return fma_rn<bf16>(a, b, (a ^ b) & 0x8000); }
@@ -56,10 +67,22 @@ static inline uint16_t flushed_half(uint16_t x) { return x & 0x7c00 ? x : x & 0x
 static inline uint16_t rectified_half(uint16_t x) { return x >> 15 ? 0 : x; }
 
 template <Unary F> static inline uint16_t ftz(uint16_t a) { return flushed_half(F(flushed_half(a))); }
-template <Binary F> static inline uint16_t flushing(uint16_t a, uint16_t b) { return F(flushed_half(a), flushed_half(b)); }
+template <Binary F>
+static inline uint16_t flushing(uint16_t a, uint16_t b)
+{
+    return F(flushed_half(a), flushed_half(b));
+}
 template <Binary F> static inline uint16_t sat(uint16_t a, uint16_t b) { return saturated_half(F(a, b)); }
-template <Ternary F> static inline uint16_t sat(uint16_t a, uint16_t b, uint16_t c) { return saturated_half(F(a, b, c)); }
-template <Ternary F> static inline uint16_t relu(uint16_t a, uint16_t b, uint16_t c) { return rectified_half(F(a, b, c)); }
+template <Ternary F>
+static inline uint16_t sat(uint16_t a, uint16_t b, uint16_t c)
+{
+    return saturated_half(F(a, b, c));
+}
+template <Ternary F>
+static inline uint16_t relu(uint16_t a, uint16_t b, uint16_t c)
+{
+    return rectified_half(F(a, b, c));
+}
 // .xorsign.abs: the magnitudes are compared; the sign is that of the product.
 template <Binary F> static inline uint16_t xorsign_abs(uint16_t a, uint16_t b)
 {
@@ -67,8 +90,8 @@ template <Binary F> static inline uint16_t xorsign_abs(uint16_t a, uint16_t b)
     return found == 0x7fff ? found : uint16_t(found | ((a ^ b) & 0x8000));
 }
 
-// Arithmetic with .ftz: a result is flushed if it is below the normal numbers when rounded to 11 bits wherever they lie,
-// which is from the last tie on up. Sums of halves are never rounded there.
+// Arithmetic with .ftz: a result is flushed if it is below the normal numbers when rounded to 11 bits wherever they
+// lie, which is from the last tie on up. Sums of halves are never rounded there.
 constexpr double LEAST_KEPT = 0x1.ffep-15;
 static inline uint16_t add_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<add<f16>>(a, b)); }
 static inline uint16_t sub_ftz_f16(uint16_t a, uint16_t b) { return flushed_half(flushing<sub<f16>>(a, b)); }
@@ -86,7 +109,11 @@ static inline uint16_t fma_rn_ftz_f16(uint16_t a, uint16_t b, uint16_t c)
 
 // The same on both halves of a register.
 template <Unary F> static inline uint32_t each(uint32_t a) { return pair_of(F(low(a)), F(high(a))); }
-template <Binary F> static inline uint32_t each(uint32_t a, uint32_t b) { return pair_of(F(low(a), low(b)), F(high(a), high(b))); }
+template <Binary F>
+static inline uint32_t each(uint32_t a, uint32_t b)
+{
+    return pair_of(F(low(a), low(b)), F(high(a), high(b)));
+}
 template <Ternary F> static inline uint32_t each(uint32_t a, uint32_t b, uint32_t c)
 {
     return pair_of(F(low(a), low(b), low(c)), F(high(a), high(b), high(c)));

@@ -1,6 +1,7 @@
 // ldmatrix, stmatrix, movmatrix: 8 x 8 tiles of 16-bit elements between rows in shared memory and a warp's registers.
 //
-// A lane holds elements (g, 2t) and (g, 2t + 1) of a tile, g = lane / 4, t = lane % 4; transposed, (2t, g) and (2t + 1, g).
+// A lane holds elements (g, 2t) and (g, 2t + 1) of a tile, g = lane / 4, t = lane % 4; transposed, (2t, g) and (2t + 1,
+// g).
 #pragma once
 
 #include <stdint.h>

@@ -1,10 +1,10 @@
 // mma.sync on f16, bf16, tf32 and 8-bit floats, to the last bit of what an H200 gives (golden data: every bit).
 //
-// The tensor core adds all products of an instruction and the accumulator at once, in fixed point: each is cut off 25 bits
-// below the largest exponent among them (a product's is the sum of its factors', and it may reach 4 times that power of
-// two), the sum is exact, and is cut off (float) or rounded to nearest even (binary16) at the end. That is the model of
-// Fasi et al., "Numerical behavior of NVIDIA tensor cores", 2021; its constants were found by comparing.
-// A warp's rows are taken one after another, its 8 columns side by side in a vector.
+// The tensor core adds all products of an instruction and the accumulator at once, in fixed point: each is cut off 25
+// bits below the largest exponent among them (a product's is the sum of its factors', and it may reach 4 times that
+// power of two), the sum is exact, and is cut off (float) or rounded to nearest even (binary16) at the end. That is the
+// model of Fasi et al., "Numerical behavior of NVIDIA tensor cores", 2021; its constants were found by comparing. A
+// warp's rows are taken one after another, its 8 columns side by side in a vector.
 #pragma once
 
 #include "fragments.h"
@@ -30,8 +30,8 @@ static inline Row aligned_row(const Factors<K>& of, int row, Codes accumulators)
     return {largest, products, aligned(significand << (BELOW_THE_LARGEST - 23), largest - exponent)};
 }
 
-// sums += a b. Returns false, with the sums as they were, where one is so large or so small that eight of them cannot be
-// rounded together.
+// sums += a b. Returns false, with the sums as they were, where one is so large or so small that eight of them cannot
+// be rounded together.
 template <typename Kind, int K>
 static inline bool multiply(const Factors<K>& of, Sums& sums)
 {
@@ -63,7 +63,8 @@ static inline bool multiply(const Factors<K>& of, Sums& sums)
 
 // The same number by number, for any tile: with infinities and NaN it is as in any arithmetic.
 template <typename Kind, typename A, typename B, int K>
-static inline void multiply_slowly(const Factors<K>& of, Sums& sums, const uint32_t* const* a, const uint32_t* const* b, int first)
+static inline void multiply_slowly(
+    const Factors<K>& of, Sums& sums, const uint32_t* const* a, const uint32_t* const* b, int first)
 {
     for (int row = 0; row < 16; ++row) {
         Codes accumulators;

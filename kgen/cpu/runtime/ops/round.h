@@ -1,4 +1,5 @@
-// Rounding to narrower formats, once and in every direction: what conversions, half arithmetic and matrix products share.
+// Rounding to narrower formats, once and in every direction: what conversions, half arithmetic and matrix products
+// share.
 //
 // Integers do the work, so results depend neither on the compiler's contraction of a * b + c nor on the CPU's mode.
 #pragma once
@@ -9,7 +10,8 @@ namespace kg {
 
 enum Rounding { rn, rz, rm, rp, rna };  // to nearest even, to zero, down, up, to nearest with ties away from zero
 
-// A binary format: bits of exponent and mantissa, the code of the largest finite number, and of NaN as the GPU writes it.
+// A binary format: bits of exponent and mantissa, the code of the largest finite number, and of NaN as the GPU writes
+// it.
 template <int EXPONENT, int MANTISSA, uint64_t LARGEST, uint64_t NOT_A_NUMBER>
 struct Format {
     static constexpr int exponent = EXPONENT;
@@ -56,7 +58,8 @@ template <typename From, typename To, Rounding R, bool FINITE, typename Word>
 static inline Word narrowed(Word bits)
 {
     constexpr int drop = From::mantissa - To::mantissa;
-    constexpr int first_normal = From::bias - To::bias + 1;  // the smallest exponent, as From writes it, of To's normals
+    // the smallest exponent, as From writes it, of To's normals
+    constexpr int first_normal = From::bias - To::bias + 1;
     const bool negative = bits >> From::sign & 1;
     const Word sign = Word(negative) << To::sign;
     const Word magnitude = bits & ((Word(1) << From::sign) - 1);
@@ -93,7 +96,10 @@ static inline uint64_t from_magnitude(uint64_t magnitude, bool negative)
 }
 
 template <typename To, Rounding R>
-static inline uint64_t from_integer(int64_t x) { return from_magnitude<To, R>(x < 0 ? 0 - uint64_t(x) : uint64_t(x), x < 0); }
+static inline uint64_t from_integer(int64_t x)
+{
+    return from_magnitude<To, R>(x < 0 ? 0 - uint64_t(x) : uint64_t(x), x < 0);
+}
 template <typename To, Rounding R>
 static inline uint64_t from_integer(uint64_t x) { return from_magnitude<To, R>(x, false); }
 
