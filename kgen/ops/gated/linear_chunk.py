@@ -42,10 +42,15 @@ def _geometry(spec: Spec) -> dict[str, int]:
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    """What the template asks beside the axes; `shapes` are of the products that warpgroups compute."""
+    """What the template asks beside the axes; `shapes` are of the products that warpgroups compute.
+
+    Loaders that keep pointers spill less. Where products are few, those that begin anew with each chunk were faster:
+    on an H200 the backward pass took 0.208 ms with them and 0.226 with the others, at 8 x 16 x 2048 x 128.
+    """
     columns = ("columns", 64, 1)
     rows = ("rows", 64, 0)
     return {
+        "keeps_pointers": spec["fine"] or spec["outer"] or spec["V"] < ROOM,
         "hands_over": not spec["outer"] and spec["V"] == ROOM,  # fewer warps have enough registers
         "meets": not spec["outer"] or bool(spec["GATE"]),
         "offset_type": offset_type(spec),
