@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import kgen
+from kgen.checking import watching
+from kgen.ops.histogram import kernels
 from kgen.ops.histogram.histogram import bincount, histogram
 
 ToNumpy = Callable[[Any], np.ndarray]
@@ -114,6 +116,22 @@ def test_a_counter_of_16_bits_does_not_run_over(xp: ModuleType, asnumpy: ToNumpy
     np.random.default_rng(0).shuffle(x)
     np.testing.assert_array_equal(asnumpy(bincount(xp.asarray(x), length=65_536)), np.bincount(x))
     assert "_packed_" in kgen.explain(bincount, xp.asarray(x), length=65_536)
+
+
+@given(seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from(("u2", "i4", "i8")), few=st.sampled_from((1, 2, 9, 300)))
+@RANDOM
+def test_frequent_elements_of_too_many_bins_for_shared_memory(seed: int, dtype: str, few: int) -> None:
+    rng, bins = np.random.default_rng(seed), 60_001
+    frequent = rng.integers(0, bins, few)[rng.integers(0, few, 9_000)]
+    x = np.where(rng.random(9_000) < 0.7, frequent, rng.integers(-9, bins + 9, 9_000))
+    x = np.concatenate([np.full(5_000, frequent[0]), x]).astype(dtype)
+    with pytest.MonkeyPatch.context() as patch, watching() as watch:
+        patch.setattr(kernels, "PASSES", 0)
+        assert "histogram_k0" in str(kgen.explain(bincount, x, length=bins))
+        counts = bincount(x, length=bins)
+    assert watch.findings == []
+    inside = x[(x >= 0) & (x < bins)].astype(np.int64)
+    assert np.array_equal(counts, np.bincount(inside, minlength=bins))
 
 
 def test_what_is_out_of_bounds_is_not_counted_with_a_length(xp: ModuleType, asnumpy: ToNumpy) -> None:

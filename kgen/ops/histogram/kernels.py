@@ -16,6 +16,8 @@ ITEMS = 4
 BATCH = 1 << 14
 """Elements between two barriers, in blocks whose counters have 16 bits."""
 COPIES = (32, 16, 8, 4, 2, 1)
+SLOTS = 4096
+"""Bins that a block counts in shared memory where it has no room for all of them."""
 PASSES = 8
 """Times that elements are read, at most, before counting in global memory takes over."""
 
@@ -31,7 +33,8 @@ def _geometry(spec: Spec) -> dict[str, int]:
         "THREADS": 1024 if big else 512,
         "BLOCKS": 1 if big else 2,
         "ITEMS": items(spec),
-        "STATIC_SMEM": 0,
+        "SLOTS": SLOTS,
+        "STATIC_SMEM": 0 if spec["SMEM"] else 8 * SLOTS,
         "DYNAMIC_SMEM": 1024 * spec["SMEM"],
     }
 

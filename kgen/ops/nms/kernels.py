@@ -14,7 +14,7 @@ REALS = (F32, F64)
 _RANK_THREADS, _RANK_BOXES = 256, 4
 _RANK_CHUNK = 1024  # keys in shared memory
 _OVERLAP_THREADS = 256
-_SWEEP_THREADS = 256
+_SWEEP_THREADS = 512
 _BITS = "bits of tiles as in torchvision's non-maximum suppression"
 _ORDER = "greedy choice by rounds, of which there are few: G. Blelloch et al., 2012"
 
@@ -62,7 +62,10 @@ OVERLAP = register(
         summary="For every box, a bit for each box of a higher score that would suppress it.",
         formula="bit[j][i] = area(i and j) / area(i or j) > threshold, for i < j",
         axes=(),
-        flags=(Flag("classes", "only boxes of one class suppress each other"),),
+        flags=(
+            Flag("classes", "only boxes of one class suppress each other"),
+            Flag("offset", "something is added to every width and height"),
+        ),
         dtypes=REALS,
         derive=_overlap_smem,
         grid=f"(tiles * ceil(tiles / {PAIRS}))",

@@ -172,9 +172,14 @@ def _prepare(
     rank = RANK.spec(CLASS_BYTES=idxs[0].dtype.itemsize if idxs else 0, dtype=boxes.dtype)
     strides = (*boxes.strides, scores.strides[0], *(x.strides[0] for x in idxs))
     first = Step(rank, -(-count // RANK_BOXES), 6 + 2 * len(idxs), (count,), strides)
-    numbers = (float(iou_threshold), float(offset))
+    numbers = (float(iou_threshold), *([float(offset)] if offset else []))
     second = _with(
-        Step(OVERLAP.spec(classes=bool(idxs), dtype=real), tiles * -(-tiles // PAIRS), 2 + len(idxs), (count, tiles)),
+        Step(
+            OVERLAP.spec(classes=bool(idxs), offset=bool(offset), dtype=real),
+            tiles * -(-tiles // PAIRS),
+            2 + len(idxs),
+            (count, tiles),
+        ),
         numbers,
         double,
     )
