@@ -115,14 +115,15 @@ def _looped(total: int, vec: int, arrays: int, sizes: Sequence[tuple[int, int, i
     return Cut(lanes, _enough(total, lanes * cluster), vec, cluster, True)
 
 
-def summing(rows: int, columns: int, taken: Packs, held: int, device: int) -> Cut | None:
+def summing(rows: int, columns: int, taken: Packs, held: int, device: int, *, pairs: bool = False) -> Cut | None:
     """The cut for a kernel that takes many rows with each thread, so that it can add up what it has of a column.
 
-    Half as many numbers in a thread where that takes no more than a block; None where rows fit into no cluster.
+    Half as many numbers in a thread where that takes no more than a block, but for packs of eight that begin anywhere,
+    where sums are `pairs`: what each thread has to do besides then counts more. None where rows fit into no cluster.
     """
     total = columns // taken.vec
     most = max(1, held // taken.vec)
-    half = max(1, most // 2)
+    half = most if pairs and taken.ragged and taken.vec == 8 else max(1, most // 2)
     single = [(lanes, half, 1) for lanes in LANES.values if 8 <= lanes <= WIDEST]
     single.insert(3, (32, most, 1))
     wide = [(WIDEST, most, cluster) for cluster in CLUSTER.values if cluster <= largest(device)]

@@ -301,7 +301,7 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
 ) -> None:
     if cut.cluster > 1 and xp is not np and rows_cut.largest(0) == 1:
         pytest.skip("this device has no clusters")
-    monkeypatch.setattr(rows_cut, "summing", lambda *about: cut)
+    monkeypatch.setattr(rows_cut, "summing", lambda *about, **how: cut)
     rng = np.random.default_rng(width)
     x, dy = (rng.standard_normal((77 if xp is np else 5001, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
     weight = rng.standard_normal(width).astype(DTYPES[dtype].numpy)

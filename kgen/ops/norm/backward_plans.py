@@ -45,7 +45,7 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         flags[WEIGHT_TYPES[weight.dtype]] = True
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
-    cut = rows_cut.summing(count, width, taken, SUMMED, device) if weight is not None else None
+    cut = rows_cut.summing(count, width, taken, SUMMED, device, pairs=bias) if weight is not None else None
     if cut is not None and weight is not None:
         spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
         blocks = rows.grid(spec, count, device)
