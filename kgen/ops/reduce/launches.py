@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kgen.dtypes import DType
+from kgen.dtypes import FLOATS, DType
 from kgen.launch import Step
 from kgen.ops.reduce.axes import Kept, Layout
 from kgen.ops.reduce.kernels import (
@@ -15,6 +15,7 @@ from kgen.ops.reduce.kernels import (
     KERNELS,
     LOAD_BYTES,
     RESIDENT,
+    RESIDENT_NARROW,
     SHORT,
     result_axes,
     summed,
@@ -38,6 +39,12 @@ SHORT_FROM = 1024
 """Short rows for each multiprocessor, from which on blocks of them keep it busy."""
 TILES = 16
 """Tiles of a row of 16 bits where an extreme is looked for, up to which a warp does better than a block."""
+PHASES = 0.2
+"""What a row costs besides its tiles where the place of an extreme is looked for, in tiles."""
+FEW = 1.6
+"""Rows for each multiprocessor, up to which several blocks share one."""
+UNFILLED = 0.5
+"""The share of a multiprocessor's threads that is enough to keep the memory busy."""
 NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
 """The ladder: elements of a load, and loads in flight."""
 
@@ -133,13 +140,18 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         group, parts = 128, max(1, min(-(-loads // 128), (1 << 31) // max(1, rows) - 1))
     else:
         group = max(group for group in GROUPS if group <= max(1, -(-loads // items)))
-        if one.op.startswith("arg") and itemsize <= 2 and loads <= TILES * 32 * items:
+        arg = one.op.startswith("arg")
+        balanced = arg and one.dtype in FLOATS and group >= 32 and rows > FEW * one.sms
+        if balanced:
+            group = _balanced(rows, loads, one.sms * RESIDENT_NARROW)
+        elif arg and itemsize <= 2 and loads <= TILES * 32 * items:
             group = min(group, 32)
-        for larger in GROUPS:  # few rows: more threads for each
+        for larger in GROUPS if not balanced else ():  # few rows: more threads for each
             if group < larger <= loads and rows * group < one.sms * RESIDENT // 2:
                 group = larger
         items = items if loads > group else 1
-        parts = _parts(rows, -(-loads // (group * items)), one.sms * RESIDENT // group) if group == max(GROUPS) else 1
+        wave = one.sms * RESIDENT // group
+        parts = _parts(rows, -(-loads // (group * items)), wave) if group == max(GROUPS) and not balanced else 1
     split = parts > 1
     spec = _spec(one, 0, GROUP=group, VEC=vec, ITEMS=items, split=split)
     sizes, x_strides, out_strides = _levels(inside)
@@ -153,6 +165,21 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         doubles=(one.divisor,) if summed(one.op) else (),
     )
     return step, rows * parts * value_bytes(spec) if split else 0
+
+
+def _balanced(rows: int, loads: int, wave: int) -> int:
+    """Threads of a row in which the place of an extreme is looked for: as fill the last `wave` of threads best.
+
+    All rows take as long, and what is left of a wave is lost. With more threads for each, waves are shorter; but then
+    there are more of them, and each one's end costs time.
+    """
+
+    def cost(group: int) -> float:
+        tiles = -(-loads // (group * ITEMS))
+        waves = rows * group / wave
+        return (max(waves, UNFILLED) if waves <= 1 else math.ceil(waves)) * tiles + PHASES * math.ceil(waves)
+
+    return min((group for group in GROUPS if 32 <= group <= loads), key=cost)
 
 
 def _is_short(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:

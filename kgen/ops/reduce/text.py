@@ -93,6 +93,8 @@ def text_of_extreme(op: str, dtype: DType) -> dict[str, Any]:
         "narrow": NARROWING.get((dtype, accumulator), "static_cast<Result>"),
         "small_sums": False,
         "pairs": {F16: "__half2", BF16: "__nv_bfloat162"}.get(dtype),
+        "floats": dtype in FLOATS,
+        "twice": {F16: "__float2half2_rn", BF16: "__float2bfloat162_rn"}.get(dtype),
         "extreme_of_pairs": "__hmax2_nan" if greatest else "__hmin2_nan",
     }
 
