@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kgen.dtypes import FLOATS, DType
 from kgen.launch import Step
+from kgen.ops.reduce import waves
 from kgen.ops.reduce.axes import Kept, Layout
 from kgen.ops.reduce.kernels import (
     COLUMN_THREADS,
@@ -21,30 +22,20 @@ from kgen.ops.reduce.kernels import (
     summed,
     value_bytes,
 )
-from kgen.ops.reduce.workspace import COUNTERS
+from kgen.ops.reduce.waves import GROUPS, ITEMS
 from kgen.spec import Spec
 
 LEVELS = 4
 """Kept axes that a kernel walks; of further ones each index is a launch."""
-GROUPS = (1, 2, 4, 8, 16, 32, 128, 256)
 LANES = (1, 2, 4, 8, 16, 32)
-ITEMS = 4
-WAVES = 8
-"""Blocks in so many waves or more are balanced well enough."""
-PART_COST = 0.02
-"""What one more part costs, as a share of the time that a wave takes for whole groups."""
 OVERLAP = 1.35
 """Reads of blocks of columns that overlap, as a multiple of the columns, up to which that beats narrower loads."""
 SHORT_FROM = 1024
 """Short rows for each multiprocessor, from which on blocks of them keep it busy."""
 TILES = 16
 """Tiles of a row of 16 bits where an extreme is looked for, up to which a warp does better than a block."""
-PHASES = 0.2
-"""What a row costs besides its tiles where the place of an extreme is looked for, in tiles."""
 FEW = 1.6
 """Rows for each multiprocessor, up to which several blocks share one."""
-UNFILLED = 0.5
-"""The share of a multiprocessor's threads that is enough to keep the memory busy."""
 NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
 """The ladder: elements of a load, and loads in flight."""
 
@@ -143,7 +134,7 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         arg = one.op.startswith("arg")
         balanced = arg and one.dtype in FLOATS and group >= 32 and rows > FEW * one.sms
         if balanced:
-            group = _balanced(rows, loads, one.sms * RESIDENT_NARROW)
+            group = waves.threads_of_row(rows, loads, one.sms * RESIDENT_NARROW)
         elif arg and itemsize <= 2 and loads <= TILES * 32 * items:
             group = min(group, 32)
         for larger in GROUPS if not balanced else ():  # few rows: more threads for each
@@ -151,7 +142,7 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
                 group = larger
         items = items if loads > group else 1
         wave = one.sms * RESIDENT // group
-        parts = _parts(rows, -(-loads // (group * items)), wave) if group == max(GROUPS) and not balanced else 1
+        parts = waves.parts(rows, -(-loads // (group * items)), wave) if group == max(GROUPS) and not balanced else 1
     split = parts > 1
     spec = _spec(one, 0, GROUP=group, VEC=vec, ITEMS=items, split=split)
     sizes, x_strides, out_strides = _levels(inside)
@@ -165,21 +156,6 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         doubles=(one.divisor,) if summed(one.op) else (),
     )
     return step, rows * parts * value_bytes(spec) if split else 0
-
-
-def _balanced(rows: int, loads: int, wave: int) -> int:
-    """Threads of a row in which the place of an extreme is looked for: as fill the last `wave` of threads best.
-
-    All rows take as long, and what is left of a wave is lost. With more threads for each, waves are shorter; but then
-    there are more of them, and each one's end costs time.
-    """
-
-    def cost(group: int) -> float:
-        tiles = -(-loads // (group * ITEMS))
-        waves = rows * group / wave
-        return (max(waves, UNFILLED) if waves <= 1 else math.ceil(waves)) * tiles + PHASES * math.ceil(waves)
-
-    return min((group for group in GROUPS if 32 <= group <= loads), key=cost)
 
 
 def _is_short(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:
@@ -218,7 +194,7 @@ def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, in
     items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
     tiles = -(-columns.size // (lanes * vec))
     depth = COLUMN_THREADS // lanes
-    parts = _parts(
+    parts = waves.parts(
         outer * tiles,
         -(-length // (depth * items)),
         one.sms * (RESIDENT if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS,
@@ -250,16 +226,3 @@ def _apart(one: Pass, columns: Kept, wide: int) -> int:
         ):
             return vec
     return 1
-
-
-def _parts(groups: int, tiles: int, wave: int) -> int:
-    """In how many parts to cut each group's work, of so many tiles: those that leave the device idle the least."""
-    if groups >= WAVES * wave or groups > COUNTERS or tiles < 2:
-        return 1
-    if 2 * groups <= wave:
-        return min(tiles, wave // groups)
-
-    def cost(parts: int) -> float:
-        return -(-tiles // parts) * -(-groups * parts // wave) + PART_COST * parts * tiles
-
-    return min(range(1, min(tiles, 2 * WAVES) + 1), key=cost)

@@ -1,0 +1,48 @@
+"""How many threads and parts a row's reduction takes, so that the last wave of blocks leaves the device idle little."""
+
+from __future__ import annotations
+
+import math
+
+from kgen.ops.reduce.workspace import COUNTERS
+
+GROUPS = (1, 2, 4, 8, 16, 32, 128, 256)
+"""Threads of a row."""
+ITEMS = 4
+"""Loads of a thread that are in flight together."""
+WAVES = 8
+"""Blocks in so many waves or more are balanced well enough."""
+PART_COST = 0.02
+"""What one more part costs, as a share of the time that a wave takes for whole groups."""
+PHASES = 0.2
+"""What a row costs besides its tiles where the place of an extreme is looked for, in tiles."""
+UNFILLED = 0.5
+"""The share of a multiprocessor's threads that is enough to keep the memory busy."""
+
+
+def threads_of_row(rows: int, loads: int, wave: int) -> int:
+    """Threads of a row in which the place of an extreme is looked for: as fill the last `wave` of threads best.
+
+    All rows take as long, and what is left of a wave is lost. With more threads for each, waves are shorter; but then
+    there are more of them, and each one's end costs time.
+    """
+
+    def cost(group: int) -> float:
+        tiles = -(-loads // (group * ITEMS))
+        waves = rows * group / wave
+        return (max(waves, UNFILLED) if waves <= 1 else math.ceil(waves)) * tiles + PHASES * math.ceil(waves)
+
+    return min((group for group in GROUPS if 32 <= group <= loads), key=cost)
+
+
+def parts(groups: int, tiles: int, wave: int) -> int:
+    """In how many parts to cut each group's work, of so many tiles: those that leave the device idle the least."""
+    if groups >= WAVES * wave or groups > COUNTERS or tiles < 2:
+        return 1
+    if 2 * groups <= wave:
+        return min(tiles, wave // groups)
+
+    def cost(number: int) -> float:
+        return -(-tiles // number) * -(-groups * number // wave) + PART_COST * number * tiles
+
+    return min(range(1, min(tiles, 2 * WAVES) + 1), key=cost)
