@@ -16,8 +16,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 b2ef3c42, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
-//           56c3f10a
+//   parts   reduce_columns.cu.j2 6830b13a, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
+//           56373717
 //   again   kgen build argmax_columns_l32_v4_i4_split_f32
 
 // A block owns one of several parts of LANES * VEC neighbouring columns.

@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 766c23a2, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56c3f10a
+//   parts   reduce_rows.cu.j2 6d9ad9fd, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56373717
 //   again   kgen build argmax_rows_g8_v4_i4_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -250,28 +250,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
     const Accumulator own = Extreme::combine(extreme, at_ends.value);
     const Accumulator top = warp_reduce<Extreme, GROUP>(own);
     const auto is_top = [&](Accumulator x) { return x == top || x != x; };  // where there is a NaN, the top is one
+    const auto has_top = [&](const Pack& pack) {
+        bool found = false;
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            found |= is_top(pack.at[i]);
+        }
+        return found;
+    };
     long long index = NOWHERE;
     if (is_top(extreme)) {
         if (found_at + stride < loads) {  // else the tile is still there
             tile(found_at);
         }
-        unsigned places = 0;  // a bit for each element of the first load that has it
-        Index which = 0;
+        uint4 hit = {};  // the first load that has it
+        Index which = loads;  // past them all where there is none: then another thread's comes before it
 #pragma unroll
         for (int i = ITEMS - 1; i >= 0; --i) {
-            unsigned own_places = 0;
-#pragma unroll
-            for (int j = 0; j < VEC; ++j) {
-                own_places |= is_top(widen(packs[i].at[j])) ? 1u << j : 0u;
-            }
-            if (found_at + i * GROUP < loads && own_places != 0) {
-                places = own_places;
+            if (found_at + i * GROUP < loads && has_top(packs[i])) {
+                hit = reinterpret_cast<const uint4&>(packs[i]);
                 which = found_at + i * GROUP;
             }
         }
-        if (places != 0) {
-            index = head + which * VEC + __ffs(static_cast<int>(places)) - 1;
+        int place = 0;
+#pragma unroll
+        for (int i = VEC - 1; i >= 0; --i) {
+            place = is_top(widen(reinterpret_cast<const Element*>(&hit)[i])) ? i : place;
         }
+        index = head + which * VEC + place;
     }
     if (is_top(at_ends.value)) {
         index = min(index, at_ends.index);

@@ -8,12 +8,12 @@
 //   ITEMS            2  loads of a thread, from each vector, that are in flight together
 //   dtype          f32  float in memory, float in registers
 //   threads        512  per block
-//   shared memory   68  bytes, static
+//   shared memory  136  bytes, static
 //   grid                parts, at most as many as are resident
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   dot.cu.j2 de07a997, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56c3f10a
+//   parts   dot.cu.j2 e3bca09d, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56373717
 //   again   kgen build dot_v4_i2_f32
 
 // Blocks walk along both vectors side by side, and a thread has ITEMS loads of each in flight before it multiplies. The
@@ -98,13 +98,19 @@ using Result = float;
 __device__ __forceinline__ Accumulator widen(Element x) { return static_cast<Accumulator>(x); }
 
 // A mean is a sum divided by the count, a sum is divided by 1.
-__device__ __forceinline__ Result finish(Accumulator x, double divisor)
+__device__ __forceinline__ Result finish(double x, double divisor)
 {
     return static_cast<Result>(static_cast<float>(x) / static_cast<float>(divisor));
 }
 
+struct Add {
+    static __device__ __forceinline__ float identity() { return 0; }
+    static __device__ __forceinline__ float combine(float a, float b) { return a + b; }
+};
+
+// What a tile adds up to is carried on as a double: long sums are as good as rounded once.
 struct Combine {
-    using Value = Accumulator;
+    using Value = double;
     static __device__ __forceinline__ Value identity() { return 0; }
     static __device__ __forceinline__ Value combine(Value a, Value b) { return a + b; }
 };
@@ -126,7 +132,7 @@ __device__ __forceinline__ Accumulator combined(const Pack& a, const Pack& b)
     for (int half = VEC / 2; half > 0; half /= 2) {
 #pragma unroll
         for (int i = 0; i < half; ++i) {
-            x[i] = Combine::combine(x[i], x[i + half]);
+            x[i] = Add::combine(x[i], x[i + half]);
         }
     }
     return x[0];
@@ -147,11 +153,11 @@ __device__ __forceinline__ Pack gather(const Element* at)
 
 // What a thread contributes, from `loads` packs that begin at a, which is aligned, and b, which is if TOGETHER.
 template <bool TOGETHER>
-__device__ __forceinline__ Accumulator share(
+__device__ __forceinline__ Value share(
     const Element* __restrict__ a, const Element* __restrict__ b, long long loads, long long a_step, long long b_step,
     int parts)
 {
-    Accumulator value = Combine::identity();
+    Value value = Combine::identity();
     const long long first = static_cast<long long>(blockIdx.x) * (THREADS * ITEMS) + threadIdx.x;
     const long long stride = static_cast<long long>(parts) * (THREADS * ITEMS);
     for (long long at = first; at < loads; at += stride) {
@@ -166,11 +172,11 @@ __device__ __forceinline__ Accumulator share(
                 from_b[i] = TOGETHER ? load(b + index * VEC) : gather(b + index * VEC);
             }
         }
-        Accumulator total = Combine::identity();
+        Accumulator total = Add::identity();
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i * THREADS < left) {
-                total = Combine::combine(total, combined(from_a[i], from_b[i]));
+                total = Add::combine(total, combined(from_a[i], from_b[i]));
             }
         }
         value = Combine::combine(value, total);

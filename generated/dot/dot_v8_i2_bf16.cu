@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   dot.cu.j2 de07a997, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56c3f10a
+//   parts   dot.cu.j2 e3bca09d, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56373717
 //   again   kgen build dot_v8_i2_bf16
 
 // Blocks walk along both vectors side by side, and a thread has ITEMS loads of each in flight before it multiplies. The
@@ -149,11 +149,11 @@ __device__ __forceinline__ Pack gather(const Element* at)
 
 // What a thread contributes, from `loads` packs that begin at a, which is aligned, and b, which is if TOGETHER.
 template <bool TOGETHER>
-__device__ __forceinline__ Accumulator share(
+__device__ __forceinline__ Value share(
     const Element* __restrict__ a, const Element* __restrict__ b, long long loads, long long a_step, long long b_step,
     int parts)
 {
-    Accumulator value = Combine::identity();
+    Value value = Combine::identity();
     const long long first = static_cast<long long>(blockIdx.x) * (THREADS * ITEMS) + threadIdx.x;
     const long long stride = static_cast<long long>(parts) * (THREADS * ITEMS);
     for (long long at = first; at < loads; at += stride) {

@@ -26,12 +26,13 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024
-//   parts   gated_chunk.cu.j2 a61bd624, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//   parts   gated_chunk.cu.j2 a63d9f1d, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
 //           common/pipeline.cuh.j2 ca9aeafd, common/multiply.cuh.j2 9eb7b4b1, common/split.cuh.j2 bb09effa,
 //           common/half_scale.cuh.j2 c6f9906f, common/gated_features.cuh.j2 273445cc,
-//           common/gated_chunk_range.cuh.j2 b4e72f4b, common/gated_chunk_sums.cuh.j2 81abd594,
-//           common/gated_chunk_scores.cuh.j2 55e26bbe, common/gated_chunk_read.cuh.j2 f556fa25,
-//           common/gated_chunk_add.cuh.j2 e0dda1ad, common/elementwise_math.cuh.j2 289f7058
+//           common/gated_chunk_gates.cuh.j2 9341d062, common/gated_chunk_range.cuh.j2 b4e72f4b,
+//           common/gated_chunk_sums.cuh.j2 a59454e1, common/gated_chunk_scores.cuh.j2 55e26bbe,
+//           common/gated_chunk_read.cuh.j2 f556fa25, common/gated_chunk_add.cuh.j2 e0dda1ad,
+//           common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_chunk_k64_v64_w4_g1_adjoint_products_fine_bf16
 
 #include <cuda_bf16.h>
@@ -146,8 +147,6 @@ constexpr unsigned STEP = 2 * 16;  // from one 16 x 16 operand to the next along
 // tile lie in different banks. Rows start at multiples of their length, so steps along one are taken by xor.
 __device__ __forceinline__ int swizzled(int row, int column) { return column ^ ((row & 7) * 8); }
 
-using Gate = Element;
-
 using Result = Element;
 __device__ __forceinline__ void put_pair(Result* at, float x, float y)
 {
@@ -210,6 +209,7 @@ __device__ __forceinline__ void split(unsigned (&parts)[PARTS], float x, float y
         : "f"(x), "f"(y));
 }
 
+using Gate = Element;
 __device__ __forceinline__ float gate_number(Gate x) { return to_float(x); }
 
 // 2^x, with an error of 2^-22.
@@ -364,6 +364,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k64_v6
             load(chunk + 1);  // and its stage takes another
             Prepared& made = prepared[chunk % 2];
             Sums& sums = all_sums[chunk % 2];
+            float(&between)[16][17] = sums.between[own_warp];
             // Sums within a block of 16 time steps, by 16 lanes; the other 16 do the same.
             const float gate_here = next_gate;
             next_gate = load_gate(chunk + 1);
@@ -383,9 +384,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k64_v6
             float sum = 0.0f;
 #pragma unroll
             for (int i = 0; i < 16; ++i) {
-                const float between = __shfl_sync(ALL_LANES, gate_here, i, 16);
-                sums.between[own_warp][i][at] = sum;
-                sum += at <= i ? between : 0.0f;
+                const float its = __shfl_sync(ALL_LANES, gate_here, i, 16);
+                between[i][at] = sum;
+                sum += at <= i ? its : 0.0f;
             }
             sums.before[own_warp * 16 + at] = before;
             sums.after[own_warp * 16 + at] = after;

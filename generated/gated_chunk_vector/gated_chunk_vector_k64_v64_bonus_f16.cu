@@ -17,7 +17,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 7f4897f6, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   gated_chunk_vector.cu.j2 7c2557de, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 0a9165e3,
 //           common/gated_chunk_producer.cuh.j2 40c20681, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_k64_v64_bonus_f16
@@ -445,8 +445,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             score_tiles<true, 2>(own, own, 1 << level, &stage.scores[0][0], lane);
             if (level % 2 == 0) {  // queries and their own keys, of a tile each
                 const int first = level / 2 * 16;
-                score_tiles<false, 1>(shared_address(&tree.plain[0][first + row][column]),
-                                      shared_address(&tree.plain[1][first + key_row][key_column]), 0,
+                const auto& queries = row % 2 ? tree.level[0] : tree.plain[0];
+                const auto& keys = tree.plain[1];
+                score_tiles<false, 1>(shared_address(&queries[first + row][column]),
+                                      shared_address(&keys[first + key_row][key_column]), 0,
                                       &stage.scores[first][first], lane);
             } else if (level == 1) {  // below the diagonal
                 score_tiles<false, 1>(shared_address(&tree.level[4][16 + row][column]),
@@ -603,7 +605,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
 #pragma unroll
             for (int r = 0; r < BLOCK; ++r) {
                 const int row = BLOCK * block + r;
-                store_four(&tree.plain[0][row][feature], query[r]);
+                if (r % 2 == 0) {  // the others are on the first level
+                    store_four(&tree.plain[0][row][feature], query[r]);
+                }
                 Four read = key[r];
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
@@ -641,7 +645,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
                 for (int i = 1; i < 1 << level; ++i) {
                     other *= *reinterpret_cast<const Four*>(&note.total[first + i][feature]);
                 }
-                total *= other;
+                if (warp == 0) {
+                    total *= other;
+                }
                 if (block >> level & 1) {
 #pragma unroll
                     for (int r = 0; r < BLOCK; ++r) {

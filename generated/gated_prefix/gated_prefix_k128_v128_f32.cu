@@ -8,10 +8,10 @@
 //   V        128  value columns of a block
 //   dtype    f32  float in memory, float in registers
 //   threads  128  per block
-//   grid          (tiles * K * V / THREADS * heads * sequences): one thread per number of a state
+//   grid          (tiles * K * V / 4 / THREADS * heads * sequences): one thread per four numbers of a state
 //
 //   after   the second pass of a segmented scan
-//   parts   gated_prefix.cu.j2 b979a8d2
+//   parts   gated_prefix.cu.j2 36f52145
 //   again   kgen build gated_prefix_k128_v128_f32
 
 constexpr int K = 128;
@@ -19,7 +19,7 @@ constexpr int V = 128;
 constexpr int THREADS = 128;
 constexpr int TOGETHER = 8;  // slots whose loads are in flight at once
 
-// Thread: one number of the states of a head.
+// Thread: four neighbours in the states of a head, of one feature.
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_prefix_k128_v128_f32(
     const float* __restrict__ initial,  // or null
     float* states,                      // [sequences, heads, slots, tiles, K, V], in place
@@ -28,35 +28,42 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_prefix_k128_v12
     long long initial_sequence, long long initial_head, long long initial_feature, long long initial_value)
 {
     const int tiles = (values + V - 1) / V;
-    const int blocks = tiles * (K * V / THREADS);
-    const int at = static_cast<int>(blockIdx.x) % blocks * THREADS + threadIdx.x;
+    const int blocks = tiles * (K * V / 4 / THREADS);
+    const int at = (static_cast<int>(blockIdx.x) % blocks * THREADS + threadIdx.x) * 4;
     const long long shared = static_cast<int>(blockIdx.x) / blocks;
     const int value = at / (K * V) * V + at % V;
     const int feature = at / V % K;
-    const bool present = feature < features && value < values;
-    float state = 0.0f;
-    if (initial != nullptr && present) {
-        state = initial[shared / heads * initial_sequence + shared % heads * initial_head + feature * initial_feature +
-                        value * initial_value];
+    const auto present = [&](int i) { return feature < features && value + i < values; };
+    float4 state = {};
+    if (initial != nullptr) {
+        initial += shared / heads * initial_sequence + shared % heads * initial_head + feature * initial_feature +
+                   value * initial_value;
+        state.x = present(0) ? initial[0] : 0.0f;
+        state.y = present(1) ? initial[initial_value] : 0.0f;
+        state.z = present(2) ? initial[2 * initial_value] : 0.0f;
+        state.w = present(3) ? initial[3 * initial_value] : 0.0f;
     }
     const long long size = static_cast<long long>(tiles) * (K * V);
     states += shared * slots * size + at;
     decays += shared * slots * K + feature;
     for (int slot = 0; slot < filled; slot += TOGETHER) {
-        float added[TOGETHER] = {};
+        float4 added[TOGETHER] = {};
         float decay[TOGETHER] = {};
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             if (slot + i < filled - 1) {  // nothing comes after the last one
-                added[i] = states[i * size];
+                added[i] = *reinterpret_cast<const float4*>(states + i * size);
                 decay[i] = decays[i * K];
             }
         }
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             if (slot + i < filled) {
-                states[i * size] = state;
-                state = decay[i] * state + added[i];
+                *reinterpret_cast<float4*>(states + i * size) = state;
+                state.x = decay[i] * state.x + added[i].x;
+                state.y = decay[i] * state.y + added[i].y;
+                state.z = decay[i] * state.z + added[i].z;
+                state.w = decay[i] * state.w + added[i].w;
             }
         }
         states += TOGETHER * size;

@@ -14,7 +14,7 @@
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 6cd9e1b3, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv_columns.cu.j2 9161c62d, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_columns_v4_l8_u8_t1024_f32
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns; a group of LANES threads

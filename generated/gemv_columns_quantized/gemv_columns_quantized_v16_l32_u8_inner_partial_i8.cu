@@ -16,7 +16,7 @@
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv_columns.cu.j2 6cd9e1b3, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv_columns.cu.j2 9161c62d, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_columns_quantized_v16_l32_u8_inner_partial_i8
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits` pieces

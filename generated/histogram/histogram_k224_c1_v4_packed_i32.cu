@@ -15,7 +15,7 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 346282ed, common/histogram_bins.cuh.j2 7baf56bf
+//   parts   histogram.cu.j2 3efce212, common/histogram_bins.cuh.j2 7baf56bf
 //   again   kgen build histogram_k224_c1_v4_packed_i32
 
 // A block counts in shared memory what it meets on its walk along x, and adds that to the result at the end.

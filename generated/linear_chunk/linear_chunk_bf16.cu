@@ -7,6 +7,7 @@
 //
 //   K                 128  room for columns of z and x; the true count comes at run time
 //   V                 128  columns of y of a block
+//   GATE                0  gates: none, one per time step
 //   OFFSETS             0  bytes of an offset, where sequences follow one another
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           384  per block
@@ -17,9 +18,11 @@
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah
 //           et al., 2024)
-//   parts   linear_chunk.cu.j2 924a97e5, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
-//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 b0a91678, common/split.cuh.j2 bb09effa,
-//           common/gated_chunk_range.cuh.j2 b4e72f4b, common/multiply.cuh.j2 9eb7b4b1
+//   parts   linear_chunk.cu.j2 08396a43, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 8821f63d, common/split.cuh.j2 bb09effa,
+//           common/gated_chunk_gates.cuh.j2 9341d062, common/gated_chunk_range.cuh.j2 b4e72f4b,
+//           common/gated_chunk_sums.cuh.j2 a59454e1, common/linear_chunk_products.cuh.j2 8ae7922d,
+//           common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_chunk_bf16
 
 #include <cuda_bf16.h>
@@ -108,7 +111,8 @@ __device__ __forceinline__ void wait(const unsigned long long& mbarrier, int par
 // The sequence is walked in chunks of C time steps, on tensor cores. With S, the state before the chunk,
 //     o_i = z_i S + sum over the chunk's j <= i of (z_i . x_j) y_j,    then    S += sum of x_j y_j^T.
 //
-// Inputs enter the tensor cores as they come. What is computed on the way, the state and the scores, enters as one
+// Inputs enter the tensor cores as they come.
+// What is computed on the way, the state and the scores, enters as one
 // bfloat16, which errs as much as the rounding of the result. Sums are floats.
 constexpr int K = 128;  // columns of z and x; shorter rows are padded with zeros
 constexpr int V = 128;  // columns of y of this block
@@ -342,13 +346,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_bf16(
             if (chunk < 0) {
                 continue;
             }
+            Prepared& made = prepared[chunk % 2];
             asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD) : "memory");
             show_to_products();
             named_barrier(AMONG_LOADERS, 32 * LOADERS);  // all of the chunk is there
 
             // Scores of 16 time steps for each warp, with all of the chunk; 0 with later ones.
             Stage& stage = stages[chunk % STAGES];
-            Prepared& made = prepared[chunk % 2];
             unsigned queries[K / 16][4];
 #pragma unroll
             for (int step = 0; step < K / 16; ++step) {

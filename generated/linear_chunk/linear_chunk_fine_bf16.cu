@@ -7,6 +7,7 @@
 //
 //   K                 128  room for columns of z and x; the true count comes at run time
 //   V                 128  columns of y of a block
+//   GATE                0  gates: none, one per time step
 //   OFFSETS             0  bytes of an offset, where sequences follow one another
 //   fine              yes  the state and the scores enter products in two parts, of 16 bits together, not of
 //                          8
@@ -19,9 +20,11 @@
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah
 //           et al., 2024)
-//   parts   linear_chunk.cu.j2 924a97e5, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
-//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 b0a91678, common/split.cuh.j2 bb09effa,
-//           common/gated_chunk_range.cuh.j2 b4e72f4b, common/multiply.cuh.j2 9eb7b4b1
+//   parts   linear_chunk.cu.j2 08396a43, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 8821f63d, common/split.cuh.j2 bb09effa,
+//           common/gated_chunk_gates.cuh.j2 9341d062, common/gated_chunk_range.cuh.j2 b4e72f4b,
+//           common/gated_chunk_sums.cuh.j2 a59454e1, common/linear_chunk_products.cuh.j2 8ae7922d,
+//           common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_chunk_fine_bf16
 
 #include <cuda_bf16.h>
@@ -110,7 +113,8 @@ __device__ __forceinline__ void wait(const unsigned long long& mbarrier, int par
 // The sequence is walked in chunks of C time steps, on tensor cores. With S, the state before the chunk,
 //     o_i = z_i S + sum over the chunk's j <= i of (z_i . x_j) y_j,    then    S += sum of x_j y_j^T.
 //
-// Inputs enter the tensor cores as they come. What is computed on the way, the state and the scores, enters as the sum
+// Inputs enter the tensor cores as they come.
+// What is computed on the way, the state and the scores, enters as the sum
 // of two bfloat16, high + low: 16 bits, far below the rounding of the result. Sums are floats.
 constexpr int K = 128;  // columns of z and x; shorter rows are padded with zeros
 constexpr int V = 128;  // columns of y of this block
@@ -228,27 +232,20 @@ __device__ __forceinline__ void store_tiles_transposed(unsigned row, const unsig
                  : "memory");
 }
 
-// C rows of up to WIDTH elements into shared memory, by all loaders, 16 bytes at once; rows past the end are zero.
+// A thread's pieces of 16 bytes of C rows of WIDTH elements, from and to its first one; zeros where a row is not there.
+// Returns where the next chunk begins.
 template <int WIDTH>
-__device__ __forceinline__ void load_rows(Element (*to)[C][64], const Element* from, long long step, int columns,
-                                          int present)
+__device__ __forceinline__ const Element* load_rows(unsigned to, const Element* from, long long step, int present)
 {
-    constexpr int PIECES = WIDTH / 8;            // of a row
-    constexpr int ROWS = 32 * LOADERS / PIECES;  // that are loaded at once
-    const int thread = threadIdx.x - 32 * STATE_WARPS;
-    const int column = thread % PIECES * 8;
-    from += thread / PIECES * step + column;
-    step *= ROWS;
-    if (column < columns) {
+    constexpr int ROWS = 32 * LOADERS * 8 / WIDTH;  // that all loaders take at once: a multiple of 8
 #pragma unroll
-        for (int row = thread / PIECES; row < C; row += ROWS) {
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                             shared_address(&to[column / 64][row][swizzled(row, column % 64)])),
-                         "l"(from), "r"(row < present ? 16 : 0)
-                         : "memory");
-            from += step;
-        }
+    for (int i = 0; i < C / ROWS; ++i) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to + i * ROWS * 128), "l"(from),
+                     "r"(i * ROWS < present ? 16 : 0)
+                     : "memory");
+        from += ROWS * step;
     }
+    return from;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_fine_bf16(
@@ -303,37 +300,45 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_fine_
     const int first_time = mirrored ? to_time - 1 : from_time;
     const int direction = mirrored ? -1 : 1;
 
-    if (rows < K || columns_left < V) {
-#pragma unroll 1
-        for (int i = threadIdx.x; i < STAGES * sizeof(Stage) / 16; i += THREADS) {
-            reinterpret_cast<uint4*>(memory)[i] = {};
-        }
-        show_to_products();
-    }
     if (threadIdx.x < 2) {
         initialize(signals.ready[threadIdx.x], LOADERS);
         initialize(signals.free[threadIdx.x], STATE_WARPS);
     }
-    __syncthreads();  // signals exist, and padding is zero before anything lies beside it
+    __syncthreads();  // signals exist
 
     // ---- Loaders ----
     if (warp >= STATE_WARPS) {
         HAND_OVER_REGISTERS(dec, 120);
+        const int thread = threadIdx.x - 32 * STATE_WARPS;
+        // The thread's first piece of z and x, and of y; and where it goes in a stage's array, in bytes.
+        const int row = thread / (K / 8);
+        const int column = thread % (K / 8) * 8;
+        const int y_row = thread / (V / 8);
+        const int y_own_column = thread % (V / 8) * 8;
+        const auto place = [](int row, int column) {
+            return (column / 64 * C + row) * 128 + swizzled(row, column % 64) * 2;
+        };
+        const unsigned to = place(row, column);
+        const unsigned y_to = place(y_row, y_own_column);
+        // Time steps from its first row on. Columns that are not there are padded with zeros: none of their rows are.
+        int present = column < rows ? steps - row : 0;
+        int y_present = y_own_column < columns_left ? steps - y_row : 0;
         const int own_warp = warp - STATE_WARPS;
-        z += batch * z_batch + head / z_group * z_head + first_time * z_step;
+        z += batch * z_batch + head / z_group * z_head + (first_time + direction * row) * z_step + column;
         z_step *= direction;
-        x += batch * x_batch + head / x_group * x_head + first_time * x_step;
-        y += batch * y_batch + head / y_group * y_head + first_time * y_step + first_column;
+        x += batch * x_batch + head / x_group * x_head + (first_time + direction * row) * x_step + column;
         x_step *= direction;
+        y += batch * y_batch + head / y_group * y_head + (first_time + direction * y_row) * y_step;
+        y += first_column + y_own_column;
         y_step *= direction;
         const auto load = [&](int chunk) {
             if (chunk < chunks) {
-                Stage& stage = stages[chunk % STAGES];
-                const long long step = static_cast<long long>(chunk) * C;
-                const int present = steps - chunk * C;
-                load_rows<K>(stage.z, z + step * z_step, z_step, rows, present);
-                load_rows<K>(stage.x, x + step * x_step, x_step, rows, present);
-                load_rows<V>(stage.y, y + step * y_step, y_step, columns_left, present);
+                const Stage& stage = stages[chunk % STAGES];
+                z = load_rows<K>(shared_address(stage.z) + to, z, z_step, present);
+                x = load_rows<K>(shared_address(stage.x) + to, x, x_step, present);
+                y = load_rows<V>(shared_address(stage.y) + y_to, y, y_step, y_present);
+                present -= C;
+                y_present -= C;
             }
             asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
         };
@@ -347,13 +352,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_fine_
             if (chunk < 0) {
                 continue;
             }
+            Prepared& made = prepared[chunk % 2];
             asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD) : "memory");
             show_to_products();
             named_barrier(AMONG_LOADERS, 32 * LOADERS);  // all of the chunk is there
 
             // Scores of 16 time steps for each warp, with all of the chunk; 0 with later ones.
             Stage& stage = stages[chunk % STAGES];
-            Prepared& made = prepared[chunk % 2];
             unsigned queries[K / 16][4];
 #pragma unroll
             for (int step = 0; step < K / 16; ++step) {

@@ -20,7 +20,7 @@
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; a segment's own part as in FlashAttention-3 (Shah et al., 2024)
 //   parts   linear_team.cu.j2 e3e1c592, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
-//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 b0a91678, common/split.cuh.j2 bb09effa,
+//           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 8821f63d, common/split.cuh.j2 bb09effa,
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_team_fine_bf16
 

@@ -6,11 +6,11 @@
 //
 //   dtype           f32  float in memory, float in registers
 //   threads         256  per block
-//   shared memory  5120  bytes, static
+//   shared memory  6144  bytes, static
 //   grid                 (tiles * ceil(tiles / 4))
 //
 //   after   bits of tiles as in torchvision's non-maximum suppression
-//   parts   nms_overlap.cu.j2 343c483d
+//   parts   nms_overlap.cu.j2 d91a0053
 //   again   kgen build nms_overlap_f32
 
 // Boxes come in the order of their scores, in tiles of 64. 64 threads take a pair of tiles, one no later than the
@@ -30,20 +30,35 @@ __device__ __forceinline__ Real subtract(Real x, Real y) { return __fsub_rn(x, y
 __device__ __forceinline__ Real multiply(Real x, Real y) { return __fmul_rn(x, y); }
 __device__ __forceinline__ Real divide(Real x, Real y) { return __fdiv_rn(x, y); }
 
-__device__ __forceinline__ Real area(const Box& box, Real offset)
+__device__ __forceinline__ Real extent(Real first, Real last) { return subtract(last, first); }
+
+__device__ __forceinline__ Real area(const Box& box)
 {
-    return multiply(add(subtract(box.right, box.left), offset), add(subtract(box.bottom, box.top), offset));
+    return multiply(extent(box.left, box.right), extent(box.top, box.bottom));
 }
 
 extern "C" __global__ void __launch_bounds__(256) kgen_nms_overlap_f32(
     const Box* __restrict__ boxes,
     unsigned long long* __restrict__ suppressors,
     int count, int tiles,
-    float threshold, float offset)
+    Real threshold)
 {
+    constexpr int GROUP = 16;  // boxes that are compared with in one go
     constexpr int PAIRS = 256 / TILE;  // of tiles, of a block: one later tile with several earlier ones
     __shared__ Box others[PAIRS][TILE];
     __shared__ Real areas[PAIRS][TILE];
+    __shared__ Real shares[PAIRS][TILE];
+
+    // What two boxes share is above t of what they cover where it is above t / (1 + t) of the sum of their areas. For
+    // most pairs it is so by more than the rounding of these products, or is not, which needs no division. (Where the
+    // threshold is so small that a quotient might underflow, nothing is surely above it.)
+    const Real infinite = __int_as_float(0x7f800000);
+    const Real fraction = divide(multiply(threshold, Real(0.99999)), add(Real(1), threshold));
+    const Real surely = threshold > Real(1e-30) ? Real(1.00002) : infinite;
+    const auto share_of = [&](Real area) {
+        const Real share = multiply(fraction, area);
+        return share < 0 ? Real(0) : share;  // a box without an inside shares nothing; NaN stays NaN
+    };
 
     // Blocks are numbered as if all pairs mattered.
     const int pair = threadIdx.x / TILE;
@@ -54,9 +69,11 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_overlap_f32(
     const int box = later * TILE + own;
     const int other = earlier * TILE + own;
     const bool there = earlier <= later;  // in no pair of a block beyond the triangle
-    if (there && other < count) {
-        others[pair][own] = boxes[other];
-        areas[pair][own] = area(others[pair][own], offset);
+    if (there) {
+        const bool exists = other < count;
+        others[pair][own] = exists ? boxes[other] : Box{};
+        areas[pair][own] = area(others[pair][own]);
+        shares[pair][own] = exists ? share_of(areas[pair][own]) : infinite;  // of none, nothing is above
     }
     __syncthreads();
     if (!there || box >= count) {
@@ -64,26 +81,43 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_overlap_f32(
     }
 
     const Box mine = boxes[box];
-    const Real my_area = area(mine, offset);
-    const int here = min(count - earlier * TILE, TILE);
-    // Most pairs need no division: their quotient is beyond the threshold on either side by more than the rounding of
-    // these products. (Where the threshold is so small that a quotient might underflow, none is surely above it.)
-    const Real surely_not = multiply(threshold, Real(0.99999));
-    const Real surely = threshold > Real(1e-30) ? multiply(threshold, Real(1.00001)) : Real(__int_as_float(0x7f800000));
+    const Real my_area = area(mine);
+    const Real my_share = share_of(my_area);
+    const auto width_with = [&](const Box& that) {
+        return max(extent(max(mine.left, that.left), min(mine.right, that.right)), Real(0));
+    };
+    const auto height_with = [&](const Box& that) {
+        return extent(max(mine.top, that.top), min(mine.bottom, that.bottom));
+    };
     unsigned long long bits = 0;
-#pragma unroll 8
-    for (int i = 0; i < here; ++i) {
-        const Box that = others[pair][i];
-        const Real width = max(add(subtract(min(mine.right, that.right), max(mine.left, that.left)), offset), Real(0));
-        const Real height = max(add(subtract(min(mine.bottom, that.bottom), max(mine.top, that.top)), offset), Real(0));
-        const Real both = multiply(width, height);
-        const Real either = subtract(add(my_area, areas[pair][i]), both);
-        if (both > multiply(surely_not, either)) {
-            const bool above = (either > 0 && both > multiply(surely, either)) || divide(both, either) > threshold;
-            if (above) {
-                bits |= 1ULL << i;
+#pragma unroll 1
+    for (int start = 0; start < TILE; start += GROUP) {
+        // Sets of bits, whose numbers a float holds exactly: additions of floats have units of their own beside
+        // comparisons.
+        float above = 0;
+        float unsure = 0;  // what only a division tells
+#pragma unroll
+        for (int i = 0; i < GROUP; ++i) {
+            const Box that = others[pair][start + i];
+            const Real both = multiply(width_with(that), height_with(that));  // or less than zero
+            const Real share = add(my_share, shares[pair][start + i]);
+            const bool sure = both > multiply(surely, share);
+            if (sure) {
+                above += 1u << i;
+            }
+            if (!sure && both > share) {
+                unsure += 1u << i;
             }
         }
+        auto found = static_cast<unsigned>(above);
+        for (unsigned open = static_cast<unsigned>(unsure); open; open &= open - 1) {
+            const int i = __ffs(open) - 1;
+            const Box that = others[pair][start + i];
+            const Real both = multiply(width_with(that), height_with(that));
+            const Real either = subtract(add(my_area, areas[pair][start + i]), both);
+            found |= divide(both, either) > threshold ? 1u << i : 0;
+        }
+        bits |= static_cast<unsigned long long>(found) << start;
     }
     // The words of a tile's boxes for an earlier tile lie side by side, those of its earlier tiles one behind the
     // other: a triangle, without gaps.

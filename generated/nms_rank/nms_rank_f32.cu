@@ -11,7 +11,7 @@
 //   grid                 (ceil(N / 32))
 //
 //   after   sorting by counting
-//   parts   nms_rank.cu.j2 f5901312
+//   parts   nms_rank.cu.j2 62fe47ab
 //   again   kgen build nms_rank_f32
 
 // The place of a box in the order of scores is the number of boxes before it: those of a higher score, and those of an
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_rank_f32(
     }
 
     Key own[BOXES];
-    int before[BOXES] = {};
+    float before[BOXES] = {};  // counts, exactly: additions of floats have units of their own beside comparisons
 #pragma unroll
     for (int i = 0; i < BOXES; ++i) {
         own[i] = key_of(scores[min(first + i, count - 1) * scores_step]);
@@ -105,7 +105,9 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_rank_f32(
                 for (int j = 0; j < WIDE; ++j) {
 #pragma unroll
                     for (int i = 0; i < BOXES; ++i) {
-                        before[i] += precedes(others.at[j], start + at * WIDE + j, i);
+                        if (precedes(others.at[j], start + at * WIDE + j, i)) {
+                            before[i] += 1;
+                        }
                     }
                 }
             }
@@ -120,17 +122,12 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_rank_f32(
             });
         }
     }
-#pragma unroll
-    for (int i = 0; i < BOXES; ++i) {
-        before[i] = __reduce_add_sync(0xffffffff, before[i]);
-    }
-
     // Everything that the next kernels read goes to its place.
 #pragma unroll
     for (int i = 0; i < BOXES; ++i) {
+        const int place = __reduce_add_sync(0xffffffff, static_cast<int>(before[i]));
         if (first + i < count) {
             const long long box = first + i;
-            const int place = before[i];
             if (lane < 4) {
                 sorted_boxes[4LL * place + lane] = boxes[box * boxes_row + lane * boxes_column];
             }

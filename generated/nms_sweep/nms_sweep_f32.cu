@@ -5,12 +5,12 @@
 //     stays[j] = not any(i < j: stays[i] and bit[j][i])
 //
 //   dtype          f32  float in memory, float in registers
-//   threads        256  per block
-//   shared memory  160  bytes, static
+//   threads        512  per block
+//   shared memory  320  bytes, static
 //   grid                (tiles): one block for each, in this order
 //
 //   after   greedy choice by rounds, of which there are few: G. Blelloch et al., 2012
-//   parts   nms_sweep.cu.j2 715d2171
+//   parts   nms_sweep.cu.j2 be7e954c
 //   again   kgen build nms_sweep_f32
 
 // A box stays when all that would suppress it are gone, and is gone when one of those stays. A block decides the 64
@@ -18,10 +18,11 @@
 // on a long chain of others, so that most tiles are decided after a few rounds, all at about the same time. What a
 // block reads of another tile may be old, never wrong: a box that is decided stays so.
 //
-// Blocks wait for those of lower numbers only, which begin no later.
+// Blocks wait for those of lower numbers only, which begin no later. An SM holds three, since for four registers would
+// spill.
 
 constexpr int TILE = 64;  // boxes, and bits of a word
-constexpr int THREADS = 256;
+constexpr int THREADS = 512;
 constexpr int GROUPS = THREADS / TILE;  // of threads; each looks at every GROUPS-th of the tiles before
 constexpr int UNROLL = 4;  // words that a thread has in flight
 constexpr int WARPS = THREADS / 32;
@@ -54,7 +55,7 @@ __device__ __forceinline__ Word vote(bool first, bool second)
     return __ballot_sync(ALL_LANES, first) | static_cast<Word>(__ballot_sync(ALL_LANES, second)) << 32;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) kgen_nms_sweep_f32(
+extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_nms_sweep_f32(
     const int* __restrict__ order,
     const Word* __restrict__ suppressors,
     State* states,

@@ -17,9 +17,9 @@
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
 //   parts   norm.cu.j2 75e9da83, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
+//           common/rows.cuh.j2 97783578, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 c54f2483
+//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 6217a7e1
 //   again   kgen build norm_t128_n8_v4_weight_bias_f32
 
 // A row stays in registers from its one reading to its one writing.

@@ -20,9 +20,9 @@
 //
 //   after   the chain rule
 //   parts   norm_backward.cu.j2 113029d4, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 64587b07, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
+//           common/rows.cuh.j2 97783578, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_pack.cuh.j2 c54f2483
+//           common/rows_pack.cuh.j2 6217a7e1
 //   again   kgen build norm_backward_t32_n2_v8_weight_sums_bias_bf16
 
 // Both rows stay in registers, as they are in memory, from their one reading to the writing of the gradient.

@@ -14,10 +14,10 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 fa923cdf, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 64587b07, common/rows_exp.cuh.j2 d568b819, common/rows_exchanges.cuh.j2
+//   parts   softmax.cu.j2 7c14c6ae, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 97783578, common/rows_exp.cuh.j2 d568b819, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_pack.cuh.j2 c54f2483
+//           common/rows_pack.cuh.j2 6217a7e1
 //   again   kgen build softmax_t128_n4_v8_bf16
 
 // A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential

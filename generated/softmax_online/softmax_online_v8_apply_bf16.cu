@@ -14,7 +14,7 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 93504f9f, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 c54f2483,
+//   parts   softmax_online.cu.j2 22f3bda2, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
 //           common/rows_exp.cuh.j2 d568b819
 //   again   kgen build softmax_online_v8_apply_bf16
 
@@ -61,6 +61,13 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 constexpr int TILE = PACKS * STRIDE;  // columns that a block takes at once
+
+// Past the cache, which has elements to keep that are still to be read.
+__device__ __forceinline__ void store_past(Element* to, const Pack& pack)
+{
+    using Words = uint4;
+    __stcs(reinterpret_cast<Words*>(to), reinterpret_cast<const Words&>(pack));
+}
 
 // e^x = 2^(x log2 e) by the special function unit: its error, 1e-7 of the result for each unit of x, is far below a
 // rounding to __nv_bfloat16.
@@ -150,7 +157,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_ap
     const float below = shift(total.top);
     const float inverse = 1.0f / total.sum;
 
-    for (int tile = first; tile < end; tile += TILE) {
+    // Backwards, since the cache still has the end of the part.
+    for (int tile = first + (end - 1 - begin) / TILE * TILE; tile >= first; tile -= TILE) {
         float value[PACKS][VEC];
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -165,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_ap
                 given.at[i] = from_float(exponential(value[pack][i] - below) * inverse);
             }
             if (column < end) {
-                store(y + column, given);
+                store_past(y + column, given);
             }
         }
     }

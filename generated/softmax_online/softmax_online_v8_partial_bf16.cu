@@ -14,7 +14,7 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 93504f9f, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 c54f2483,
+//   parts   softmax_online.cu.j2 22f3bda2, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
 //           common/rows_exp.cuh.j2 d568b819
 //   again   kgen build softmax_online_v8_partial_bf16
 

@@ -12,13 +12,13 @@
 //                        order
 //   dtype           f32  float in memory, float in registers
 //   threads         256  per block
-//   shared memory  4100  bytes, static
+//   shared memory  8200  bytes, static
 //   grid                 (outer * ceil(columns / WIDTH) * parts): parts vary fastest
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 b2ef3c42, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
-//           56c3f10a
+//   parts   reduce_columns.cu.j2 6830b13a, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
+//           56373717
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_f32
 
 // A block owns one of several parts of LANES * VEC neighbouring columns.
@@ -109,13 +109,19 @@ using Result = float;
 __device__ __forceinline__ Accumulator widen(Element x) { return static_cast<Accumulator>(x); }
 
 // A mean is a sum divided by the count, a sum is divided by 1.
-__device__ __forceinline__ Result finish(Accumulator x, double divisor)
+__device__ __forceinline__ Result finish(double x, double divisor)
 {
     return static_cast<Result>(static_cast<float>(x) / static_cast<float>(divisor));
 }
 
+struct Add {
+    static __device__ __forceinline__ float identity() { return 0; }
+    static __device__ __forceinline__ float combine(float a, float b) { return a + b; }
+};
+
+// What a tile adds up to is carried on as a double: long sums are as good as rounded once.
 struct Combine {
-    using Value = Accumulator;
+    using Value = double;
     static __device__ __forceinline__ Value identity() { return 0; }
     static __device__ __forceinline__ Value combine(Value a, Value b) { return a + b; }
 };
@@ -177,11 +183,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
         // A tile is combined by itself first, which keeps the chains of additions short.
 #pragma unroll
         for (int j = 0; j < VEC; ++j) {
-            Value total = widen(packs[0].at[j]);
+            Accumulator total = widen(packs[0].at[j]);
 #pragma unroll
             for (int i = 1; i < ITEMS; ++i) {
                 if (i < rows) {
-                    total = Combine::combine(total, widen(packs[i].at[j]));
+                    total = Add::combine(total, widen(packs[i].at[j]));
                 }
             }
             values[j] = Combine::combine(values[j], total);

@@ -14,7 +14,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 766c23a2, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56c3f10a
+//   parts   reduce_rows.cu.j2 6d9ad9fd, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56373717
 //   again   kgen build sum_rows_g8_v4_i4_o32_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -102,13 +102,19 @@ using Result = float;
 __device__ __forceinline__ Accumulator widen(Element x) { return static_cast<Accumulator>(x); }
 
 // A mean is a sum divided by the count, a sum is divided by 1.
-__device__ __forceinline__ Result finish(Accumulator x, double divisor)
+__device__ __forceinline__ Result finish(double x, double divisor)
 {
     return static_cast<Result>(static_cast<float>(x) / static_cast<float>(divisor));
 }
 
+struct Add {
+    static __device__ __forceinline__ float identity() { return 0; }
+    static __device__ __forceinline__ float combine(float a, float b) { return a + b; }
+};
+
+// What a tile adds up to is carried on as a double: long sums are as good as rounded once.
 struct Combine {
-    using Value = Accumulator;
+    using Value = double;
     static __device__ __forceinline__ Value identity() { return 0; }
     static __device__ __forceinline__ Value combine(Value a, Value b) { return a + b; }
 };
@@ -130,7 +136,7 @@ __device__ __forceinline__ Accumulator combined(const Pack& pack)
     for (int half = VEC / 2; half > 0; half /= 2) {
 #pragma unroll
         for (int i = 0; i < half; ++i) {
-            x[i] = Combine::combine(x[i], x[i + half]);
+            x[i] = Add::combine(x[i], x[i + half]);
         }
     }
     return x[0];
@@ -181,11 +187,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_sum_rows_g8_v4_i4_
                 packs[i] = load(at + i * GROUP);
             }
         }
-        Accumulator total = Combine::identity();
+        Accumulator total = Add::identity();
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i * GROUP < left) {
-                total = Combine::combine(total, combined(packs[i]));
+                total = Add::combine(total, combined(packs[i]));
             }
         }
         return total;
