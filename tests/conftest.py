@@ -18,6 +18,9 @@ from kgen.arch import OLDEST, Arch
 from kgen.dtypes import FLOATS, DType
 from kgen.spec import Axis, Flag, Kernel
 
+HOARD = 1 << 30
+"""Bytes of a GPU that a process may keep between two tests."""
+
 ROOT = Path(kgen.__file__).resolve().parent.parent
 
 # No deadline: the first example imports what the others find there, and a shared machine may stall any one of them.
@@ -64,6 +67,19 @@ def cache_dir(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
     chosen: Path = request.getfixturevalue("_session_cache") if shared else tmp_path / "cache"
     monkeypatch.setenv("KGEN_CACHE_DIR", str(chosen))
     return chosen
+
+
+@pytest.fixture(autouse=True)
+def memory_for_others(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test on the GPU, CuPy and torch give back what they hoard: other processes may share its memory."""
+    yield
+    cupy, torch = (sys.modules.get(name) for name in ("cupy", "torch"))
+    if not request.node.get_closest_marker("gpu"):
+        return
+    if cupy is not None and cupy.get_default_memory_pool().total_bytes() > HOARD:
+        cupy.get_default_memory_pool().free_all_blocks()
+    if torch is not None and torch.cuda.is_available() and torch.cuda.memory_reserved() > HOARD:
+        torch.cuda.empty_cache()
 
 
 @pytest.fixture
