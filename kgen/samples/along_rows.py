@@ -177,7 +177,7 @@ def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     dx = weighed - weighed.mean(-1, keepdims=True) - normal * (weighed * normal).mean(-1, keepdims=True)
     expected = (dx * rstd[:, None], (wide_dy * normal).sum(0), wide_dy.sum(0))
     summing = rows.Cut.of(spec) if by_rows and spec["sums"] else None
-    settings = ((rows_cut, "summing", lambda *about: summing), *(_taking(spec) if by_rows else ()))
+    settings = ((rows_cut, "summing", lambda *about, **how: summing), *(_taking(spec) if by_rows else ()))
     settings = () if spec.kernel.name == "norm_total" else settings
     weights = (weight,) if not by_rows or spec["weight"] else ()
     given = (dy, x, mean, rstd, *weights)

@@ -40,8 +40,8 @@ SOFTMAX = "softmax_t128_n2_v4_c4_f32"
 BROKEN = {  # what is in the text, what is put in its place, and what the report must say
     "nobody waits for the other blocks to begin": ("cluster_barrier();  //", "//", {"race", "uninitialised"}),
     "nobody waits for the bytes": ("} while (!done);", "} while (false);", {"race", "uninitialised"}),
-    "too many bytes are awaited": ('"n"(4 * CLUSTER)', '"n"(4 * CLUSTER + 4)', {"deadlock"}),
-    "too few bytes are awaited": ('"n"(4 * CLUSTER)', '"n"(4 * CLUSTER - 4)', {"race", "uninitialised", "deadlock"}),
+    "too many bytes are awaited": ('"n"(8 * CLUSTER)', '"n"(8 * CLUSTER + 4)', {"deadlock"}),
+    "too few bytes are awaited": ('"n"(8 * CLUSTER)', '"n"(8 * CLUSTER - 4)', {"race", "uninitialised", "deadlock"}),
     "all blocks write to one place": ("exchange.of_block[cluster_rank()]", "exchange.of_block[0]", {"race"}),
     "one block is left out": ("if (lane < CLUSTER) {", "if (lane < CLUSTER - 1) {", {"deadlock"}),
     "a block that does not exist": ("address_at(slot, lane)", "address_at(slot, lane + 1)", {"bounds"}),

@@ -150,12 +150,8 @@ def _text(spec: Spec) -> dict[str, Any]:
     op = operation(spec)
     if not summed(op):
         return text_of_extreme(op, spec.dtype)
-    return text_of_sum(op, spec.dtype, _result(spec))
-
-
-def _result(spec: Spec) -> DType:
     fractional, brain = bool(spec["fractional"]), bool(spec["brain"])
-    return result_of_bits(spec.dtype, spec["OUT"], fractional=fractional, brain=brain)
+    return text_of_sum(op, spec.dtype, result_of_bits(spec.dtype, spec["OUT"], fractional=fractional, brain=brain))
 
 
 def value_bytes(spec: Spec) -> int:
@@ -165,7 +161,7 @@ def value_bytes(spec: Spec) -> int:
         return 16
     if summed(op):
         narrow = spec.dtype in FLOATS and spec["OUT"] != 64
-        return 4 if narrow and not carried_as_double(op, spec.dtype, _result(spec)) else 8
+        return 4 if narrow and not carried_as_double(op, spec.dtype, spec["OUT"]) else 8
     return max(4, spec.dtype.itemsize)
 
 

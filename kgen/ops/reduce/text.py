@@ -42,9 +42,12 @@ def result_of_bits(dtype: DType, bits: int, *, fractional: bool, brain: bool) ->
     return SIGNED[bits]
 
 
-def carried_as_double(op: str, dtype: DType, result: DType) -> bool:
-    """Whether the tiles of a sum, each added up in float32, are carried on as doubles: where a float32 comes of it."""
-    return op == "sum" and dtype in FLOATS and result is F32
+def carried_as_double(op: str, dtype: DType, bits: int) -> bool:
+    """Whether the tiles of a sum, each added up in float32, are carried on as doubles: where a float32 comes of it.
+
+    `bits` are those of the result.
+    """
+    return op == "sum" and dtype in FLOATS and bits == 32
 
 
 def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
@@ -57,7 +60,7 @@ def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
     if dtype not in FLOATING and result in FLOATING and (op == "prod" or dtype.itemsize == 8):
         accumulator = F64
     real = F64 if F64 in (accumulator, result) else F32
-    carried = carried_as_double(op, dtype, result)
+    carried = carried_as_double(op, dtype, 8 * result.itemsize)
     return {
         **_types(dtype, accumulator, result),
         "sign": "*" if op == "prod" else "+",
