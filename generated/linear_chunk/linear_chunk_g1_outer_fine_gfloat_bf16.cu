@@ -3,7 +3,7 @@
 // Linear attention in chunks on the tensor cores of whole warpgroups, the state in registers.
 //
 //     o[t] = z[t]^T S + sum over s <= t within t's chunk of (z[t] . x[s]) y[s]
-//     S    = sum over s of the chunks before t's of x[s] y[s]^T
+//     S    = sum over s of the chunks before t's of x[s] y[s]^T,    each decayed by the gates between, if any
 //
 //   K                 128  room for columns of z and x; the true count comes at run time
 //   V                 128  columns of y of a block

@@ -75,7 +75,7 @@ LINEAR = register(
         name="linear_chunk",
         summary="Linear attention in chunks on the tensor cores of whole warpgroups, the state in registers.",
         formula="o[t] = z[t]^T S + sum over s <= t within t's chunk of (z[t] . x[s]) y[s]\n"
-        "S    = sum over s of the chunks before t's of x[s] y[s]^T",
+        "S    = sum over s of the chunks before t's of x[s] y[s]^T,    each decayed by the gates between, if any",
         axes=(
             Axis("K", "k", (ROOM,), "room for columns of z and x; the true count comes at run time", default=ROOM),
             Axis("V", "v", (ROOM // 2, ROOM), "columns of y of a block", default=ROOM),
