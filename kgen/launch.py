@@ -65,7 +65,7 @@ class Launcher:
         twenty Python objects does. A launch lets other threads run, so each borrows a frame of its own.
         """
         function, blocks, threads, smem = self.function.ptr, step.blocks, self.spec.threads, self.smem
-        launch = _cooperative if step.cooperative else _driver().launchKernel
+        launch = _driver_launch(step.cooperative)
         frames: list[Frame] = []
 
         def run(pointers: Sequence[int], stream: int) -> None:
@@ -152,16 +152,15 @@ def _make_context() -> None:
     runtime.setDevice(runtime.getDevice())
 
 
-def _driver() -> Any:
+def _driver_launch(cooperative: bool) -> Callable[..., None]:
     """CuPy's binding of the driver: compiled, it takes 1.1 us less than ctypes; it raises CUDADriverError."""
     from cupy.cuda import driver
 
-    return driver
-
-
-def _cooperative(*launch: int) -> None:
-    *taken, _ = launch  # no `extra`
-    _driver().launchCooperativeKernel(*taken)
+    launch: Callable[..., None] = driver.launchKernel
+    if cooperative:
+        without_extra = driver.launchCooperativeKernel
+        return lambda *arguments: without_extra(*arguments[:-1])
+    return launch
 
 
 _launchers: dict[tuple[Spec, int], Launcher] = {}

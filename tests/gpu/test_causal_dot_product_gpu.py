@@ -195,8 +195,6 @@ def test_more_than_two_to_the_31_elements_work():
     expected = reference.causal_dot_product(*map(host, tail))
     assert rms_error(host(out[-1:, :, -256:]), expected) <= RMS_BAR["f16"]
     assert not out[:-1].any()
-    del q, k, v, out, array
-    cupy.get_default_memory_pool().free_all_blocks()  # 30 GB, which other processes may want
 
 
 @pytest.mark.parametrize("shape", [(0, 2, 5, 4), (2, 0, 5, 4), (2, 2, 0, 4)])
