@@ -13,7 +13,7 @@ from kgen.ops.moving.transpose_kernels import MOST_AXES, PACK
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
-THREADS = 256
+THREADS = 128
 WORD = 4
 """Bytes of an element that is moved by itself; of smaller ones packs are."""
 _AT_ONCE = {1: PACK, 2: PACK, WORD: WORD}
