@@ -262,6 +262,22 @@ def test_rows_may_lie_anywhere(xp: ModuleType, asnumpy: AsNumpy) -> None:
         assert np.array_equal(asnumpy(a), asnumpy(b).swapaxes(1, 2))
 
 
+@pytest.mark.parametrize(
+    ("operator", "features", "values", "dtype"),
+    [
+        ("linear_attention", 150, 130, "bf16"),
+        _on_a_gpu("linear_attention", 131, 40, "f16"),
+        _on_a_gpu("simple_gla", 150, 40, "bf16"),
+        _on_a_gpu("simple_gla", 132, 150, "f16"),
+    ],
+)
+def test_rows_of_wide_heads_may_be_loaded_in_small_words(
+    xp: ModuleType, asnumpy: AsNumpy, operator: str, features: int, values: int, dtype: str
+) -> None:
+    """A row of 256 numbers in words of four bytes has more of these than the loaders have threads."""
+    check(xp, asnumpy, make(operator, (1, 1, 70, features, values), dtype, gate_dtype="f32"), dtype)
+
+
 @pytest.mark.parametrize("operator", ["linear_attention", _on_a_gpu("simple_gla")])
 def test_heads_may_share_queries_keys_and_values(xp: ModuleType, asnumpy: AsNumpy, operator: str) -> None:
     case = make(operator, SMALL, "f16", gate_dtype="f32")

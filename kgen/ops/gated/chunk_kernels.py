@@ -55,8 +55,9 @@ def _geometry(spec: Spec) -> dict[str, int]:
 def _text(spec: Spec) -> dict[str, Any]:
     """What the template asks beside the axes.
 
-    meets   whether loaders make something of a chunk, so that they wait for one another
-    mapped  arrays with the room and the count of their columns
+    meets        whether loaders make something of a chunk, so that they wait for one another
+    mapped       arrays with the room and the count of their columns
+    longer_rows  whether a row has more pieces than the loaders have threads
     """
     mapped = [("z", "K", "rows"), ("x", "K", "rows")][spec["outer"] :]
     if spec["turned"]:
@@ -74,6 +75,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "meets": bool(spec["GATE"]) or not spec["outer"],
         "offset_type": offset_type(spec),
         "mapped": mapped if spec["FEATURE"] else [],
+        "longer_rows": _HALF * spec["K"] // spec["BYTES"] > 32 * spec.derived["LOADERS"],
         "with_slope": with_slope,
         "with_own": bool(spec["products"]) or with_slope,
     }
