@@ -85,7 +85,17 @@ def _gradient_geometry(spec: Spec) -> dict[str, int]:
 def _text(spec: Spec) -> dict[str, bool | str]:
     return {
         "results": not spec.kernel.name.endswith("_state"),
+        "float_results": bool(spec["split"]),
         "tensors": "qkvg",
+        "offset_type": offset_type(spec),
+    }
+
+
+def _gradient_text(spec: Spec) -> dict[str, bool | str]:
+    return {
+        "results": True,
+        "float_results": bool(spec["fsplit"]),
+        "split": bool(spec["fsplit"] or spec["vsplit"]),
         "offset_type": offset_type(spec),
     }
 
@@ -93,7 +103,7 @@ def _text(spec: Spec) -> dict[str, bool | str]:
 def _problem(spec: Spec) -> str | None:
     if spec["K"] == 128 and spec["V"] < 128:
         return "registers are handed over by four warps or none"
-    return _bonus_problem(spec)
+    return _split_problem(spec) or _bonus_problem(spec)
 
 
 def _bonus_problem(spec: Spec) -> str | None:
@@ -101,6 +111,8 @@ def _bonus_problem(spec: Spec) -> str | None:
 
 
 def _gradient_problem(spec: Spec) -> str | None:
+    if (spec["fsplit"] or spec["vsplit"]) and spec["ROOM"] < 128:
+        return "parts are of as many features and values as there is room for"
     if spec["unaligned"] and spec["fours"]:
         return "what is loaded one by one is not loaded in fours"
     return _bonus_problem(spec)
@@ -109,7 +121,11 @@ def _gradient_problem(spec: Spec) -> str | None:
 def _state_problem(spec: Spec) -> str | None:
     if spec["K"] == 128 and spec["V"] < 128:
         return "the scan that goes on from there does not take it"
-    return None
+    return _split_problem(spec)
+
+
+def _split_problem(spec: Spec) -> str | None:
+    return "parts are of as many features as there is room for" if spec["split"] and spec["K"] < 128 else None
 
 
 _AXES = (
@@ -122,6 +138,11 @@ _UFLOAT = Flag("ufloat", "the bonus is floats")
 _UNALIGNED = Flag("unaligned", "rows begin anywhere, and elements lie apart: they are loaded one by one")
 _FOURS = Flag("fours", "rows consist of fours of neighbours, not of eights")
 _GFLOAT = Flag("gfloat", "gates are floats")
+_SPLIT = Flag(
+    "split", "features are more than K: a block takes a part of them, whose results are floats, yet to be summed"
+)
+_FSPLIT = Flag("fsplit", "features are more than ROOM: dv of each part of them is floats, yet to be summed")
+_VSPLIT = Flag("vsplit", "values are more than ROOM: dq, dk, dg of each part of them are floats, yet to be summed")
 _ORIGIN = (
     "Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products in place of the "
     "paper's two levels of differences"
@@ -133,12 +154,12 @@ CHUNK_SCAN = register(
         summary="Linear attention with a gate for each feature, in chunks of time steps on the tensor cores.",
         formula="S[t] = diag(e^g[t]) S[t - 1] + k[t] v[t]^T\no[t] = q[t]^T S",
         axes=_AXES,
-        flags=(_BONUS, _UNALIGNED, _GFLOAT, _UFLOAT),
+        flags=(_BONUS, _UNALIGNED, _GFLOAT, _UFLOAT, _SPLIT),
         dtypes=(BF16, F16),
         derive=_geometry,
         check=_problem,
         text=_text,
-        grid="(ceil(values / V) * segments * heads * sequences): one block per tile of value columns of a segment",
+        grid="(tiles * segments * heads * sequences): one block per K features by V values of a segment's state",
         origin=_ORIGIN,
         min_arch=Arch(9, 0),
         defaults=("gated_chunk_vector_k128_v128_bf16", "gated_chunk_vector_k64_v64_bonus_f16"),
@@ -151,12 +172,12 @@ CHUNK_STATE = register(
         summary="What segments of a sequence make of the state of gated linear attention, and the states on the way.",
         formula="S[t] = diag(e^g[t]) S[t - 1] + k[t] v[t]^T, and the product of all e^g[t]",
         axes=_AXES,
-        flags=(_UNALIGNED, _GFLOAT),
+        flags=(_UNALIGNED, _GFLOAT, _SPLIT),
         dtypes=(BF16, F16),
         derive=_state_geometry,
         check=_state_problem,
         text=_text,
-        grid="(ceil(values / V) * segments * heads * sequences): one block per tile of value columns of a segment",
+        grid="(tiles * segments * heads * sequences): one block per K features by V values of a segment's state",
         origin=_ORIGIN,
         min_arch=Arch(9, 0),
         defaults=("gated_chunk_vector_state_k128_v128_bf16",),
@@ -172,12 +193,12 @@ CHUNK_GRADIENT = register(
             "dq[t] = S[t] do[t],  dk[t] = R[t] v[t],  dv[t] = R[t]^T k[t],  dg[t] = e^g[t] sum(S[t - 1] R[t])"
         ),
         axes=(Axis("ROOM", "r", (64, 128), "room for features and for values"), _AXES[2]),
-        flags=(_BONUS, _UNALIGNED, _FOURS, _GFLOAT, _UFLOAT),
+        flags=(_BONUS, _UNALIGNED, _FOURS, _GFLOAT, _UFLOAT, _FSPLIT, _VSPLIT),
         dtypes=(BF16, F16),
         derive=_gradient_geometry,
         check=_gradient_problem,
-        text=_text,
-        grid="(pieces * heads): one block per piece of 64 time steps",
+        text=_gradient_text,
+        grid="(panels * pieces * heads): one block per piece of 64 time steps, of ROOM features and values",
         origin=_ORIGIN,
         min_arch=Arch(9, 0),
         defaults=("gated_chunk_vector_gradient_r128_bf16", "gated_chunk_vector_gradient_r64_bonus_f16"),
