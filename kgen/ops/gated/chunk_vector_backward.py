@@ -14,10 +14,10 @@ from kgen.dtypes import F32
 from kgen.launch import Step
 from kgen.operand import Operand
 from kgen.ops.gated import chunk_vector
-from kgen.ops.gated.chunk_vector import Cut, Way, add_last, add_states, add_walks, cut_of
-from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_GRADIENT, PIECE, WIDEST
+from kgen.ops.gated.chunk_vector import Cut, Way, add_last, add_states, add_walks, cut_of, told
+from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_GRADIENT, PIECE
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of
-from kgen.ops.gated.sums import add_sum
+from kgen.ops.gated.sums import add_sum, add_sum_of_parts, partial_rows
 from kgen.spec import Spec
 
 SUMS_AT_ONCE = 32
@@ -29,8 +29,6 @@ def refusal(problem: Problem, *rows: Rows) -> str | None:
     refused = chunk_vector.refusal(problem)
     if refused:
         return refused
-    if problem.values > WIDEST:
-        return f"its gradients take at most {WIDEST} value columns, and here are {problem.values}"
     gates = problem.gate_rows
     if any(x.heads != problem.heads for x in (*rows, *((gates,) if gates else ()))):
         return "its gradients take as many heads of one input as of another"
@@ -53,18 +51,23 @@ def backward(
     p, gates = problem, problem.gate_rows
     assert gates
     do, q, k, v = rows
-    made = tuple(rows_of(name, gradients[name], layout) for name in ("dq", "dk", "dv", "dg"))
     last = "dinitial" if "dinitial" in gradients else NOTHING
     cut = cut_of(p, both_ways=True)
+    whole = {name: rows_of(name, gradients[name], layout) for name in ("dq", "dk", "dv", "dg")}
+    made, strides = dict(whole), []
+    for name in made:
+        stride = whole[name].strides[3]
+        if _parts(name, cut) > 1:
+            made[name], stride = partial_rows(program, p, name, gradients[name].shape[3], _parts(name, cut))
+        strides += [*made[name].strides[:3], stride]
     # Of sequences of any lengths one after the other as many as there may be, some of them with nothing to do.
     pieces = p.length // PIECE + p.sequences if p.offsets else p.sequences * -(-p.length // PIECE)
     slots = (p.batch * p.length // PIECE + p.sequences) * p.heads
-    packed = NOTHING if last == NOTHING else program.room("last state", p.shared * cut.features * cut.values)
+    packed = NOTHING if last == NOTHING else program.room("last state", p.shared * cut.size)
     ways = (Way(k, v, initial), Way(q, do, dstate))
     before = add_states(program, p, cut, *ways)
-    size = slots * cut.features * cut.values // 2
-    kept = [program.room(name, size) for name in ("kept states", "kept adjoints")]
-    units = [program.room(f"units of {name}", slots) for name in kept]
+    kept = [program.room(name, slots * cut.size // 2) for name in ("kept states", "kept adjoints")]
+    units = [program.room(f"units of {name}", slots * cut.panels) for name in kept]
     share = cut.slots // cut.segments
     add_walks(
         program, p, cut, ways, cut.segments, share, before=before, after=(NOTHING, packed), kept=kept, units=units
@@ -72,9 +75,9 @@ def backward(
     add_last(program, p, cut, packed, last)
     du = gradients.get("du")
     blocks = pieces * p.heads
-    bonus = program.room("bonus slopes", blocks * p.features) if du else None
-    odd = chunk_vector.unaligned(p, do, q, k, v, *made[:2]) or made[2].word < 4
-    fours = not odd and any(x.word < 16 for x in (do, q, k, v, gates, *made[:2]))
+    bonus = program.room("bonus slopes", cut.tiles * blocks * p.features) if du else None
+    odd = chunk_vector.unaligned(p, do, q, k, v, made["dq"], made["dk"]) or made["dv"].word < 4
+    fours = not odd and any(x.word < 16 for x in (do, q, k, v, gates, made["dq"], made["dk"]))
     spec = _spec(p, cut, unaligned=odd, fours=fours)
     pointers = (do.name, q.name, k.name, v.name, gates.name, *(["u"] if du else []))
     pointers += (
@@ -83,14 +86,20 @@ def backward(
         units[0],
         kept[1],
         units[1],
-        *(x.name for x in made),
+        *(x.name for x in made.values()),
         *([bonus] if bonus else []),
     )
-    ints = (p.heads, p.length, p.features, p.values, p.sequences, -1 if p.reverse else 1, multiprocessors(p.device))
+    at_once = -(-multiprocessors(p.device) // cut.panels)
+    ints = (p.heads, p.length, p.features, p.values, p.sequences, -1 if p.reverse else 1, at_once)
     longs = [*do.strides, *q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if du else ())]
-    longs += [stride for x in made for stride in x.strides]
-    program.add(Step(spec, blocks, len(pointers), ints, tuple(longs), (p.scale,)), pointers)
+    longs += strides
+    program.add(Step(spec, blocks * cut.panels, len(pointers), ints, tuple(longs), (p.scale,)), pointers)
+    for name, result in whole.items():
+        if _parts(name, cut) > 1:
+            made_of, dtype = gradients[name].shape[3], gradients[name].dtype
+            add_sum_of_parts(program, p, made[name], result, made_of, _parts(name, cut), dtype)
     if du and bonus:
+        pieces *= cut.tiles
         together = math.gcd(pieces, SUMS_AT_ONCE)
         if together > 1:
             size = p.heads * p.features
@@ -99,8 +108,13 @@ def backward(
             bonus, pieces = sums.name, together
         final = Rows("du", (0, du.strides[0], 0, du.strides[1]), p.heads, False)
         add_sum(program, bonus, final, (1, p.heads, 1, p.features), du.dtype, p.heads, pieces)
-    walks = f"{p.shared} states walk along {cut.segments} segments each and back, in chunks of {CHUNK} time steps"
+    walks = f"{told(p, cut)} walk along {cut.segments} segments each and back, in chunks of {CHUNK} time steps"
     return f"{walks}; then {blocks} pieces of {PIECE} at once"
+
+
+def _parts(name: str, cut: Cut) -> int:
+    """Of which a gradient is the sum: that of values over the parts of features, the others over tiles of values."""
+    return cut.parts if name == "dv" else cut.tiles
 
 
 def _spec(problem: Problem, cut: Cut, *, unaligned: bool = False, fours: bool = False) -> Spec:
@@ -112,5 +126,7 @@ def _spec(problem: Problem, cut: Cut, *, unaligned: bool = False, fours: bool = 
         fours=fours,
         gfloat=problem.gate_type is F32,
         ufloat=problem.bonus and problem.bonus_type is F32,
+        fsplit=cut.parts > 1,
+        vsplit=cut.tiles > 1,
         dtype=problem.dtype,
     )

@@ -38,7 +38,8 @@ def gla(
         is everything between. A gate above 0 makes it grow. Of the dtype of q, or float32. It may have fewer heads.
     mode : "auto", "chunk", "recurrent" or "article"
         Chunks are of 32 time steps, on tensor cores, with states and decays in float32; they take float16 and bfloat16,
-        at most 128 features, and gates of at most 0, or of little more: a growth by 32 within a chunk may overflow.
+        and gates of at most 0, or of little more: a growth by 32 within a chunk may overflow. More than 128 features
+        are computed in parts of 128, whose results are summed in float32: each part takes room for one.
         "auto" takes them from 32 time steps on. An infinity or NaN in v may reach time steps up to 31 before its own.
         "article" computes it by five kernels, as flash-linear-attention did in 2024, to be read and timed beside ours
         (kgen.ops.gated.article): gates must be finite then, and those of -1000 cost digits.
@@ -83,8 +84,8 @@ def gla_backward(
     Returns
     -------
     dq, dk, dv, dg of the shapes and dtypes of q, k, v, g, and, where there is an `initial_state`, its gradient in
-    float32. Parameters as in `gla` and `linear_attention_backward`; here chunks also take at most 128 value columns,
-    and no inputs with fewer heads than others.
+    float32. Parameters as in `gla` and `linear_attention_backward`; here chunks take no inputs with fewer heads than
+    others, and value columns, too, in parts of 128.
 
     Notes
     -----

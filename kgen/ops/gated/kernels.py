@@ -237,11 +237,15 @@ def scan_with(kernel: Kernel, mapped: Mapped | None) -> Kernel:
 SUM = register(
     Kernel(
         name="gated_sum",
-        summary="Adds up what the heads of a group, or the tiles of a head, gave to the same gradient.",
+        summary="Adds up what the heads of a group, or the parts of a head, gave to the same result.",
         formula="out[b, h, t, d] = sum over groups and splits of parts",
-        axes=(),
+        axes=(
+            Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
+            Axis("VEC", "v", (1, 4), "neighbours that a thread takes", default=4),
+        ),
         derive=lambda spec: {"THREADS": SUM_THREADS},
-        grid="(ceil(numbers / THREADS)): one thread per number of the result",
+        text=lambda spec: {"offset_type": offset_type(spec)},
+        grid="(ceil(length / rows) * heads * batch): one block per some rows of the result",
         origin="a sum in fixed order",
         defaults=("gated_sum_f32",),
     )

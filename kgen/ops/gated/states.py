@@ -101,10 +101,10 @@ def _add_by_step_gates(program: Program, problem: Problem, k: Rows, v: Rows, cou
 def _add_by_vector_gates(program: Program, problem: Problem, k: Rows, v: Rows, count: int, initial: str) -> None:
     p = problem
     cut = chunk_vector.cut_of(p)._replace(segments=count, slots=count)
-    size = cut.features * cut.values * cut.tiles
-    whole = (p.features, p.values) == (cut.features, cut.values)  # in tiles, they lie as they are wanted
+    size = cut.size
+    whole = (p.features, p.values) == (cut.parts * cut.features, cut.values)  # in tiles, they lie as they are wanted
     states = STATES if whole else program.room(f"{STATES}, in tiles", p.shared * count * size)
-    decays = program.room(f"{STATES}: decays", p.shared * count * cut.features)
+    decays = program.room(f"{STATES}: decays", p.shared * count * cut.parts * cut.features)
     if count > 1:
         way = chunk_vector.Way(k, v)
         chunk_vector.add_walks(program, p, cut, [way], count - 1, 1, after=[states], decays=[decays])

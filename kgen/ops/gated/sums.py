@@ -1,13 +1,14 @@
-"""Sums over the heads of a group, and over pieces: what is left of gradients of inputs that heads share."""
+"""Sums in float, rounded once: over the heads of a group, over pieces, over parts of a head's features or values."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TypeVar
 
 from kgen.dtypes import DType
 from kgen.launch import Step
-from kgen.operand import Ints, Operand
+from kgen.operand import Ints, Operand, contiguous_strides
 from kgen.ops.gated.kernels import SUM, SUM_THREADS
 from kgen.ops.gated.plan import Problem, Program, Rows, rows_of, scratch_rows
 
@@ -20,10 +21,51 @@ def add_sum(program: Program, source: str, out: Rows, shape: Ints, dtype: DType,
     batch, kept, length, features = shape
     head = length * features
     group = heads // kept
-    count = batch * kept * length * features
-    longs = (count, head, batch * heads * head, heads * head, group * head, features, *out.strides)
-    step = Step(SUM.spec(dtype=dtype), -(-count // SUM_THREADS), 2, (kept, length, features, group, splits), longs)
-    program.add(step, (source, out.name))
+    strides = (head, batch * heads * head, heads * head, group * head, features)
+    _add(program, source, out, shape, dtype, (group, splits), strides)
+
+
+def add_sum_of_parts(
+    program: Program, problem: Problem, parts: Rows, out: Rows, features: int, count: int, dtype: DType
+) -> None:
+    """Queue the sum of so many parts with rows as of `partial_rows`; time steps of no sequence stay as they are."""
+    p = problem
+    batch, head, step, _ = parts.strides
+    shape = (p.batch, p.heads, p.length, features)
+    _add(program, parts.name, out, shape, dtype, (1, count), (0, p.batch * batch, batch, head, step), p)
+
+
+def _add(
+    program: Program,
+    source: str,
+    out: Rows,
+    shape: Ints,
+    dtype: DType,
+    counts: Ints,
+    strides: Ints,
+    sequences: Problem | None = None,
+) -> None:
+    """Queue a sum of `counts` groups and splits, given the strides of the parts, and sequences that it keeps to."""
+    batch, heads, length, features = shape
+    offsets = sequences.offsets if sequences else 0
+    spec = SUM.spec(VEC=4 if out.wide and features % 4 == 0 else 1, OFFSETS=offsets, dtype=dtype)
+    rows = SUM_THREADS // min(math.ceil(features / spec["VEC"]), SUM_THREADS)
+    ints = (heads, length, features, *counts, rows)
+    pointers: tuple[str, ...] = (source, out.name)
+    if sequences and offsets:
+        ints, pointers = (*ints, sequences.sequences), (*pointers, "cu_seqlens")
+    blocks = batch * heads * math.ceil(length / rows)
+    program.add(Step(spec, blocks, len(pointers), ints, (*strides, *out.strides)), pointers)
+
+
+def partial_rows(program: Program, problem: Problem, name: str, features: int, count: int) -> tuple[Rows, int]:
+    """Room for so many parts of a result as floats, each [batch, heads, time, features] with rows of whole eights;
+    and the stride from one part to the next."""
+    p = problem
+    width = -(-features // 8) * 8
+    strides = contiguous_strides((p.batch, p.heads, p.length, width))
+    room = program.room(f"{name} of parts", count * p.numbers(width))
+    return Rows(room, strides, p.heads, True, 16), p.numbers(width)
 
 
 def add_gradient(
