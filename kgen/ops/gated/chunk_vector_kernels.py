@@ -77,7 +77,8 @@ def _gradient_geometry(spec: Spec) -> dict[str, int]:
     tiles_of_rows = 2 * PIECE * (row + 2 * (PIECE + 8))
     near = warps * (4 * 16 * 20 + 2 * 16 * 24 + 4 * 16)
     bonus = 4 * PIECE + 4 * tiles * room + 4 * room + 4 * tiles * room if spec["bonus"] else 0
-    smaller = near + bonus + 4 * 4 * tiles * room + 16 * warps
+    panel = 32 if spec["fsplit"] or spec["vsplit"] else 0
+    smaller = panel + near + bonus + 4 * 4 * tiles * room + 16 * warps
     nbytes = max(states + 3 * PIECE * row, sums) + states + tiles_of_rows + smaller
     return {"THREADS": 32 * warps, "PIECE": PIECE, "DYNAMIC_SMEM": _rounded(nbytes)}
 
