@@ -197,7 +197,7 @@ def add_walks(
         OFFSETS=p.offsets,
         unaligned=unaligned(p, k, v, q, do),
         gfloat=p.gate_type is F32,
-        split=cut.parts > 1,
+        split=cut.parts > 1 or (bool(kept) and cut.tiles > 1),
         dtype=p.dtype,
     )
     pointers = [k.name, v.name, q.name, do.name, gates.name, *(["cu_seqlens"] if p.offsets else [])]

@@ -142,6 +142,7 @@ _GFLOAT = Flag("gfloat", "gates are floats")
 _SPLIT = Flag(
     "split", "features are more than K: a block takes a part of them, whose results are floats, yet to be summed"
 )
+_PANELS = Flag("split", "features are more than K: a block takes a part of them; states are kept in panels")
 _FSPLIT = Flag("fsplit", "features are more than ROOM: dv of each part of them is floats, yet to be summed")
 _VSPLIT = Flag("vsplit", "values are more than ROOM: dq, dk, dg of each part of them are floats, yet to be summed")
 _ORIGIN = (
@@ -173,7 +174,7 @@ CHUNK_STATE = register(
         summary="What segments of a sequence make of the state of gated linear attention, and the states on the way.",
         formula="S[t] = diag(e^g[t]) S[t - 1] + k[t] v[t]^T, and the product of all e^g[t]",
         axes=_AXES,
-        flags=(_UNALIGNED, _GFLOAT, _SPLIT),
+        flags=(_UNALIGNED, _GFLOAT, _PANELS),
         dtypes=(BF16, F16),
         derive=_state_geometry,
         check=_state_problem,
