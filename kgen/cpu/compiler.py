@@ -30,7 +30,7 @@ _FLAGS = (
 _GCC = ("-Og", "-fno-tree-fre", "-fira-algorithm=priority", "-fno-guess-branch-probability", "-fno-reorder-blocks")
 """Half of the time that -O1 takes to compile, and code that takes a tenth to a quarter longer to run."""
 _RUNNERS = frozenset(("run", "check", "conformance"))
-_RUNNERS |= {"calls", "cells", "checks", "clocks", "fiber", "launch", "machine", "runtime", "shadow"}
+_RUNNERS |= {"calls", "cells", "checks", "clocks", "endless", "fiber", "launch", "machine", "runtime", "shadow"}
 """Folders, and headers without their ending, that run a kernel's library and decide nothing of its bytes."""
 _V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"}
 
@@ -98,7 +98,7 @@ def build(units: Sequence[str], *, defines: tuple[str, ...] = (), extra: tuple[s
         if len(units) > 1:
             pairs = [(str(Path(name).with_suffix(".cpp")), name) for name in objects]
             _run_all([[*compiler(), *options, "-c", source, "-o", made] for source, made in pairs])
-        _run_all([[*compiler(), *options, "-shared", *objects, "-o", str(library), "-lm", "-lpthread"]])
+        _run_all([[*compiler(), *options, "-shared", *objects, "-o", str(library), "-lm", "-lpthread", "-lrt"]])
         return library.read_bytes()
 
 

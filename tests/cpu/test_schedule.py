@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kgen import cpu
+from kgen.cpu.run.frame import PATIENCE
 from kgen.errors import ExecutionError
 
 
@@ -180,6 +182,51 @@ def test_warps_that_wait_for_nobody_are_a_deadlock_and_not_a_hang() -> None:
             'if (threadIdx.x >= 32) asm volatile("bar.sync 1, 64;" ::: "memory"); else out[0] = 1;',
             np.zeros(64, np.int32),
         )
+
+
+@pytest.mark.parametrize("order", ["forward", "random"])
+def test_warps_that_wait_at_mbarriers_for_nobody_are_a_deadlock_at_once(order: str) -> None:
+    """No other block begins for their sake, and nobody waits until the patience with those who poll is over."""
+    body = """
+        __shared__ unsigned long long b;
+        if (threadIdx.x == 0) init(&b, 65);
+        __syncthreads();
+        if (blockIdx.x) out[blockIdx.x] = 1;
+        arrive(&b);
+        wait(&b, 0);"""
+    out, began = np.zeros(64, np.int32), time.perf_counter()
+    with pytest.raises(ExecutionError, match=r"(?s)deadlock.*try_wait.*try_wait"):
+        run(body, out, head=MBARRIER, blocks=64, workers=1, order=order)
+    assert time.perf_counter() - began < PATIENCE / 2
+    assert out.sum() <= 1
+
+
+def test_a_warp_may_look_at_an_mbarrier_as_often_as_it_likes_while_it_works() -> None:
+    body = """
+        __shared__ unsigned long long b;
+        __shared__ volatile int steps;
+        if (threadIdx.x == 0) init(&b, 1), steps = 0;
+        __syncthreads();
+        if (threadIdx.x == 32) {
+            for (int done = 0, i = 0; !done; ++i) {
+                asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                             : "=r"(done) : "r"(at(&b)) : "memory");
+                out[0] = i;
+                if (i == 2000) arrive(&b);
+            }
+        }"""
+    assert run(body, np.zeros(64, np.int32), head=MBARRIER)[0] > 2000
+
+
+@pytest.mark.parametrize("turn", ["out[70 + out[70]] = i;", "out[70] += __shfl_xor_sync(~0u, out[71], 1);"])
+def test_a_warp_that_goes_round_for_ever_is_an_error_that_names_the_loop(
+    monkeypatch: pytest.MonkeyPatch, turn: str
+) -> None:
+    monkeypatch.setattr("kgen.cpu.run.launch.PATIENCE", 0.1)
+    body = f"out[threadIdx.x] = 7;\nif (threadIdx.x >= 32)\nfor (int i = 0; out[72] == 0; ++i)\n{{ {turn} }}"
+    for _ in range(2):
+        with pytest.raises(ExecutionError, match=r"(?s)hang in block 0, warp 1\n  at source\.cu:[45]:.*for ever"):
+            run(body, np.zeros(128, np.int32))
 
 
 def test_a_cluster_of_blocks_reads_each_others_shared_memory() -> None:

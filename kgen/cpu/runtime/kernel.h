@@ -78,6 +78,9 @@ static inline bool is_global(Warp* w, uint64_t address) { return !is_shared(w, a
 static inline bool is_param(Warp* w, uint64_t address) { return address - (uint64_t)w->args < 4096; }
 static inline bool is_const(Warp*, uint64_t) { return false; }
 
+// After a look at memory that another cluster may write.
+static inline bool looked(Warp* w) { return ++*w->polls, false; }
+
 static inline void warp_sync(Warp* w, uint32_t group, int site) { tell(w, group, WARP_SYNC, nullptr, site); }
 static inline void fence(Warp* w, int lane, int site)
 {

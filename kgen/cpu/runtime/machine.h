@@ -63,6 +63,9 @@ struct Worker {
     Runner** ring;
     uint32_t ring_count, ring_room;
     Fiber home;
+    Runner* running;
+    uint64_t switches, switches_seen;  // to a fiber; at the last tick of a clock
+    uint32_t ticks;                    // since then
     uint64_t random;
     Checker* checker;
 };

@@ -71,7 +71,6 @@ struct Waiting {
     // What these lanes wait for has not come: let others go, of this warp or, after a round of it, of other ones.
     KG_APART int give_way(Warp* w, uint32_t go, int place, int site)
     {
-        ++*w->polls;
         if (any() && polled < place) {
             arrive(place, go);
             polled = place;
@@ -126,6 +125,7 @@ template <class F> static inline void run(Warp* w, F* f, int (*const* steps)(War
     uint32_t go = w->live;
     int place = 0;
     for (;;) {
+        w->place = place;
         place = steps[place](w, f, go);
         if (place == OTHERS) {
             if (!w->live) return;

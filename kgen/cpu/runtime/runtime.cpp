@@ -3,7 +3,7 @@
 // A worker (a thread of the host) takes the next cluster of blocks and runs its warps in turn until all have ended.
 // Where nobody gets on because all of them wait for blocks that have not begun, it takes one more: so blocks that wait
 // for one another are all alive in the end, and no launch needs to say that it is cooperative.
-#include "calls.h"
+#include "endless.h"
 
 namespace kg {
 
@@ -147,12 +147,14 @@ static void deadlock(Worker* worker, const char* kind)
 }
 
 static const uint64_t PATIENCE = 1024;
+static const uint32_t ROUNDS = 4096;  // without progress: who only tests a barrier may do something else meanwhile
 
 static void work(Worker* worker)
 {
     current = worker;
     const Launch* launch = worker->launch;
-    uint64_t seen = 0;
+    clockwork.wind(3 * launch->patience);
+    uint64_t seen = 0, looked = 0;
     uint32_t idle = 0;
     double since = 0;
     while (!failed(launch)) {
@@ -168,7 +170,9 @@ static void work(Worker* worker)
             Runner* r = worker->ring[at];
             if (r->state != READY) continue;
             ran = true;
+            worker->running = r, ++worker->switches;
             switch_to(&worker->home, &r->fiber);
+            worker->running = nullptr;
             if (r->state == ENDED) ended(r);
         }
         for (Cluster *c = worker->alive, *next; c; c = next) {
@@ -179,15 +183,19 @@ static void work(Worker* worker)
             seen = worker->progress, idle = 0;
             // Who polls between barriers gets on, and yet may wait for a block that has not begun.
             if (worker->polls >= PATIENCE) worker->polls = 0, begin_cluster(worker);
+            looked = worker->polls;
             continue;
         }
-        // Nobody got on. Let another cluster begin; when there is none left, wait for other workers, but not for ever.
-        if (++idle < 3 && (ran || launch->order == 2)) continue;
+        // Nobody got on, and where nobody looks at what other clusters write, nobody will.
+        ++idle;
+        if (worker->polls == looked && (idle == ROUNDS || !(ran || launch->order == 2)))
+            deadlock(worker, ran ? "every warp waits, and nothing changes" : "every warp waits at a barrier");
+        // Let another cluster begin; when there is none left, wait for other workers, but not for ever.
+        if (worker->polls == looked || idle < 3) continue;
         if (begin_cluster(worker)) {
             idle = 0;
             continue;
         }
-        if (!ran && launch->order != 2) deadlock(worker, "every warp waits at a barrier");
         if (idle == 3) since = seconds();
         if ((idle & 1023) == 0) {
             if (launch->threads > 1) usleep(50);

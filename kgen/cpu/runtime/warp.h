@@ -38,11 +38,13 @@ struct Warp {
     uint32_t cluster_ctaid[3], cluster_nctaid[3], clusterid[3], nclusterid[3], cluster_rank, cluster_size;
     uint32_t dynamic_shared, total_shared;
     uint64_t* progress;  // counts what may let a waiting warp go on
-    uint64_t* polls;     // and this, how often one looked in vain
+    uint64_t* polls;     // and this, how often one looked in vain at what other clusters may write
     int32_t* spare;      // registers of each lane that warps of its block gave back
     int32_t registers;   // of its lanes, once setmaxnreg has set them
     uint8_t* local;      // of its lanes, where the kernel has local memory
     uint32_t local_size;
+    const int* loops;    // pairs of a place and where a loop in it begins, then -1
+    int place;           // where its lanes are
 };
 
 #define KG_LANES(mask) for (uint32_t m = (mask); m; m &= m - 1)

@@ -117,6 +117,7 @@ class _Kernel:
         self.names.lanes = False
         self.chains = Chains(self.flow, self.cuts)
         self.places = self.chains.numbers
+        self.loops: list[tuple[int, int]] = []  # places, and where the loops in them begin
         self.waits = {at: self.emit.site(self.flow.blocks[at].code[0]) for at in self.places if at in self.cuts}
 
     def program(self) -> Program:
@@ -149,14 +150,16 @@ class _Kernel:
         """The function that runs a warp."""
         names = ", ".join(f"{self.frame}_{number}" for number in self.places.values())
         sites = ", ".join(str(self.waits.get(block, -1)) for block in self.places)
+        loops = ", ".join(map(str, (*itertools.chain(*self.loops), -1)))
         lines = [
             f'extern "C" void {self.entry.name}(kg::Warp* w)',
             "{",
             f"    static int (*const steps[])(kg::Warp*, {self.frame}*, uint32_t&) = {{{names}}};",
-            f"    static const int sites[] = {{{sites}}};",
+            f"    static const int sites[] = {{{sites}}}, loops[] = {{{loops}}};",
             f"    {self.frame} f;",
             *(f"    memset({array}, 0xff, sizeof {array});" for array in self._poisoned()),
             *(["    w->local = f.local_, w->local_size = f.LOCAL;"] if self.layout.room else []),
+            "    w->loops = loops;",
             "    kg::run(w, &f, steps, sites);",
             "}",
         ]
@@ -169,6 +172,10 @@ class _Kernel:
 
     def _chain(self, chain: list[int]) -> list[str]:
         """From a place on, until lanes may part; returns where they all go, or notes who goes where."""
+        regions = [self.flow.regions[at] for at in chain if at not in self.cuts]
+        loops = [first for region in regions for first in region.loops(self.flow.blocks)]
+        first = self.flow.blocks[chain[0]].code[:1]
+        self.loops += [(self.places[chain[0]], self.emit.site(at)) for at in loops or first]
         lines = self._gathered(chain[0]) if chain[0] in self.cuts else []
         for fragments, places in itertools.groupby(chain, lambda at: at in self.cuts and bool(self.cuts[at].fragments)):
             if fragments:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kgen.cpu.translate.blocks import Block, spread
-from kgen.cpu.translate.ptx import REGISTER
+from kgen.cpu.translate.ptx import REGISTER, Instruction
 
 
 @dataclass
@@ -29,6 +29,12 @@ class Region:
         within = {at: [to for to in blocks[at].ends if to in inside] for at in self.blocks}
         out = [(at, to) for at in self.blocks for to in blocks[at].ends if to not in inside]
         return within, out, {to: [at for at in self.blocks if to in within[at]] for to in self.blocks}
+
+    def loops(self, blocks: list[Block]) -> list[Instruction]:
+        """With what its loops begin."""
+        again = sorted({(to, at) for at in self.blocks for to in blocks[at].ends if self.head <= to <= at})
+        code = [[item for block in blocks[to : at + 1] for item in block.code] for to, at in again]
+        return [items[0] for items in code if items]
 
     def uses(self, blocks: list[Block]) -> tuple[list[str], list[str]]:
         """The registers that its instructions write and that they read, each as often as they do."""

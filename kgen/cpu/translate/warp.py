@@ -54,7 +54,7 @@ def cut(emit: Emitter, at: Instruction) -> Cut:
     base = at.opcode.partition(".")[0]
     handler = _HANDLERS.get(base)
     if base in ("ld", "atom"):
-        return Cut(f"{_EACH} {lane.statement(emit, at)} }} found = false;", "any", polls=True)
+        return Cut(f"{_EACH} {lane.statement(emit, at)} }} found = kg::looked(w);", "any", polls=True)
     if handler is None:
         raise unknown(at)
     return handler(emit, at)
@@ -154,7 +154,7 @@ def _barrier(emit: Emitter, at: Instruction) -> Cut:
 
 
 def _sleep(emit: Emitter, at: Instruction) -> Cut:
-    return Cut("found = false;", "any", polls=True)
+    return Cut("found = kg::looked(w);", "any", polls=True)
 
 
 def _registers(emit: Emitter, at: Instruction) -> Cut:
