@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
+from kgen.disk import listing, make, write_synced
 from kgen.errors import CacheWarning
 
 SCHEMA = 1
@@ -121,8 +122,8 @@ class Store:
         self._sweep()
         try:
             with self._aside() as aside:
-                _make(path.parent, self._mode)
-                _write_synced(aside / path.name, {SOURCE: text, CUBIN: cubin, META: sealed}, self._mode)
+                make(path.parent, self._mode)
+                write_synced(aside / path.name, {SOURCE: text, CUBIN: cubin, META: sealed}, self._mode)
                 (aside / path.name).rename(path)
         except OSError as problem:
             if problem.errno in (errno.ENOTEMPTY, errno.EEXIST):  # somebody was faster: all is well
@@ -136,7 +137,7 @@ class Store:
     def entries(self) -> list[Record]:
         """All entries, by arch and name."""
         now, records = time.time(), []
-        for path in [path for folder in _listing(self._top) for path in _listing(folder)]:
+        for path in [path for folder in listing(self._top) for path in listing(folder)]:
             with suppress(OSError):  # it may be gone since it was listed
                 if match := re.fullmatch(_PLACE, f"{path.parent.name}/{path.name}"):
                     stats = {file.name: file.lstat() for file in path.iterdir()}
@@ -206,7 +207,7 @@ class Store:
     @contextmanager
     def _aside(self) -> Iterator[Path]:
         """A folder that nobody looks into, a rename away from the entries; removed in the end with all it holds."""
-        _make(self._top / "tmp", self._mode)
+        make(self._top / "tmp", self._mode)
         folder = mkdtemp(prefix=f"{os.getpid()}-", dir=self._top / "tmp")
         try:
             yield Path(folder)
@@ -221,7 +222,7 @@ class Store:
         return False
 
     def _sweep(self) -> None:
-        for path in _listing(self._top / "tmp"):
+        for path in listing(self._top / "tmp"):
             with suppress(OSError):
                 if abs(time.time() - path.lstat().st_mtime) > _HOUR_SECONDS:  # either sign: clocks are set back, too
                     self._discard(path)  # not just removed: a writer that only slept would publish what remains of it
@@ -231,31 +232,3 @@ def _warn_once(subject: Path, message: str) -> None:
     if subject not in _warned:
         _warned.add(subject)
         warnings.warn(message, CacheWarning, stacklevel=3)
-
-
-def _listing(folder: Path) -> Iterator[Path]:
-    with suppress(OSError):
-        yield from sorted(folder.iterdir(), key=str)
-
-
-def _make(folder: Path, mode: int) -> None:
-    """Make a folder and what is missing above it; what exists keeps its mode."""
-    for path in (*reversed(folder.parents), folder):
-        if not path.is_dir():
-            with suppress(FileExistsError):  # somebody else made it; or it is a file, and the next step will say so
-                path.mkdir(mode)
-
-
-def _write_synced(folder: Path, files: Mapping[str, bytes], mode: int) -> None:
-    """Write and sync: a power cut may then lose a rename, which is a miss, but not keep the rename of empty files."""
-    folder.mkdir(mode)
-    for name, data in files.items():
-        with open(folder / name, "xb", opener=lambda path, flags: os.open(path, flags, mode & 0o666)) as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-    with suppress(OSError):  # Windows and some network disks cannot sync a folder
-        descriptor = os.open(folder, os.O_RDONLY)
-        with suppress(OSError):
-            os.fsync(descriptor)
-        os.close(descriptor)

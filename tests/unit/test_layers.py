@@ -23,6 +23,7 @@ LAYERS = (
     ("render",),
     ("toolkit",),
     ("nvrtc",),
+    ("disk",),
     ("store",),
     ("build",),
     ("cpu",),
@@ -84,9 +85,9 @@ def test_a_module_imports_no_layer_above_its_own_not_even_within_a_function(path
     assert upward == []
 
 
-def test_the_store_knows_of_errors_only() -> None:
+def test_the_store_knows_of_errors_and_the_disk_only() -> None:
     found = imports(ast.parse((PACKAGE / "store.py").read_text()), into_functions=True)
-    assert {target(name) for name, _ in found} - {None} == {"errors"}
+    assert {target(name) for name, _ in found} - {None} == {"errors", "disk"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=IDS)

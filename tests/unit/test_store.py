@@ -581,15 +581,15 @@ def test_stale_staging_is_swept_and_young_staging_is_not(store: Store) -> None:
 
 
 def test_writer_that_slept_for_an_hour_publishes_nothing_partial(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = store_module._write_synced
+    write = store_module.write_synced
 
     def sleepy(folder: Path, files: dict[str, bytes], mode: int) -> None:
-        monkeypatch.setattr(store_module, "_write_synced", write)
+        monkeypatch.setattr(store_module, "write_synced", write)
         write(folder, files, mode)
         age(folder.parent, 3700)
         publish(store, "by another, who sweeps")
 
-    monkeypatch.setattr(store_module, "_write_synced", sleepy)
+    monkeypatch.setattr(store_module, "write_synced", sleepy)
     with pytest.warns(CacheWarning):
         assert publish(store).path is None
     assert store.verify() == []
