@@ -29,7 +29,7 @@ _FLAGS = (
 )
 _GCC = ("-Og", "-fno-tree-fre", "-fira-algorithm=priority", "-fno-guess-branch-probability", "-fno-reorder-blocks")
 """Half of the time that -O1 takes to compile, and code that takes a tenth to a quarter longer to run."""
-_RUNNERS = frozenset(("run", "check", "conformance"))
+_RUNNERS = frozenset(("run", "check"))
 _RUNNERS |= {"calls", "cells", "checks", "clocks", "endless", "fiber", "launch", "machine", "runtime", "shadow"}
 """Folders, and headers without their ending, that run a kernel's library and decide nothing of its bytes."""
 _V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"}

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kgen.cpu.conformance import executor
-from kgen.cpu.conformance.compare import complaint
-from kgen.cpu.conformance.form import Form, parse
-from kgen.cpu.conformance.golden import Golden, canonical, digests, sampled
-from kgen.cpu.conformance.kernels import symbol
-from kgen.cpu.conformance.tables import forms
+from tests.cpu.conformance import executor
+from tests.cpu.conformance.compare import complaint
+from tests.cpu.conformance.form import Form, parse
+from tests.cpu.conformance.golden import Golden, canonical, digests, sampled
+from tests.cpu.conformance.kernels import symbol
+from tests.cpu.conformance.tables import forms
 
 GOLDEN = Golden(Path(__file__).parent / "golden" / "h200.npz")
 FORMS = forms()
@@ -63,7 +63,7 @@ def made(form: Form) -> list[np.ndarray]:
 
 
 def golden_of(form: Form, outs, tmp_path: Path) -> Golden:
-    from kgen.cpu.conformance import golden
+    from tests.cpu.conformance import golden
 
     golden.save(tmp_path / "golden.npz", {}, {form: outs})
     return Golden(tmp_path / "golden.npz")

@@ -5,5 +5,5 @@ inputs, specials, tiles     their operands, made anew from the form's name
 kernels                     the CUDA around an instruction
 device, executor            run them, on a GPU and on the CPU
 golden, compare             what was recorded, and what differs from it
-cases                       the same for whole kernels
+golden data of whole kernels: tests/cpu/conformance_cases.py, conformance_samples.py
 """

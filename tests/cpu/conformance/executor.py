@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kgen import cpu
-from kgen.cpu.conformance.form import Form
-from kgen.cpu.conformance.inputs import inputs_of
-from kgen.cpu.conformance.kernels import THREADS, source, symbol
-from kgen.cpu.conformance.tiles import Words
+from tests.cpu.conformance.form import Form
+from tests.cpu.conformance.inputs import inputs_of
+from tests.cpu.conformance.kernels import THREADS, source, symbol
+from tests.cpu.conformance.tiles import Words
 
 
 def run(forms: Sequence[Form]) -> Iterator[tuple[Form, list[Words]]]:

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kgen.cpu.conformance.form import Form
-from kgen.cpu.conformance.specials import SPECIALS
-from kgen.cpu.conformance.tiles import WARP, Words, tile
+from tests.cpu.conformance.form import Form
+from tests.cpu.conformance.specials import SPECIALS
+from tests.cpu.conformance.tiles import WARP, Words, tile
 
 
 class Stream(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from kgen.cpu.conformance.form import Form, parse
-from kgen.cpu.conformance.products import products
+from tests.cpu.conformance.form import Form, parse
+from tests.cpu.conformance.products import products
 
 CONVERSIONS = """
     cvt.{rn,rz,rm,rp}.{,ftz.,sat.,ftz.sat.}f32.f64 | f32 | f64

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kgen.cpu.conformance.form import Form, register
+from tests.cpu.conformance.form import Form, register
 
 THREADS = 64
 ABSENT = 0xDEAD

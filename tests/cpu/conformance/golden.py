@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgen.cpu.conformance.form import Form, width
-from kgen.cpu.conformance.inputs import inputs_of
-from kgen.cpu.conformance.tiles import Words
+from tests.cpu.conformance.form import Form, width
+from tests.cpu.conformance.inputs import inputs_of
+from tests.cpu.conformance.tiles import Words
 
 BLOCKS = 8
 SAMPLED = 64

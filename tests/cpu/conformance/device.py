@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from kgen.cpu.conformance.form import Form
-from kgen.cpu.conformance.inputs import inputs_of
-from kgen.cpu.conformance.kernels import THREADS, source, symbol
-from kgen.cpu.conformance.tiles import Words
 from kgen.errors import CompileError
+from tests.cpu.conformance.form import Form
+from tests.cpu.conformance.inputs import inputs_of
+from tests.cpu.conformance.kernels import THREADS, source, symbol
+from tests.cpu.conformance.tiles import Words
 
 UNIT = 24
 """Forms that are compiled together."""

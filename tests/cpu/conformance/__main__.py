@@ -1,4 +1,4 @@
-"""`python -m kgen.cpu.conformance --record FILE`: on a machine with a GPU, what it gives for every form."""
+"""`python -m tests.cpu.conformance --record FILE`: on a machine with a GPU, what it gives for every form."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kgen.cpu.conformance import device, golden
-from kgen.cpu.conformance.form import Form
-from kgen.cpu.conformance.tables import forms
+from tests.cpu.conformance import device, golden
+from tests.cpu.conformance.form import Form
+from tests.cpu.conformance.tables import forms
 
 
 def about() -> dict[str, Any]:
@@ -27,7 +27,7 @@ def about() -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m kgen.cpu.conformance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.cpu.conformance", description=__doc__)
     parser.add_argument("--record", type=Path, metavar="FILE", help="run every form and write the golden data")
     arguments = parser.parse_args()
     if arguments.record:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kgen.cpu.conformance.form import Form
-from kgen.cpu.conformance.golden import Golden, canonical, digests, sampled
-from kgen.cpu.conformance.inputs import inputs_of
-from kgen.cpu.conformance.tiles import Words
+from tests.cpu.conformance.form import Form
+from tests.cpu.conformance.golden import Golden, canonical, digests, sampled
+from tests.cpu.conformance.inputs import inputs_of
+from tests.cpu.conformance.tiles import Words
 
 _SHOWN = 4
 
