@@ -18,6 +18,7 @@ from kgen.streams import gpu
 COUNTERS = 8192
 """Groups of blocks that may meet in one launch."""
 _SLAB = 1 << 18
+_TOGETHER = 64  # counters: each set begins at a multiple of 256 bytes, since it may hold messages that are stored whole
 _LEAST = 1 << 18
 _PER_THREAD = 2  # cudaStreamPerThread: the same number stands for a stream of each thread
 
@@ -49,6 +50,7 @@ def workspace(nbytes: int, groups: int, device: int, stream: int) -> tuple[int, 
 
 def _zeros(count: int, device: int) -> int:
     """Counters that nobody else has, now or later."""
+    count = -(-count // _TOGETHER) * _TOGETHER
     with _taking:
         slab, used = _slabs.get(device, (None, _SLAB))
         if used + count > _SLAB:
