@@ -29,14 +29,17 @@ def gated_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     Two segments that go round the stages in shared memory more than once, and a sequence in one, from its end.
     """
     settings = ((chunk_scan, "WARPS", spec["WARPS"]), (chunk_scan, "_in_warpgroups", lambda *about: False))
-    return tuple(case._replace(settings=(*case.settings, *settings)) for case in _chunks(spec, shape, stages=3))
+    return tuple(
+        case._replace(settings=(*case.settings, *settings)) for case in _chunks(spec, shape, stages=3, room=spec["K"])
+    )
 
 
 def linear_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """The same where whole warpgroups multiply."""
     flags = {name: name in spec.flags for name in ("outer", "adjoint", "products", "fine", "gfloat")}
-    scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=spec["V"] // 16, GATE=spec["GATE"], dtype="bf16", **flags)
-    return tuple(_in_teams(case, 0) for case in _chunks(scan, shape, stages=spec.derived["STAGES"]))
+    scan = CHUNK.spec(K=128, V=spec["V"], WARPS=spec["V"] // 16, GATE=spec["GATE"], dtype="bf16", **flags)
+    cases = _chunks(scan, shape, stages=spec.derived["STAGES"], room=spec["K"])
+    return tuple(_in_teams(case, 0) for case in cases)
 
 
 def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -47,9 +50,9 @@ def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     scan = CHUNK.spec(K=spec["K"], V=spec["V"], WARPS=8, fine="fine" in spec.flags, dtype="bf16")
     room = spec.derived["CHUNKS"] * 64
     if shape is not None:
-        return (_in_teams(_chunked(scan, shape, segments=1, reverse=False), -(-shape[2] // room)),)
-    full = _chunked(scan, (1, 1, 3 * room - 7, spec["K"] - 8, spec["V"] + 8), segments=1, reverse=False)
-    narrow = _chunked(scan, (1, 1, 5 * 64 + 9, spec["K"] - 24, spec["V"] - 24), segments=1, reverse=True)
+        return (_in_teams(_chunked(scan, shape, spec["K"], segments=1, reverse=False), -(-shape[2] // room)),)
+    full = _chunked(scan, (1, 1, 3 * room - 7, spec["K"] - 8, spec["V"] + 8), spec["K"], segments=1, reverse=False)
+    narrow = _chunked(scan, (1, 1, 5 * 64 + 9, spec["K"] - 24, spec["V"] - 24), spec["K"], segments=1, reverse=True)
     if "fine" in spec.flags:
         o, _ = reference.gated(*narrow.inputs, scale=narrow.inputs[0].shape[-1] ** -0.5, reverse=True)
         narrow = narrow._replace(options={"mode": "chunk", "reverse": True}, expected=o)
@@ -60,22 +63,22 @@ def _in_teams(case: Case, blocks: int) -> Case:
     return case._replace(settings=(*case.settings, (chunk_scan, "segments_of", lambda *about: blocks)))
 
 
-def _chunks(spec: Spec, shape: Shape | None, stages: int) -> tuple[Case, ...]:
+def _chunks(spec: Spec, shape: Shape | None, stages: int, room: int) -> tuple[Case, ...]:
     short = spec["BYTES"] // 2
-    sizes = spec["K"] - short, spec["V"] + short
+    sizes = room - short, spec["V"] + short
     if shape is not None:
-        return (_chunked(spec, shape, segments=2, reverse=False),)
+        return (_chunked(spec, shape, room, segments=2, reverse=False),)
     segment = (stages + 2) * spec["C"]
     if spec["outer"]:  # of all segments but the last on the way
-        return (_chunked(spec, (1, 2, 3 * segment - 7, *sizes), segments=3, reverse=True),)
-    long = _chunked(spec, (1, 2, 2 * segment - 7, *sizes), segments=2, reverse=False)
-    narrow = spec["K"] - 24, spec["V"] - 24  # the last warps have no columns
-    return long, _chunked(spec, (1, 2, spec["C"] + 9, *narrow), segments=1, reverse=True)
+        return (_chunked(spec, (1, 2, 3 * segment - 7, *sizes), room, segments=3, reverse=True),)
+    long = _chunked(spec, (1, 2, 2 * segment - 7, *sizes), room, segments=2, reverse=False)
+    narrow = room - 24, spec["V"] - 24  # the last warps have no columns
+    return long, _chunked(spec, (1, 2, spec["C"] + 9, *narrow), room, segments=1, reverse=True)
 
 
-def _chunked(spec: Spec, shape: Shape, segments: int, *, reverse: bool) -> Case:
+def _chunked(spec: Spec, shape: Shape, room: int, segments: int, *, reverse: bool) -> Case:
     batch, heads, length, features, values = shape
-    cut = chunk_cut.Cut(spec["K"], spec["V"], spec["C"], segments, segments)
+    cut = chunk_cut.Cut(room, spec["V"], spec["C"], segments, segments)
     if spec["products"] or (spec.dtype is BF16 and not spec["fine"] and not spec["outer"]):
         turned = (batch, heads, length, values, features)
         return _backward(spec, cut, turned, gated=bool(spec["GATE"]), reverse=reverse)
@@ -142,8 +145,8 @@ def _backward(spec: Spec, cut: chunk_cut.Cut, shape: Shape, *, gated: bool, reve
     options = {"initial_state": initial, "dstate": dstate, "mode": "chunk", "reverse": reverse}
     usual = chunk_cut.cut_of
 
-    def taken(problem: Problem, rows: int, columns: int) -> chunk_cut.Cut:
-        return cut if columns == features else usual(problem, rows, columns)
+    def taken(problem: Problem, rows: int, columns: int, in_warpgroups: bool) -> chunk_cut.Cut:
+        return cut if columns == features else usual(problem, rows, columns, in_warpgroups)
 
     bar = max(GRADIENT_SLACK * RMS_BAR[spec.dtype.name], _SLOPE_BAR)
     operator = simple_gla_backward if gated else linear_attention_backward

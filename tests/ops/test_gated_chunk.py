@@ -116,6 +116,21 @@ def test_warpgroups_give_what_float64_gives(
     forget()
 
 
+@pytest.mark.parametrize("operator", ["linear_attention", _on_a_gpu("simple_gla")])
+@pytest.mark.parametrize(("segments", "reverse"), [(1, True), _on_a_gpu(3, False)])
+def test_warpgroups_take_wide_heads(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, operator: str, segments: int, reverse: bool
+) -> None:
+    usual = chunk_cut.cut_of
+    monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: usual(*about)._replace(pieces=segments, segments=segments))
+    forget()
+    case = make(operator, (1, 2, 450, 256, 136), "bf16", gates="hard resets", reverse=reverse)
+    found = explain(OPERATORS[operator][0], *map(xp.asarray, case.arrays.values()), mode="chunk")
+    assert "linear_chunk_k256" in found
+    check(xp, asnumpy, case, "bf16")
+    forget()
+
+
 @pytest.mark.parametrize(
     ("sizes", "segments", "reverse"),
     [

@@ -28,14 +28,15 @@ class Cut(NamedTuple):
     segments: int
 
 
-def cut_of(problem: Problem, rows: int, columns: int) -> Cut:
-    """As many segments as fill the device, and not more."""
+def cut_of(problem: Problem, rows: int, columns: int, in_warpgroups: bool = False) -> Cut:
+    """As many segments as fill the device, and not more; of wide heads, warpgroups take tiles as large as of others."""
     sms = multiprocessors(problem.device)
     room = next(value for value in CHUNK.axes[0].values if value >= rows)
     width = next((value for value in CHUNK.axes[1].values if value >= columns), 128)
-    if room == 256:
+    wide = room == 256 and not in_warpgroups
+    if wide:
         width = min(width, 64)
-    chunk = 32 if room == 256 or shared_memory(problem.device) < HUGE_SHARED else 64
+    chunk = 32 if wide or shared_memory(problem.device) < HUGE_SHARED else 64
     blocks = problem.shared * -(-columns // width)
     length = problem.length // (max(problem.sequences, 1) if problem.offsets else 1)
     segments = max(1, min(sms // max(blocks, 1), length // (_SHORT_SEGMENT * chunk)))

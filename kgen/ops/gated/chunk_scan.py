@@ -16,7 +16,7 @@ from kgen.operand import Ints
 from kgen.ops.gated.chunk_cut import Cut, cut_of, fours_of
 from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, STATE, SUM_THREADS, TURN
 from kgen.ops.gated.linear_chunk import CHUNK as LINEAR_CHUNK
-from kgen.ops.gated.linear_chunk import LINEAR, ROOM
+from kgen.ops.gated.linear_chunk import LINEAR, ROOM, WIDE
 from kgen.ops.gated.linear_team import add_team, segments_of
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 from kgen.spec import Spec
@@ -63,7 +63,9 @@ def add_chunk(
     """
     p = problem
     rows, columns = (p.values, p.features) if turned else (p.features, p.values)
-    cut = cut_of(p, rows, columns)
+    grouped = not wide and _in_warpgroups(p, rows, z, x, y, o, *([own] if own else []))
+    cut = cut_of(p, rows, columns, grouped)
+    grouped = grouped and cut.chunk == LINEAR_CHUNK
     tiles = -(-columns // cut.columns)
     fours = fours_of(cut, columns)
     gates = p.step_gates
@@ -73,8 +75,7 @@ def add_chunk(
     begun = initial != NOTHING
     # A gradient's state is that of x y^T times the scale, as is the gradient of the last state that it begins with.
     add_scale, read_scale = (p.scale, 1.0) if adjoint else (1.0, p.scale)
-    grouped = not wide and _in_warpgroups(p, cut, z, x, y, o, *([own] if own else []))
-    segments = segments_of(p, columns) if grouped and not gates else 0
+    segments = segments_of(p, columns) if grouped and not gates and cut.room == ROOM else 0
     if segments:
         cut = cut._replace(pieces=segments, segments=segments)
         before = after = NOTHING
@@ -150,7 +151,7 @@ def add_pieces(
     rows, columns = (p.values, p.features) if turned else (p.features, p.values)
     gates = p.step_gates
     tiles, fours = -(-columns // cut.columns), fours_of(cut, columns)
-    grouped = _in_warpgroups(p, cut, x, y)
+    grouped = cut.chunk == LINEAR_CHUNK and _in_warpgroups(p, rows, x, y)
     if grouped:
         spec = _linear(p, cut, outer=True, fine=bool(gates), adjoint=adjoint)
     else:
@@ -191,7 +192,8 @@ def _linear(problem: Problem, cut: Cut, *, adjoint: bool, **flags: bool) -> Spec
     """Of the kernel whose warpgroups multiply."""
     p, gated = problem, bool(problem.step_gates)
     flags = {**flags, "adjoint": adjoint and gated, "gfloat": gated and p.gate_type is F32}
-    return LINEAR.spec(V=cut.columns, GATE=p.gate, OFFSETS=p.offsets, warpgroup=has_wgmma(p.device), **flags)
+    flags["warpgroup"] = has_wgmma(p.device)
+    return LINEAR.spec(K=cut.room, V=cut.columns, GATE=p.gate, OFFSETS=p.offsets, **flags)
 
 
 def _add_turn(
@@ -229,14 +231,14 @@ def add_state(
     program.add(Step(STATE.spec(unpack=unpack), blocks, 2, counts, strides), pointers)
 
 
-def _in_warpgroups(problem: Problem, cut: Cut, *arrays: Rows) -> bool:
-    """Whether whole warpgroups multiply: on Hopper, bfloat16 as it comes, of 65 to 128 rows, at most one gate per step.
+def _in_warpgroups(problem: Problem, rows: int, *arrays: Rows) -> bool:
+    """Whether whole warpgroups multiply: on Hopper, bfloat16 as it comes, more than 64 rows, at most one gate per step.
 
     The executor does likewise, with the same text but for the instruction that multiplies.
     """
     p = problem
     plain = p.dtype is BF16 and p.gate < 2 and p.feature == 0 and not p.mapped
-    fits = (cut.room, cut.chunk) == (ROOM, LINEAR_CHUNK) and cut.columns <= ROOM and _words(*arrays) == 16
+    fits = ROOM // 2 < rows <= WIDE and _words(*arrays) == 16
     return plain and fits and device_arch(p.device)[:2] == (9, 0)
 
 

@@ -15,6 +15,8 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 
 ROOM = 128
 """Columns of z and x that it takes; fewer are padded."""
+WIDE = 256
+"""Likewise, of wide heads."""
 CHUNK = 64
 _BYTES = 2
 _SHARED = 227 * 1024  # bytes of a block on Hopper
@@ -31,12 +33,13 @@ def _geometry(spec: Spec) -> dict[str, int]:
     prepared = 0 if outer else _BYTES * parts * CHUNK * CHUNK
     more = 2 * prepared + _SIGNALS + (_GATES if spec["GATE"] else 0) + (_OWN if spec["products"] else 0)
     stages = min(6, (_SHARED - more) // stage)
+    loaders, state = (120, 192) if k == ROOM else (72, 216)
     return {
         "THREADS": 32 * (v // 16 + 4),
         "PARTS": parts,
         "STAGES": stages,
-        "LOADER_REGISTERS": 120,
-        "STATE_REGISTERS": 192,
+        "LOADER_REGISTERS": loaders,
+        "STATE_REGISTERS": state,
         "DYNAMIC_SMEM": stages * stage + more,
     }
 
@@ -44,17 +47,21 @@ def _geometry(spec: Spec) -> dict[str, int]:
 def _text(spec: Spec) -> dict[str, Any]:
     """What the template asks beside the axes; `shapes` are of the products that warpgroups compute.
 
+    Where states take most of the registers (`crowded`), results are stored before the next products begin.
     Loaders that keep pointers spill less. Where products are few, those that begin anew with each chunk were faster:
     on an H200 the backward pass took 0.208 ms with them and 0.226 with the others, at 8 x 16 x 2048 x 128.
     """
+    wide, outer = spec["K"] == WIDE, spec["outer"]
     columns = ("columns", 64, 1)
     rows = ("rows", 64, 0)
+    tiles = ("tiles", 64, 0)
     return {
-        "keeps_pointers": spec["fine"] or spec["outer"] or spec["V"] < ROOM,
-        "hands_over": not spec["outer"] and spec["V"] == ROOM,  # fewer warps have enough registers
-        "meets": not spec["outer"] or bool(spec["GATE"]),
+        "keeps_pointers": wide or spec["fine"] or outer or spec["V"] < ROOM,
+        "hands_over": (wide or not outer) and spec["V"] == ROOM,  # fewer warps have enough registers
+        "crowded": wide and not outer and spec["V"] == ROOM,
+        "meets": not outer or bool(spec["GATE"]),
         "offset_type": offset_type(spec),
-        "shapes": [columns] if spec["outer"] else [rows, columns],
+        "shapes": [columns] if outer else [tiles, rows, columns] if wide else [rows, columns],
     }
 
 
@@ -77,7 +84,7 @@ LINEAR = register(
         formula="o[t] = z[t]^T S + sum over s <= t within t's chunk of (z[t] . x[s]) y[s]\n"
         "S    = sum over s of the chunks before t's of x[s] y[s]^T,    each decayed by the gates between, if any",
         axes=(
-            Axis("K", "k", (ROOM,), "room for columns of z and x; the true count comes at run time", default=ROOM),
+            Axis("K", "k", (ROOM, WIDE), "room for columns of z and x; the true count comes at run time", default=ROOM),
             Axis("V", "v", (ROOM // 2, ROOM), "columns of y of a block", default=ROOM),
             Axis("GATE", "g", (0, 1), "gates: none, one per time step", default=0),
             Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
@@ -103,6 +110,7 @@ LINEAR = register(
             "linear_chunk_bf16",
             "linear_chunk_outer_bf16",
             "linear_chunk_v64_fine_bf16",
+            "linear_chunk_k256_fine_bf16",
             "linear_chunk_g1_fine_gfloat_bf16",
             "linear_chunk_g1_outer_fine_gfloat_bf16",
             "linear_chunk_g1_products_adjoint_fine_bf16",
