@@ -78,7 +78,7 @@ def _blocks(entry: Entry, polls: frozenset[int]) -> list[Block]:
                 close(["next", "skip"], item.guard)
             elif code:
                 close(["next"])
-            code = [item._replace(guard="")]
+            code = [item._replace(guard="") if item.guard else item]
             close(["next"], cut=True)
         else:
             code.append(item)

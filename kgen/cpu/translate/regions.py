@@ -79,13 +79,25 @@ def place_registers(
     blocks: list[Block], regions: dict[int, Region], registers: dict[str, str]
 ) -> tuple[set[str], list[str]]:
     """Fill in what each region loads and stores, by liveness within the kernel and within each region."""
-    bits = {name: 1 << at for at, name in enumerate(registers)}
-    names = list(registers)
+    home: dict[str, int] = {}  # the block which writes a register before it is read there, and nowhere else
+    for block in blocks:
+        for item in block.code:
+            for name in item.reads:
+                if home.setdefault(name, -1) != block.number:
+                    home[name] = -1
+            for name in item.writes:
+                if home.setdefault(name, -1 if item.guard or block.cut else block.number) != block.number:
+                    home[name] = -1
+        if block.on:
+            home[block.on.lstrip("!")] = -1
+    names = [name for name in registers if home.get(name) == -1]
+    bits = {name: 1 << at for at, name in enumerate(names)}
 
     def mask(found: Iterable[str]) -> int:
         total = 0
         for name in found:
-            total |= bits[name]
+            if name in bits:
+                total |= bits[name]
         return total
 
     uses, defs, touched = [], [], []
