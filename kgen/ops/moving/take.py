@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,16 @@ from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.moving.flat_kernels import TAKE_FLAT, WORD, launch_of, suits
 from kgen.ops.moving.take_kernels import TAKE, THREADS
 from kgen.ops.moving.transpose import contiguous_copy
-from kgen.scratch import fill, scratch
+from kgen.ops.told import Told
+from kgen.scratch import scratch
 
 MODES = ("raise", "fill", "clip", "wrap")
-_NONE = -1  # no index was out of bounds; as an unsigned number it is the largest
+_NONE = b"\xff" * 8
+"""No index was out of bounds: the largest of the numbers that kernels leave the smallest of."""
+
+
+class _OutOfBounds(Exception):
+    """The number of the first index that is."""
 
 
 def take(
@@ -35,10 +42,10 @@ def take(
     axis : int or None
         The axis of the table that indices count along; None: of the flattened table.
     mode : "raise", "fill", "clip" or "wrap"
-        What is done with an index out of bounds. "raise", NumPy's own, reads the verdict back from the device, so that
-        the call waits for it and cannot be captured in a CUDA graph; the others do neither. "fill" gives NaN, in types
-        that have none all bits set. In both, negative indices count from the end. "clip" takes the nearest entry and
-        "wrap" the index modulo their number.
+        What is done with an index out of bounds. "raise", NumPy's own, waits for the device's verdict, and cannot be
+        captured in a CUDA graph; the others can, and wait for nothing. "fill" gives NaN, in types that have none all
+        bits set. In both, negative indices count from the end. "clip" takes the nearest entry and "wrap" the index
+        modulo their number.
     out : array, optional
         Where to write the result: contiguous, apart from every input.
     stream : optional
@@ -65,14 +72,12 @@ def take(
     """
     if axis is None:
         table, axis = table.reshape(-1), 0
-    if mode != "raise":
+    try:
         return _take((table, indices), (out,), (axis, mode), stream)[0]
-    result, bad = _take((table, indices), (out, None), (axis, mode), stream)
-    at = int(bad)
-    if at != _NONE:
-        value, size = int(indices.reshape(-1)[at]), table.shape[axis]
-        raise IndexError(f"take: index {value}, number {at}, is out of bounds for axis {axis} with size {size}")
-    return result
+    except _OutOfBounds as error:
+        (at,) = error.args
+    value, size = int(indices.reshape(-1)[at]), table.shape[axis]
+    raise IndexError(f"take: index {value}, number {at}, is out of bounds for axis {axis} with size {size}")
 
 
 def embedding(indices: Any, table: Any, *, mode: str = "fill", out: Any = None, stream: Any = None) -> Any:
@@ -118,14 +123,14 @@ def _results(op: str, given: Sequence[Operand], axis: int, mode: str) -> Results
     if table.shape[axis] == 0 and 0 not in indices.shape:
         raise IndexError(f"{op}: table has shape {table.shape}, and axis {axis} no entries to take")
     shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
-    return [(shape, table.dtype), *([((), I64)] if mode == "raise" else [])]
+    return [(shape, table.dtype)]
 
 
 def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis: int, mode: str) -> Plan:
     table, indices = given
-    out, *verdict = results
+    (out,) = results
     if 0 in out.shape:
-        return Plan(lambda at, stream: fill(at[3], 0xFF, 8, out.device, stream), (), "there is nothing to take")
+        return Plan(lambda at, stream: None, (), "there is nothing to take")
     if any(size > 1 and s != c for size, s, c in zip(out.shape, out.strides, contiguous_strides(out.shape))):
         raise ValueError(f"{op}: out has strides {out.strides}; it takes a contiguous array, as the result is one")
     axis %= len(table.shape)
@@ -149,20 +154,27 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
     device = out.device
     (run,) = bind([step], device)
 
-    def launch(pointers: Sequence[int], stream: int) -> None:
-        inputs, written = list(pointers[:2]), pointers[2:]
-        held = []
+    def copy_and_run(pointers: Sequence[int], stream: int) -> None:
+        inputs, held = list(pointers[:2]), []
         for at, operand, plan in copies:
             held.append(scratch(math.prod(operand.shape) * operand.dtype.itemsize, device, stream))
             plan.launch((inputs[at], held[-1].ptr), stream)
             inputs[at] = held[-1].ptr
-        if verdict:
-            fill(written[1], 0xFF, 8, device, stream)  # no index is out of bounds so far
-        run((*inputs, *written), stream)
+        run((*inputs, *pointers[2:]), stream)
+
+    launch = copy_and_run if copies else run
+
+    def launch_and_wait(pointers: Sequence[int], stream: int) -> None:
+        told = Told.of(op, len(_NONE), device, stream)
+        told.fill(0xFF)
+        launch((*pointers, told.ptr), stream)
+        verdict = told.wait()
+        if verdict != _NONE:
+            raise _OutOfBounds(int.from_bytes(verdict, sys.byteorder))
 
     copied = [part for _, _, plan in copies for part in plan.steps]
     why = f"{math.prod(indices.shape)} rows move in words of {step.spec['BYTES']} bytes"
-    return Plan(launch if copies or verdict else run, (*copied, str(step)), why)
+    return Plan(launch_and_wait if mode == "raise" else launch, (*copied, str(step)), why)
 
 
 def _step(
