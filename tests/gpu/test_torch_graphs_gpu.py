@@ -1,7 +1,8 @@
-"""Operators on torch tensors within `torch.cuda.graph`: what a replay writes is what a call writes, bit for bit."""
+"""Operators on torch tensors, in graphs and on streams of torch: whatever came before, they write the same bits."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -60,9 +61,7 @@ def test_a_replay_writes_what_a_call_writes(name, dtype):
         torch.cuda.synchronize()
         del junk
         expected = operator(*inputs)
-        pairs = [(captured, expected)] if torch.is_tensor(captured) else zip(captured, expected, strict=True)
-        for replayed, called in pairs:
-            assert torch.equal(replayed, called)
+        assert _bits(captured) == _bits(expected)
 
 
 def test_captures_of_any_number_of_blocks_leave_the_next_ones_where_they_can_meet():
@@ -76,3 +75,50 @@ def test_captures_of_any_number_of_blocks_leave_the_next_ones_where_they_can_mee
             captured = kgen.softmax(x, axis=None)
         graph.replay()
         assert torch.equal(captured, expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_calls_captures_and_replays_on_any_stream_in_any_order_write_the_same_bits(seed):
+    """What operators keep between calls (memory in which blocks meet, loaded kernels) must not show."""
+    torch = pytest.importorskip("torch")
+    rng = random.Random(seed)
+    torch.manual_seed(seed)
+    streams = [torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
+    tasks = []
+    for name, (operator, shapes) in CALLS.items():
+        for dtype in (torch.float32, torch.bfloat16):
+            inputs = [torch.randn(shape, device="cuda").to(dtype) for shape in shapes]
+            tasks.append((name, operator, inputs, _bits(operator(*inputs))))
+    torch.cuda.synchronize()
+    graphs, written = [], []
+    for _ in range(300):
+        name, operator, inputs, expected = rng.choice(tasks)
+        stream = rng.choice(streams)
+        with torch.cuda.stream(stream):
+            way = rng.random()
+            if way < 0.15:
+                graph = torch.cuda.CUDAGraph()
+                torch.cuda.synchronize()
+                with torch.cuda.graph(graph):
+                    captured = operator(*inputs)
+                graphs.append((name, graph, captured, expected))
+            elif way < 0.4 and graphs:
+                name, graph, captured, expected = rng.choice(graphs)
+                torch.cuda.synchronize()  # a graph must not run beside itself
+                graph.replay()
+                written.append((name, "replay", [x.clone() for x in _each(captured)], expected))
+            else:
+                written.append((name, "call", operator(*inputs), expected))
+    torch.cuda.synchronize()
+    for name, way, results, expected in written:
+        assert _bits(results) == expected, (seed, name, way)
+
+
+def _each(results: Any) -> Any:
+    return results if isinstance(results, (tuple, list)) else (results,)
+
+
+def _bits(results: Any) -> list[bytes]:
+    import torch
+
+    return [x.contiguous().view(-1).cpu().view(torch.uint8).numpy().tobytes() for x in _each(results)]
