@@ -112,10 +112,7 @@ def _run_all(commands: Sequence[Sequence[str]]) -> None:
 
 def cores() -> int:
     """How many threads of this machine we may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def host() -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kgen.cpu.check.report import Finding, Report, findings
+from kgen.cpu.check.report import Finding, Report, finding
 from kgen.cpu.library import Library, runtime
 from kgen.cpu.run.buffers import Area, Buffer, shared
 from kgen.cpu.run.frame import LaunchStruct, message_buffer
@@ -52,7 +52,8 @@ def launch_checked(
     areas = [Area(at, size) for at, size, _ in program.areas]
     if launch.dynamic_shared:
         areas.append(Area(program.shared, launch.dynamic_shared))
-    held = [Area.of(buffer) for buffer in (*buffers, *_variables(library, program))]
+    variables = [Buffer(library.variables[name], size) for name, size in program.globals]
+    held = [Area.of(buffer) for buffer in (*buffers, *variables)]
     area_array, buffer_array = (Area * max(1, len(areas)))(*areas), (Area * max(1, len(held)))(*held)
     watched = CheckStruct(
         ctypes.addressof(buffer_array),
@@ -67,12 +68,7 @@ def launch_checked(
     message = message_buffer(launch)
     runtime().kg_launch(ctypes.byref(launch))
     texts = [*log.value.decode().splitlines(), *([message.value.decode()] if message.value else [])]
-    return findings(texts, library, program)
-
-
-def _variables(library: Library, program: Program) -> list[Buffer]:
-    """The kernel's own variables in global memory."""
-    return [Buffer(library.variables[name], size) for name, size in program.globals]
+    return [finding(text, library, program) for text in texts]
 
 
 @dataclass(frozen=True)
@@ -124,8 +120,8 @@ def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) ->
             os.close(reader)
             with_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
             resource.setrlimit(resource.RLIMIT_AS, (memory + _address_space(), with_limit))
-            for finding in work():
-                os.write(writer, f"{finding.kind}\x1f{finding.line}\x1f{finding.text}\x1e".encode())
+            for one in work():
+                os.write(writer, f"{one.kind}\x1f{one.line}\x1f{one.text}\x1e".encode())
             status = 0
         finally:
             os._exit(status)

@@ -44,18 +44,11 @@ class Report:
         return "\n".join(map(str, self.findings)) or "nothing to report"
 
 
-def findings(messages: Sequence[str], library: Library, program: Program) -> list[Finding]:
-    """The runtime's messages, one a line, for people."""
-    return [_finding(message, library, program) for message in messages]
+def finding(message: str, library: Library, program: Program) -> Finding:
+    """What the runtime says, for people.
 
-
-def explain(message: str, library: Library, program: Program) -> str:
-    """One message in words."""
-    return _finding(message, library, program).text
-
-
-def _finding(message: str, library: Library, program: Program) -> Finding:
-    """`kind site block warp text`; within the text `@site`, or `@site:block:warp`, or `@site:lanes`, names a place."""
+    It says `kind site block warp text`; in the text `@site`, or `@site:block:warp`, or `@site:lanes`, names a place.
+    """
     kind, site, block, warp, text = (message.split(" ", 4) + [""] * 5)[:5]
 
     def line(found: re.Match[str]) -> str:

@@ -4,7 +4,8 @@
     {add,sub}.{u32,u64}           | $2     | $2 $2    | a $1 b
 
 Braces in the pattern multiply out, and `$n` stands for what the n-th brace took, in the pattern too. Operands are a, b,
-c, .. in the order in which PTX writes them, of the C++ type that goes with their PTX type.
+c, .. in the order in which PTX writes them, of the C++ type that goes with their PTX type; w and l are the warp and the
+lane, and SITE a number by which reports find the instruction.
 """
 
 from __future__ import annotations

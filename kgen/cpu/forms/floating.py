@@ -3,10 +3,10 @@
 The plain operations are IEEE's, which C++ has; `.ftz` and `.sat` are put around them by the translator.
 """
 
-_ORDERED = {"eq": "a == b", "ne": "a < b || a > b", "lt": "a < b", "le": "a <= b", "gt": "a > b", "ge": "a >= b"}
-_ORDERED |= {"num": "a == a && b == b", "nan": "a != a || b != b"}
-_UNORDERED = {"equ": "!(a < b || a > b)", "neu": "a != b", "ltu": "!(a >= b)", "leu": "!(a > b)"}
-_UNORDERED |= {"gtu": "!(a <= b)", "geu": "!(a < b)"}
+COMPARISONS = {"eq": "a == b", "ne": "a < b || a > b", "lt": "a < b", "le": "a <= b", "gt": "a > b", "ge": "a >= b"}
+COMPARISONS |= {"equ": "!(a < b || a > b)", "neu": "a != b", "ltu": "!(a >= b)", "leu": "!(a > b)"}
+COMPARISONS |= {"gtu": "!(a <= b)", "geu": "!(a < b)", "num": "a == a && b == b", "nan": "a != a || b != b"}
+"""Those with a u hold where either number is a NaN."""
 
 TABLE = r"""
 add{,.rn}.{f32,f64}                 | $2 | $2 $2 | a + b
@@ -38,5 +38,5 @@ testp.subnormal.{f32,f64}           | pred | $1 | a != 0 && __builtin_isfinite(a
 cvt.f64.f64                         | f64 | f64 | a
 """
 
-for _name, _test in (_ORDERED | _UNORDERED).items():
+for _name, _test in COMPARISONS.items():
     TABLE += f"setp.{_name}.{{f32,f64}} | pred | $1 $1 | {_test}\n"

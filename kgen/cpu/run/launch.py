@@ -12,7 +12,7 @@ import numpy as np
 from kgen.arch import Arch
 from kgen.cpu.check import watch
 from kgen.cpu.check.checked import Outcome, run_checked
-from kgen.cpu.check.report import explain
+from kgen.cpu.check.report import finding
 from kgen.cpu.compiler import cores
 from kgen.cpu.library import ARCH, Library, library_of, library_of_text, runtime
 from kgen.cpu.run.buffers import Fresh, buffers_of
@@ -188,7 +188,7 @@ def start(launch: LaunchStruct, library: Library, program: Program) -> None:
     if any(g % c for g, c in zip(launch.grid, launch.cluster)):
         raise ValueError(f"{program.name}: the grid {[*launch.grid]} is no multiple of the cluster {[*launch.cluster]}")
     if runtime().kg_launch(ctypes.byref(launch)):
-        raise ExecutionError(explain(message.value.decode(), library, program))
+        raise ExecutionError(finding(message.value.decode(), library, program).text)
 
 
 def _three(extent: int | tuple[int, ...]) -> tuple[int, int, int]:

@@ -61,10 +61,10 @@ template <bool ALL, class A> static KG_APART void match(uint32_t group, uint32_t
 
 // Addresses. A generic one is the host's; one in another block's shared memory has that block's rank + 1 in its high
 // byte.
-template <int SPACE> static inline uint8_t* from_shared(Warp* w, uint32_t address, int lane, int site)
+template <int SPACE> static inline uint64_t from_shared(Warp* w, uint32_t address, int lane, int site)
 {
-    if (SPACE == CLUSTER && address >> 24) return w->calls->remote(w, address, 1, lane, site);
-    return w->shared + address;
+    const bool other = SPACE == CLUSTER && address >> 24;
+    return (uint64_t)(other ? w->calls->remote(w, address, 1, lane, site) : w->shared + address);
 }
 static inline uint64_t to_shared(Warp* w, uint64_t address) { return address - (uint64_t)w->shared; }
 static inline uint32_t map_shared(uint32_t address, uint32_t rank) { return (address & 0xffffff) | (rank + 1) << 24; }

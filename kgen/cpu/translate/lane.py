@@ -15,9 +15,7 @@ from kgen.cpu.translate.ptx import SIZES, Instruction
 
 _LETTERS = re.compile(r"\b[a-h]\b")
 _WORD = re.compile(r"[\w.]+|f->[\w\[\]]+")
-_REPEATABLE = re.compile(
-    rf"(?:\(\w+\))?(?:{_WORD.pattern})|\(-\w+\)"
-)  # a register, perhaps as another type, or a number
+_REPEATABLE = re.compile(rf"(?:\(\w+\))?(?:{_WORD.pattern})|\(-\w+\)")  # a register, or a number
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
 _PREDICATE = re.compile(r"(set|setp)\.(\w+)(?:\.(and|or|xor))?((?:\.ftz)?)((?:\.\w+)+)$")
 _NOTHING = re.compile(r"prefetchu|griddepcontrol|discard|applypriority|createpolicy|pmevent|brkpt")
@@ -59,15 +57,16 @@ def _form(emit: Emitter, at: Instruction, found: Found) -> str:
         value = emit.names.value(text, kind, at)
         given[letter] = f"kg::flushed({value})" if found.ftz and kind == "f32" else value
     uses = _uses(form.expression)
-    before = ""
+    expression, before = form.expression, ""
+    if "SITE" in expression:
+        expression = expression.replace("SITE", str(emit.site(at)))
     if all(uses[letter] < 2 or _REPEATABLE.fullmatch(value) for letter, value in given.items()):
         shown = {letter: value if _WORD.fullmatch(value) else f"({value})" for letter, value in given.items()}
-        expression = _LETTERS.sub(lambda found: shown.get(found[0], found[0]), form.expression)
+        expression = _LETTERS.sub(lambda found: shown.get(found[0], found[0]), expression)
     else:
         before = "".join(
             f"const {C_TYPES[kind]} {letter}{{{given[letter]}}}; " for letter, kind in zip("abcdefgh", form.operands)
         )
-        expression = form.expression
     if found.ftz and form.result == "f32":
         expression = f"kg::flushed({expression})"
     if found.sat:
@@ -79,16 +78,14 @@ def _form(emit: Emitter, at: Instruction, found: Found) -> str:
 def _move(emit: Emitter, at: Instruction) -> str:
     kind = at.opcode.split(".")[1]
     to, source = at.operands
+    parts, width = listed(to if to.startswith("{") else source), SIZES[kind] * 8
+    each = width // len(parts)
     if to.startswith("{"):  # unpack
-        parts, width = listed(to), SIZES[kind] * 8
-        each = width // len(parts)
         lines = [f"const uint{width}_t x_ = {emit.names.value(source, f'b{width}', at)};"]
         for place, part in enumerate(parts):
             lines.append(emit.names.assign(part, f"b{each}", f"x_ >> {each * place}"))
         return f"{{ {' '.join(lines)} }}"
     if source.startswith("{"):  # pack
-        parts, width = listed(source), SIZES[kind] * 8
-        each = width // len(parts)
         terms = [
             f"(uint{width}_t){emit.names.value(part, f'b{each}', at)} << {each * place}"
             for place, part in enumerate(parts)

@@ -15,7 +15,7 @@ _SPACES = {"global": "GLOBAL", "shared": "SHARED", "shared::cta": "SHARED", "sha
 _SPACES |= {"local": "LOCAL", "param": "PARAM", "param::entry": "PARAM", "const": "GLOBAL"}
 _ORDERS = {"acquire": "kg::ACQUIRE", "release": "kg::RELEASE", "acq_rel": "kg::ACQUIRE | kg::RELEASE"}
 _ORDERS |= {"relaxed": "kg::RELAXED", "volatile": "kg::RELAXED", "mmio": "kg::RELAXED"}
-_OPERATIONS = {
+OPERATIONS = {
     "add": "a + b",
     "and": "a & b",
     "or": "a | b",
@@ -118,21 +118,21 @@ def _prefetch(emit: Emitter, at: Instruction) -> str:
 def _atomic(emit: Emitter, at: Instruction) -> str:
     parts = words(at)
     kind = next(word for word in reversed(parts) if word in SIZES)
-    operation = next(word for word in parts if word in _OPERATIONS)
+    operation = next(word for word in parts if word in OPERATIONS)
     reduction = parts[0] == "red"
     to, place, *given = ("_", *at.operands) if reduction else at.operands
     orders = "".join(f" | {_ORDERS[word]}" for word in parts if word in _ORDERS) or " | kg::RELAXED"
     held = listed(to) if to.startswith("{") else (to,)
     vectors = [listed(text) for text in given[: 2 if operation == "cas" else 1]]
     count, size, c_type = len(vectors[0]), SIZES[kind], C_TYPES[kind]
-    pointer = _pointer(emit, place, size * count, f"kg::ATOMIC | kg::READ | kg::WRITE{orders}", at)
+    pointer = _pointer(emit, place, size * count, UPDATE + orders, at)
     lines = [f"uint8_t* p_ = {pointer};"]
     for i in range(count):
         sources = [emit.names.value(vector[i], kind, at) for vector in vectors]
         lines.append(f"{{ const {c_type} b = {sources[0]}; (void)b;")
         if operation == "cas":
             lines.append(f"const {c_type} c = {sources[1]};")
-        changed = _OPERATIONS[operation]
+        changed = OPERATIONS[operation]
         if kind in _HALVES and operation in ("add", "min", "max"):
             form = forms()[f"{operation}.{kind}"]
             emit.includes.add(form.include)
@@ -151,46 +151,8 @@ def _atomic(emit: Emitter, at: Instruction) -> str:
     return f"{{ {' '.join(lines)} }}"
 
 
-def _convert_address(emit: Emitter, at: Instruction) -> str:
-    """Generic addresses are host pointers, as all but those in shared memory are already."""
-    kind = words(at)[-1]
-    source = emit.names.value(at.operands[1], kind, at)
-    if any(word.startswith("shared") for word in words(at)):
-        site = emit.site(at)
-        space = "CLUSTER" if "shared::cluster" in words(at) else "SHARED"
-        if "to" in words(at):
-            source = f"kg::to_shared(w, {source})"
-        else:
-            source = f"(uint64_t)kg::from_shared<kg::{space}>(w, (uint32_t)({source}), l, {site})"
-    return emit.names.assign(at.operands[0], kind, source)
-
-
-def _is_space(emit: Emitter, at: Instruction) -> str:
-    value = emit.names.value(at.operands[1], "u64", at)
-    name = words(at)[1].partition("::")[0]
-    return emit.names.assign(at.operands[0], "pred", f"kg::is_{name}(w, {value})")
-
-
 def _fence(emit: Emitter, at: Instruction) -> str:
     return f"kg::fence(w, l, {emit.site(at)});"
-
-
-def _map_address(emit: Emitter, at: Instruction) -> str:
-    """mapa: the address of the same variable in another block of the cluster."""
-    kind = words(at)[-1]
-    rank = emit.names.value(at.operands[2], "u32", at)
-    if "shared::cluster" in words(at):
-        place = address(emit, at.operands[1], "SHARED", at)
-        return emit.names.assign(at.operands[0], kind, f"kg::map_shared({place}, {rank})")
-    place = address(emit, at.operands[1], "GENERIC", at)
-    site = emit.site(at)
-    mapped = f"(uint64_t)kg::from_shared<kg::CLUSTER>(w, kg::map_shared(kg::to_shared(w, {place}), {rank}), l, {site})"
-    return emit.names.assign(at.operands[0], kind, mapped)
-
-
-def _rank(emit: Emitter, at: Instruction) -> str:
-    place = address(emit, at.operands[1], "CLUSTER", at)
-    return emit.names.assign(at.operands[0], "u32", f"kg::rank_of(w, {place})")
 
 
 HANDLERS: dict[str, Callable[[Emitter, Instruction], str]] = {
@@ -200,10 +162,6 @@ HANDLERS: dict[str, Callable[[Emitter, Instruction], str]] = {
     "atom": _atomic,
     "red": _atomic,
     "prefetch": _prefetch,
-    "cvta": _convert_address,
-    "isspacep": _is_space,
     "membar": _fence,
     "fence": _fence,
-    "mapa": _map_address,
-    "getctarank": _rank,
 }

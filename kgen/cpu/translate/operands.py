@@ -15,8 +15,7 @@ from kgen.errors import UnknownInstructionError
 _FLOAT = re.compile(r"0([fFdD])([0-9a-fA-F]+)")
 _INTEGER = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|(0)?\d+)U?")
 _BYTES = {"float": 4, "double": 8} | {f"{u}int{n}_t": n // 8 for u in ("", "u") for n in (8, 16, 32, 64)}
-_VECTORS = {"tid": "tid", "ntid": "ntid", "ctaid": "ctaid", "nctaid": "nctaid", "cluster_ctaid": "cluster_ctaid"}
-_VECTORS |= {"cluster_nctaid": "cluster_nctaid", "clusterid": "clusterid", "nclusterid": "nclusterid"}
+_VECTORS = ("tid", "ntid", "ctaid", "nctaid", "cluster_ctaid", "cluster_nctaid", "clusterid", "nclusterid")
 _SPECIAL = {
     "laneid": "(uint32_t)l",
     "warpid": "w->index",
@@ -109,7 +108,7 @@ class Names:
         base, _, part = name.partition(".")
         if base in _VECTORS and part in ("x", "y", "z"):
             lane = "[l]" if base == "tid" else ""
-            return f"w->{_VECTORS[base]}[{'xyz'.index(part)}]{lane}"
+            return f"w->{base}[{'xyz'.index(part)}]{lane}"
         if base in _SPECIAL and not part:
             return _SPECIAL[base]
         raise UnknownInstructionError(

@@ -101,24 +101,16 @@ def _match(emit: Emitter, at: Instruction) -> Cut:
 def _reduce(emit: Emitter, at: Instruction) -> Cut:
     parts = memory.words(at)
     operation, kind = parts[2], parts[-1]
-    steps = {
-        "add": "x + y",
-        "min": "x < y ? x : y",
-        "max": "x < y ? y : x",
-        "and": "x & y",
-        "or": "x | y",
-        "xor": "x ^ y",
-    }
-    step = steps[operation]
+    step = memory.OPERATIONS[operation]
     if kind == "f32":
         name = ("minimum" if operation == "min" else "maximum") + ("_nan" if "NaN" in parts else "")
-        step = f"kg::{name}(x, y)"
+        step = f"kg::{name}(a, b)"
     absolute = "__builtin_fabsf" if "abs" in parts else ""
     value = f"{absolute}({emit.names.value(at.operands[1], kind, at)})"
     code = (
-        f"{C_TYPES[kind]} x{{}}; bool first = true; {_EACH} const {C_TYPES[kind]} y = {value};"
-        f" x = first ? y : ({step}); first = false; }}"
-        f" {_EACH} {emit.names.assign(at.operands[0], kind, 'x')} }}"
+        f"{C_TYPES[kind]} a{{}}; bool first = true; {_EACH} const {C_TYPES[kind]} b = {value};"
+        f" a = first ? b : ({step}); first = false; }}"
+        f" {_EACH} {emit.names.assign(at.operands[0], kind, 'a')} }}"
     )
     return Cut(code, _mask(emit, at.operands[2], at))
 

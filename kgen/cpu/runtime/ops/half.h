@@ -119,28 +119,4 @@ template <Ternary F> static inline uint32_t each(uint32_t a, uint32_t b, uint32_
     return pair_of(F(low(a), low(b), low(c)), F(high(a), high(b), high(c)));
 }
 
-// The comparisons of setp and set; those with a u hold where either number is NaN.
-enum Comparison { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
-template <Comparison C>
-static inline bool compare(float a, float b)
-{
-    switch (C) {
-    case eq: return a == b;
-    case ne: return a < b || a > b;
-    case lt: return a < b;
-    case le: return a <= b;
-    case gt: return a > b;
-    case ge: return a >= b;
-    case equ: return !(a < b || a > b);
-    case neu: return a != b;
-    case ltu: return !(a >= b);
-    case leu: return !(a > b);
-    case gtu: return !(a <= b);
-    case geu: return !(a < b);
-    case num: return a == a && b == b;
-    case nan: return a != a || b != b;
-    }
-    return false;
-}
-
 }  // namespace kg

@@ -40,15 +40,10 @@ static inline void store_tiles(uint8_t* const* row, const uint32_t* const* s, in
 
 static inline void transposed_tile(uint32_t* const* d, const uint32_t* const* a)
 {
-    uint16_t elements[8][8];
-    for (int lane = 0; lane < 32; ++lane) {
-        elements[lane / 4][lane % 4 * 2] = uint16_t(a[0][lane]);
-        elements[lane / 4][lane % 4 * 2 + 1] = uint16_t(a[0][lane] >> 16);
-    }
-    for (int lane = 0; lane < 32; ++lane) {
-        const int g = lane / 4, t = lane % 4 * 2;
-        d[0][lane] = elements[t][g] | uint32_t(elements[t + 1][g]) << 16;
-    }
+    uint8_t elements[8][16], *row[8];
+    for (int i = 0; i < 8; ++i) row[i] = elements[i];
+    store_tiles<false>(row, a, 1);
+    load_tiles<true>(d, row, 1);
 }
 
 }  // namespace kg
