@@ -5,19 +5,24 @@ A loaded kernel stays loaded for the life of the process: a CUDA graph or anothe
 
 from __future__ import annotations
 
-import ctypes
-import operator
-import struct
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any
 
 from kgen.backend import HOST
 from kgen.build import build
 from kgen.device import current_device, device_arch
 from kgen.errors import CaptureError, DeviceError
-from kgen.scratch import idle
+from kgen.scratch import idle, listing
 from kgen.spec import Spec
+from kgen.step import Frame, Parts, consists, frame_of
+from kgen.step import Run as Run
+from kgen.step import Step as Step
+from kgen.step import picked as picked
+from kgen.step import shifted as shifted
 from kgen.streams import gpu
 
 _MAX_DYNAMIC_SMEM = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -25,10 +30,6 @@ _STATIC_LIMIT = 48 * 1024  # bytes of shared memory that a launch gets without a
 _NO_CONTEXT = 201  # CUDA_ERROR_INVALID_CONTEXT
 _LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 _CLUSTER_LIMIT = 8  # blocks of a cluster that a launch gets without asking
-
-
-Run = Callable[[Sequence[int], int], None]
-"""A launch with everything fixed but its pointers and the stream."""
 
 
 class Launcher:
@@ -67,12 +68,13 @@ class Launcher:
         function, blocks, threads, smem = self.function.ptr, step.blocks, self.spec.threads, self.smem
         launch = _driver_launch(step.cooperative)
         frames: list[Frame] = []
+        make = partial(frame_of, step)
 
         def run(pointers: Sequence[int], stream: int) -> None:
             try:
                 frame = frames.pop()
             except IndexError:
-                frame = _frame(step)
+                frame = make()
             slots, addresses, _ = frame
             slots[:] = pointers
             try:
@@ -84,66 +86,7 @@ class Launcher:
                 launch(function, blocks, 1, 1, threads, 1, 1, smem, stream, addresses, 0)
             frames.append(frame)
 
-        return run
-
-
-class Step(NamedTuple):
-    """A launch as plain values: which kernel, on how many blocks, with which arguments.
-
-    A kernel takes its pointers first, then its ints, floats, long longs and doubles. The blocks of a `cooperative`
-    launch all run at once, and may wait for one another.
-    """
-
-    spec: Spec
-    blocks: int
-    pointers: int
-    ints: tuple[int, ...] = ()
-    longs: tuple[int, ...] = ()
-    floats: tuple[float, ...] = ()
-    doubles: tuple[float, ...] = ()
-    cooperative: bool = False
-
-    def packed(self) -> tuple[list[int], bytes]:
-        """Where each argument lies in a buffer of all of them, and the bytes of those after the pointers."""
-        at = 8 * self.pointers
-        offsets = list(range(0, at, 8))
-        tail = b""
-        for values, code, size in (
-            (self.ints, "i", 4),
-            (self.floats, "f", 4),
-            (self.longs, "q", 8),
-            (self.doubles, "d", 8),
-        ):
-            start = -(-len(tail) // size) * size
-            offsets += [at + start + size * i for i in range(len(values))]
-            tail = tail.ljust(start, b"\0") + struct.pack(f"={len(values)}{code}", *values)
-        return offsets, tail
-
-    def __str__(self) -> str:
-        return f"{self.spec.name} on {self.blocks} blocks"
-
-
-def picked(run: Run, places: Sequence[int], nulls: int = 0) -> Run:
-    """A launch of the pointers at these places among those that come, and of so many null pointers after them."""
-    behind = (0,) * nulls
-    if len(places) == 1:
-        (only,) = places
-        return lambda pointers, stream: run((pointers[only], *behind), stream)
-    pick = operator.itemgetter(*places)
-    return lambda pointers, stream: run(pick(pointers) + behind, stream)
-
-
-Frame = tuple[Any, int, Any]
-"""The pointers among a launch's arguments, to be written; where the addresses of all of them lie; their owner."""
-
-
-def _frame(step: Step) -> Frame:
-    offsets, tail = step.packed()
-    buffer = ctypes.create_string_buffer(bytes(8 * step.pointers) + tail)
-    base = ctypes.addressof(buffer)
-    addresses = (ctypes.c_void_p * len(offsets))(*(base + offset for offset in offsets))
-    slots = (ctypes.c_uint64 * step.pointers).from_buffer(buffer)
-    return slots, ctypes.addressof(addresses), addresses
+        return consists(run, Parts(launch, function, blocks, threads, smem, frames, make, range(step.pointers)))
 
 
 def _make_context() -> None:
@@ -207,9 +150,26 @@ def _refuse_capture(spec: Spec) -> None:
         )
 
 
+_listed: ContextVar[list[Step] | None] = ContextVar("kgen_launch_listed", default=None)
+
+
+@contextmanager
+def listing_steps() -> Iterator[list[Step]]:
+    """Inside the block kernels that are bound stand idle, and are listed with what they would be launched on."""
+    steps: list[Step] = []
+    token = _listed.set(steps)
+    try:
+        with listing():
+            yield steps
+    finally:
+        _listed.reset(token)
+
+
 def bind(steps: Sequence[Step], device: int) -> list[Run]:
     """Load the kernels of several launches side by side, and fix all but the pointers of each."""
     if idle():
+        if (listed := _listed.get()) is not None:
+            listed.extend(steps)
         return [lambda pointers, stream: None for _ in steps]
     if device == HOST:
         from kgen import cpu

@@ -16,7 +16,7 @@ import kgen
 from kgen.arch import Arch
 from kgen.device import Facts, stand_for
 from kgen.dtypes import BF16, F16, F32, DType
-from kgen.scratch import listing
+from kgen.launch import listing_steps
 
 GPUS = (
     Facts(108, 163 * 1024, "sm_80"),  # A100
@@ -61,10 +61,11 @@ def calls() -> Iterator[tuple[Any, ...]]:
 def names(facts: Facts) -> list[str]:
     """The default specializations, and those that the calls launch on a device, in the order of their names."""
     stand_for(facts)
-    with kgen.backend("cpu"), listing():
-        steps = [line for call in calls() for line in kgen.explain(*call).splitlines()[:-1]]
+    with kgen.backend("cpu"), listing_steps() as steps:
+        for call in calls():
+            kgen.explain(*call)
     default = {spec.name for spec in kgen.select() if spec.kernel.min_arch <= Arch.parse(facts.arch)}
-    return sorted(default | {step.split()[0] for step in steps})
+    return sorted(default | {step.spec.name for step in steps})
 
 
 def main(archs: list[str]) -> None:

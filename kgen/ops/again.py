@@ -10,17 +10,31 @@ and `add(x1, x2, out=out)` the function is
             return None
         if not alike(x0, x1, x2):
             return None
-        p0, p1, p2 = pointer(x0), pointer(x1), pointer(x2)
+        p0, p1, p2 = x0.data_ptr(), x1.data_ptr(), x2.data_ptr()
         if p0 % 16 != 0 or p1 % 16 != 0 or p2 % 16 != 0:
             return None
         if low2_0 < p2 - p0 < high2_0 and p2 != p0:
             return None
         if low2_1 < p2 - p1 < high2_1 and p2 != p1:
             return None
-        launch((p0, p1, p2), stream(0))
-        return [x2]
+        try:
+            frame = frames.pop()
+        except IndexError:
+            frame = make()
+        slots, addresses, _ = frame
+        slots[0] = p0
+        slots[1] = p1
+        slots[2] = p2
+        try:
+            start(function, blocks, 1, 1, threads, 1, 1, smem, stream(0), addresses, 0)
+        except Exception:
+            launch((p0, p1, p2), stream(0))
+        frames.append(frame)
+        return (x2,)
 
-with what else is constant among its globals. Loops over the arrays would take twice as long.
+with what else is constant among its globals. It is `kgen.launch.Launcher.bind` once more, written out: loops over the
+arrays would take twice as long, and calls of Python's functions a tenth of it. Whatever the driver refuses goes the
+plain way, which tells what to do.
 """
 
 from __future__ import annotations
@@ -30,24 +44,26 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
-from kgen.launch import Run
 from kgen.operand import Operand, extent
 from kgen.ops.libraries import Library
+from kgen.step import Run, parts
 
 ALIGNMENT = 16
 """Bytes of the widest load. Each array's place among them is part of a kind: each may be loaded in its own way."""
 
 Arrays = tuple[Any, ...]
-Again = Callable[[Arrays, Arrays], list[Any] | None]
+Again = Callable[[Arrays, Arrays], Arrays | None]
 """From inputs and outs, the results of a call that was recognised and launched, or None."""
 
 
 class Call(NamedTuple):
     """A call that was carried out.
 
-    launch         queues it: pointers of the inputs, then of the results; a stream
+    launch         queues it: pointers of the inputs, but for numbers behind the first `given`, then of the results; a
+                   stream
     inputs, outs   what the caller brought; None for an input that is missing and a result that was made
-    operands       of the inputs and of all results
+    operands       of the inputs and of all results; None for an input that is a number
+    given          how many inputs the launch has pointers of
     in_place       whether a result may be an input itself
     """
 
@@ -55,29 +71,36 @@ class Call(NamedTuple):
     inputs: Arrays
     outs: Arrays
     operands: tuple[Operand | None, ...]
+    given: int
     in_place: bool
 
 
 class Form(NamedTuple):
     """What decides the text of a kind's function. Arrays are counted through, the inputs first.
 
-    inputs    how many arrays are inputs
+    inputs    how many arrays are inputs, and
+    given     how many of these the launch has pointers of
     roles     of each array: the place of the first that is the same (its own, for most), "new" for a result that the
-              call makes, None for what is missing
+              call makes, None for what is missing; "number", or "text" for one that is told by its text
     alike     the library's test of the arrays that are passed
     offsets   their places among ALIGNMENT bytes
     pairs     results that are passed, each with an array before it, and whether they may be one and the same
-    device    where
-    several   whether there are several devices, of which one is current
+    pointer   what gives where an array begins, with {} for its name
+    stream    what gives the stream
+    device    where; None if there is but one device, else it must be the current one
+    places    of the pointers that the launch takes, None for a null pointer; None if it is not one launch
     """
 
     inputs: int
+    given: int
     roles: tuple[int | str | None, ...]
     alike: str
     offsets: tuple[int, ...]
     pairs: tuple[tuple[int, int, bool], ...]
-    device: int
-    several: bool
+    pointer: str
+    stream: str
+    device: int | None
+    places: tuple[int | None, ...] | None
 
 
 def written(call: Call, read: Library) -> Again:
@@ -86,13 +109,22 @@ def written(call: Call, read: Library) -> Again:
     passed: dict[int, Operand] = {}
     fresh: dict[int, Operand] = {}
     first: dict[int, int] = {}  # of the arrays that are one and the same: torch's test passes none twice
+    numbers: dict[str, Any] = {}
     roles: list[int | str | None] = []
     for i, (array, operand) in enumerate(zip(call.inputs + call.outs, call.operands, strict=True)):
         if operand is not None:
             (fresh if array is None else passed)[i] = operand
-        roles.append(None if operand is None else "new" if array is None else first.setdefault(id(array), i))
+            roles.append("new" if array is None else first.setdefault(id(array), i))
+        elif array is None:
+            roles.append(None)
+        else:
+            exact = isinstance(array, int) or (array == array and array != 0)  # 0.0 and -0.0 are equal, too
+            roles.append("number" if exact else "text")
+            numbers |= {f"kind{i}": array.__class__, f"number{i}": array if exact else repr(array)}
     alike, known = read.alike({f"x{i}": passed[i].array for i in first.values()})
-    known |= {"launch": call.launch, "pointer": read.pointer, "stream": read.stream, "current": read.current}
+    single = parts(call.launch)
+    known |= numbers | (single._asdict() if single else {})
+    known |= {"launch": call.launch, "stream": read.stream, "current": read.current}
     for i, x in fresh.items():
         known[f"new{i}"] = read.maker(x.shape, x.array.dtype, x.device)
     pairs = []
@@ -101,7 +133,9 @@ def written(call: Call, read: Library) -> Again:
         pairs.append((i, j, call.in_place and j < inputs and _layout(passed[i]) == _layout(passed[j])))
     offsets = tuple(x.ptr % ALIGNMENT for x in passed.values())
     device = next(iter(passed.values())).device
-    form = Form(inputs, tuple(roles), alike, offsets, tuple(pairs), device, read.current is not None)
+    terms = alike, offsets, tuple(pairs), read.pointer, read.queue.format(device)
+    places = tuple(single.places) if single else None
+    form = Form(inputs, call.given, tuple(roles), *terms, device=device if read.current else None, places=places)
     exec(_compiled(form), known)
     again: Again = known["again"]
     return again
@@ -115,7 +149,9 @@ def _compiled(form: Form) -> CodeType:
 def text(form: Form) -> str:
     """The function, as Python.
 
-    >>> print(text(Form(2, (0, None, "new"), "alike(x0)", (0,), (), device=0, several=False)))
+    >>> terms = "alike(x0)", (0,), (), "{}.data_ptr()", "stream(0)"
+    >>> form = Form(2, 2, (0, None, "new"), *terms, device=None, places=None)
+    >>> print(text(form))
     def again(inputs, outs):
         try:
             (x0, x1), (x2,) = inputs, outs
@@ -123,25 +159,28 @@ def text(form: Form) -> str:
             return None
         if x1 is not None or x2 is not None or not alike(x0):
             return None
-        p0 = pointer(x0)
+        p0 = x0.data_ptr()
         if p0 % 16 != 0:
             return None
         x2 = new2()
-        launch((p0, 0, pointer(x2)), stream(0))
-        return [x2]
+        launch((p0, 0, x2.data_ptr()), stream(0))
+        return (x2,)
     """
     x = [f"x{i}" for i in range(len(form.roles))]
     passed = [i for i, role in enumerate(form.roles) if isinstance(role, int)]
     fresh = [i for i, role in enumerate(form.roles) if role == "new"]
-    pointers = {i: f"p{i}" for i in passed} | {i: f"pointer(x{i})" for i in fresh}
-    other = [f"x{i} is not None" for i in range(len(x)) if i not in passed]
+    read = {i: form.pointer.format(f"x{i}") for i in (*passed, *fresh)}
+    taken = (*range(form.given), *range(form.inputs, len(x)))
+    pointers = [read[i] if i in fresh else f"p{i}" if i in passed else "0" for i in taken]
+    other = [_other(i, role) for i, role in enumerate(form.roles) if i not in passed]
     other += [f"x{i} is not x{form.roles[i]}" for i in passed if form.roles[i] != i]
-    other += [f"current() != {form.device}"] if form.several else []
+    other += [] if form.device is None else [f"current() != {form.device}"]
     shifted = [f"p{i} % {ALIGNMENT} != {offset}" for i, offset in zip(passed, form.offsets, strict=True)]
     overlaps = [
         f"low{i}_{j} < p{i} - p{j} < high{i}_{j}" + (f" and p{i} != p{j}" if twins else "")
         for i, j, twins in form.pairs
     ]
+    launch = f"launch({_tuple(pointers)}, {form.stream})"
     lines = [
         "def again(inputs, outs):",
         "    try:",  # the number of results may depend on which inputs there are
@@ -149,18 +188,43 @@ def text(form: Form) -> str:
         "    except ValueError:",
         "        return None",
         *_where(" or ".join([*other, f"not {form.alike}"])),
-        f"    {', '.join(f'p{i}' for i in passed)} = {', '.join(f'pointer(x{i})' for i in passed)}",
+        f"    {', '.join(f'p{i}' for i in passed)} = {', '.join(read[i] for i in passed)}",
         *_where(" or ".join(shifted)),
         *(line for overlap in overlaps for line in _where(overlap)),
         *(f"    x{i} = new{i}()" for i in fresh),
-        f"    launch({_tuple([pointers.get(i, '0') for i in range(len(x))])}, stream({form.device}))",
-        f"    return [{', '.join(x[form.inputs :])}]",
+        *([f"    {launch}"] if form.places is None else _started(form, pointers, launch)),
+        f"    return {_tuple(x[form.inputs :])}",
     ]
     return "\n".join(lines)
 
 
+def _other(i: int, role: Any) -> str:
+    """What holds if an argument that is no array, or none yet, is not what it was."""
+    if role in ("number", "text"):
+        value = f"x{i}" if role == "number" else f"repr(x{i})"
+        return f"x{i}.__class__ is not kind{i} or {value} != number{i}"
+    return f"x{i} is not None"
+
+
+def _started(form: Form, pointers: Sequence[str], launch: str) -> list[str]:
+    """Lines of a launch that is written out."""
+    assert form.places is not None
+    return [
+        "    try:",
+        "        frame = frames.pop()",
+        "    except IndexError:",
+        "        frame = make()",
+        "    slots, addresses, _ = frame",
+        *(f"    slots[{i}] = {0 if at is None else pointers[at]}" for i, at in enumerate(form.places)),
+        "    try:",
+        f"        start(function, blocks, 1, 1, threads, 1, 1, smem, {form.stream}, addresses, 0)",
+        "    except Exception:",
+        f"        {launch}",
+        "    frames.append(frame)",
+    ]
+
+
 def _where(condition: str) -> list[str]:
-    """Lines that give up where it holds."""
     return [f"    if {condition}:", "        return None"]
 
 

@@ -14,9 +14,9 @@ from kgen.arrays import adopt
 from kgen.device import on_device
 from kgen.dtypes import FLOATS, DType
 from kgen.operand import Kind, Operand, common_kind
-from kgen.ops.again import ALIGNMENT, Call
+from kgen.ops.again import ALIGNMENT, Arrays, Call
 from kgen.ops.checked import asked, refuse_capture
-from kgen.ops.kinds import Kinds, Plan, remember
+from kgen.ops.kinds import Key, Kinds, Plan, remember
 from kgen.results import allocate, check_out, give_back
 from kgen.scratch import idle, listing
 from kgen.streams import on, stream_for
@@ -73,11 +73,22 @@ class Operator:
         self.in_place = in_place
         self.examine = examine
         self.kinds = Kinds()
+        self._launched = self.kinds.launched
         self._plans: dict[tuple[Any, ...], Plan] = {}  # by what operands have in common, of any library
         OPERATORS[name] = self
 
-    def call(self, inputs: tuple[Any, ...], outs: tuple[Any, ...], options: tuple[Any, ...], stream: Any) -> list[Any]:
-        """The results, in the inputs' kind of array; `outs` holds an array or None for each."""
+    def call(
+        self,
+        inputs: tuple[Any, ...],
+        outs: tuple[Any, ...],
+        options: tuple[Any, ...],
+        stream: Any,
+        said: tuple[Arrays, Key] | None = None,
+    ) -> Arrays:
+        """The results, in the inputs' kind of array; `outs` holds an array or None for each.
+
+        What was `said` instead, inputs and numbers with options, is what the next call of the kind is recognised by.
+        """
         if self.examine is not None and asked():
             given, _, _, chosen = self._taken(inputs, options, stream)
             device = _present(given)[0].device
@@ -85,10 +96,10 @@ class Operator:
             with on(device, chosen):
                 self.examine(self.name, given, *options)
         if stream is None:
-            results = self.kinds.launched(inputs, outs, options)
+            results = self._launched(inputs, outs, options)
             if results is not None:
                 return results
-        return self._first(inputs, outs, options, stream)
+        return self._first(inputs, outs, options, stream, said or (inputs, options))
 
     __call__ = call  # as a method it is called in half of the time
 
@@ -137,7 +148,8 @@ class Operator:
         outs: tuple[Any, ...],
         options: tuple[Any, ...],
         stream: Any,
-    ) -> list[Any]:
+        said: tuple[Arrays, Key],
+    ) -> Arrays:
         given, kind, made, chosen = self._taken(inputs, options, stream)
         present = _present(given)
         device = present[0].device
@@ -154,10 +166,13 @@ class Operator:
                 plan = self._plan(taken, written, options, chosen)
                 copied = taken != given or written != results  # rows, together
                 if stream is None and not copied and not idle():
-                    self.kinds.meet(Call(plan.launch, inputs, outs, (*given, *results), self.in_place), options)
+                    shown, key = said
+                    missing = [None] * (len(shown) - len(given))
+                    operands = (*given, *missing, *results)
+                    self.kinds.meet(Call(plan.launch, shown, outs, operands, len(given), self.in_place), key)
                 plan.launch([operand.ptr if operand else 0 for operand in (*taken, *written)], chosen)
                 results = written
-            return [give_back(result, chosen) for result in results]
+            return tuple([give_back(result, chosen) for result in results])
 
     def _with_rows(
         self, given: list[Operand | None], results: list[Operand], stream: int

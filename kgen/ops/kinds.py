@@ -35,20 +35,18 @@ class Kinds:
 
     def __init__(self) -> None:
         self._last: dict[Key, Again] = {}  # by options
-        self._alike: dict[Key, tuple[Again, ...]] = {}  # by options and the inputs' shapes
+        self._alike: dict[Key, tuple[Again, ...]] = {}  # by options and the inputs' shapes, or numbers
 
-    def launched(self, inputs: Arrays, outs: Arrays, options: Key) -> list[Any] | None:
+    def launched(self, inputs: Arrays, outs: Arrays, options: Key) -> Arrays | None:
         """The results of a call, launched, if it is of a kind that was met; else None."""
         try:
-            last = self._last.get(options)
-        except TypeError:  # options that have no hash are refused in a first call
-            return None
-        if last is None:
+            last = self._last[options]
+        except (KeyError, TypeError):  # options that have no hash are refused in a first call
             return None
         results = last(inputs, outs)
         return self._searched(inputs, outs, options) if results is None else results
 
-    def _searched(self, inputs: Arrays, outs: Arrays, options: Key) -> list[Any] | None:
+    def _searched(self, inputs: Arrays, outs: Arrays, options: Key) -> Arrays | None:
         try:
             alike = self._alike.get(_key(inputs, options), ())
         except TypeError:  # somebody's array with a list for a shape
@@ -67,9 +65,9 @@ class Kinds:
 
     def meet(self, call: Call, options: Key) -> None:
         """Remember the kind of a call, if its arrays are of one library that has a short way."""
-        first = next(array for array in call.inputs if array is not None)
-        read = library(first.__class__)
-        if read is None or any(x is not None and type(x) not in read.kinds for x in call.inputs + call.outs):
+        given = [x for x, operand in zip(call.inputs, call.operands) if operand is not None]
+        read = library(given[0].__class__)
+        if read is None or any(x is not None and type(x) not in read.kinds for x in (*given, *call.outs)):
             return
         again, key = written(call, read), _key(call.inputs, options)
         remember(self._alike, key, (again, *self._alike.get(key, ()))[:ALIKE])
@@ -77,7 +75,7 @@ class Kinds:
 
 
 def _key(inputs: Arrays, options: Key) -> Key:
-    return options, *[None if x is None else getattr(x, "shape", None) for x in inputs]
+    return options, *[getattr(x, "shape", x) for x in inputs]  # a number stands for itself
 
 
 def remember(kept: dict[Key, Any], key: Key, value: Any) -> None:

@@ -6,7 +6,6 @@ CuPy arrays and torch tensors are read so. Any other kind of array goes the way 
 from __future__ import annotations
 
 import functools
-import operator
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
@@ -19,12 +18,16 @@ class Library(Protocol):
     """How the arrays of a library are read.
 
     kinds     their types
-    pointer   gives where an array begins
+    pointer   a term of Python for where an array begins, with {} for the array
+    queue     a term for the current stream of a device, which is the current one, with {} for its number
+    stream    what is called so in that term
     current   gives the current device; None where there is but one
     """
 
     kinds: tuple[type, ...]
-    pointer: Callable[[Any], int]
+    pointer: str
+    queue: str
+    stream: Callable[[int], Any]
     current: Callable[[], int] | None
 
     def alike(self, arrays: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -35,9 +38,6 @@ class Library(Protocol):
 
     def maker(self, shape: Ints, dtype: Any, device: int) -> Callable[[], Any]:
         """What makes contiguous arrays on the device, while it is the current one; the dtype is the library's."""
-
-    def stream(self, device: int) -> int:
-        """The current stream of the device, which is the current one."""
 
 
 @functools.cache
@@ -52,20 +52,23 @@ def library(kind: Hashable) -> Library | None:
 
 
 class CupyArrays:
+    pointer = "{}.data.ptr"
+    queue = "stream({}).ptr"
+
     def __init__(self, cupy: Any) -> None:
         self.kinds: tuple[type, ...] = (cupy.ndarray,)
-        self.pointer: Callable[[Any], int] = operator.attrgetter("data.ptr")
+        self.stream = cupy.cuda.get_current_stream
         self.current = current_device()
-        self._stream = cupy.cuda.get_current_stream
 
     def alike(self, arrays: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         tests, known = [], {"ndarray": self.kinds[0]}
         for x, array in arrays.items():
-            known |= {f"shape_{x}": array.shape, f"strides_{x}": array.strides}
+            known |= {f"shape_{x}": array.shape, f"strides_{x}": array.strides, f"dtype_{x}": array.dtype}
             # _c_contiguous is what flags.c_contiguous reads, at a sixth of its cost
             layout = f"{x}._c_contiguous" if array._c_contiguous else f"{x}.strides == strides_{x}"
             tests += [f"{x}.__class__ is ndarray", f"{x}.shape == shape_{x}", layout]
-            tests.append(f"{x}.dtype.num == {array.dtype.num}")
+            # one and the same object but for dtypes that were unpickled
+            tests.append(f"({x}.dtype is dtype_{x} or {x}.dtype.num == {array.dtype.num})")
             if self.current is not None:
                 tests.append(f"{x}.data.device_id == {array.data.device_id}")
         return f"({' and '.join(tests)})", known
@@ -73,19 +76,17 @@ class CupyArrays:
     def maker(self, shape: Ints, dtype: Any, device: int) -> Callable[[], Any]:
         return functools.partial(self.kinds[0], shape, dtype)
 
-    def stream(self, device: int) -> int:
-        pointer: int = self._stream().ptr
-        return pointer
-
 
 class TorchTensors:
     """Torch tensors that record no gradient."""
 
+    pointer = "{}.data_ptr()"
+    queue = "stream({})"
+
     def __init__(self, torch: Any) -> None:
         self.kinds: tuple[type, ...] = (torch.Tensor, torch.nn.Parameter)
-        self.pointer: Callable[[Any], int] = torch.Tensor.data_ptr
-        self.current = current_device()
         self.stream = torch_stream()
+        self.current = current_device()
         self._torch = torch
         # With these torch's own compiler tests what its code is called with, and allocates: C++, in a fifth and in half
         # of the time. Where torch has them not, or others, Python does the same.

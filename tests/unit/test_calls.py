@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import operator
+import ctypes
 import sys
 import textwrap
 import types
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kgen
 from kgen import streams
 from kgen.dtypes import F16, F32, FLOATS, I32, I64
+from kgen.launch import Launcher, Run, Step, picked
 from kgen.operand import Operand, extent
 from kgen.ops import again as again_module
 from kgen.ops import calls, kinds, libraries
@@ -30,9 +33,13 @@ STREAM = 7
 class Recorded:
     """An operator that adds two arrays, in so far as it says when it is prepared and launched."""
 
+    written_out = False
+
     def __init__(self, **traits: Any) -> None:
         self.prepared: list[tuple[Any, ...]] = []
         self.launched: list[tuple[list[int], int]] = []
+        self.refusals: list[Exception] = []
+        self.run = self.bound() if self.written_out else self.record
         self.operator = Operator("recorded", ("x", "y"), ("scale",), self.results, self.prepare, **traits)
 
     def results(self, op, given, scale):
@@ -42,7 +49,27 @@ class Recorded:
 
     def prepare(self, op, given, results, scale):
         self.prepared.append((given[0].shape, scale))
-        return Plan(lambda pointers, stream: self.launched.append((list(pointers), stream)), ("step",), "why")
+        return Plan(self.run, ("step",), "why")
+
+    def record(self, pointers, stream):
+        self.launched.append((list(pointers), stream))
+
+    def bound(self) -> Run:
+        """A launch as every kernel has it, which a repeated call writes out; the pointers come in another order."""
+
+        def start(function, x, y, z, threads, ty, tz, smem, stream, addresses, extra):
+            if self.refusals:
+                raise self.refusals.pop()
+            places = (ctypes.c_void_p * 3).from_address(addresses)
+            out, *inputs = (ctypes.c_uint64.from_address(place).value for place in places)
+            self.record([*inputs, out], stream)
+
+        launcher = object.__new__(Launcher)
+        launcher.spec, launcher.smem = kgen.parse("lmha_chunk_e64_m64_f32"), 0
+        launcher.function = types.SimpleNamespace(ptr=42)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cupy.cuda.driver, "launchKernel", start)
+            return picked(launcher.bind(Step(launcher.spec, 1, 3)), (2, 0, 1))
 
     def __call__(self, x, y, out, scale=1, stream=None):
         return self.operator((x, y), (out,), (scale,), stream)[0]
@@ -56,9 +83,10 @@ def array(address, shape=(4, 8), dtype="f", strides=None):
 X, Y, OUT = 1 << 20, 2 << 20, 3 << 20
 
 
-@pytest.fixture
-def recorded(monkeypatch):
-    cuda = types.SimpleNamespace(get_current_stream=lambda: types.SimpleNamespace(ptr=STREAM))
+@pytest.fixture(params=["called", "written out"])
+def recorded(monkeypatch, request):
+    monkeypatch.setattr(Recorded, "written_out", request.param == "written out")
+    cuda = types.SimpleNamespace(get_current_stream=lambda device: types.SimpleNamespace(ptr=STREAM))
     streams.cupy()  # or it would keep the one that follows
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=cupy.ndarray, cuda=cuda))
     monkeypatch.setattr(libraries, "current_device", lambda: None)
@@ -116,6 +144,17 @@ def test_alignment_is_that_of_each_array_and_not_of_all_together(recorded, first
     assert len(recorded.prepared) == 2
 
 
+def test_what_the_driver_refuses_is_launched_the_plain_way_which_raises(recorded):
+    recorded(array(X), array(Y), array(OUT))
+    recorded.refusals = [RuntimeError("once")]
+    recorded(array(X), array(Y), array(OUT))
+    assert recorded.launched == [([X, Y, OUT], STREAM)] * 2
+    if recorded.written_out:
+        recorded.refusals = [RuntimeError("again"), RuntimeError("first")]
+        with pytest.raises(RuntimeError, match="again"):
+            recorded(array(X), array(Y), array(OUT))
+
+
 def test_an_option_makes_another_kind(recorded):
     recorded(array(X), array(Y), array(OUT))
     recorded(array(X), array(Y), array(OUT), scale=2)
@@ -133,7 +172,7 @@ class Places:
     """A library of arrays that are places, all alike."""
 
     kinds = (types.SimpleNamespace,)
-    pointer = operator.attrgetter("ptr")
+    pointer, queue = "{}.ptr", "stream({})"
     current = None
 
     def alike(self, arrays):
@@ -169,7 +208,7 @@ def test_a_call_is_recognised_exactly_where_no_result_touches_the_bytes_between_
     now = operands([place for *_, place in (*arrays, *moved)])
     inputs = len(arrays)
     given, outs = (tuple(x.array for x in part) for part in (now[:inputs], now[inputs:]))
-    again = written(Call(lambda pointers, stream: None, given, outs, tuple(now), in_place), Places())
+    again = written(Call(lambda pointers, stream: None, given, outs, tuple(now), inputs, in_place), Places())
 
     def same(x, y):
         return in_place and (x.ptr, x.shape, x.strides, x.dtype) == (y.ptr, y.shape, y.strides, y.dtype)
@@ -184,7 +223,8 @@ def test_a_call_is_recognised_exactly_where_no_result_touches_the_bytes_between_
 
 def test_the_documented_function_of_a_kind_is_what_is_written():
     pairs = ((2, 0, True), (2, 1, True))
-    found = text(Form(2, (0, 1, 2), "alike(x0, x1, x2)", (0, 0, 0), pairs, device=0, several=False))
+    terms = "alike(x0, x1, x2)", (0, 0, 0), pairs, "{}.data_ptr()", "stream(0)"
+    found = text(Form(2, 2, (0, 1, 2), *terms, device=None, places=(0, 1, 2)))
     assert textwrap.indent(found, "    ") in str(again_module.__doc__)
 
 
@@ -265,6 +305,30 @@ def test_what_is_prepared_to_stand_idle_is_not_remembered(recorded):
     for _ in range(2):
         recorded(array(X), array(Y), array(OUT))
     assert len(recorded.prepared) == 2
+
+
+NUMBERS = [2, 2.0, True, 0, 0.0, -0.0, False, np.float32(2), np.float64(0.0), float("nan"), np.float32("nan")]
+
+
+@pytest.mark.parametrize("behind", [(), (0.5, 1)], ids=["", "before parameters"])
+@pytest.mark.parametrize("number", NUMBERS, ids=repr)
+def test_a_number_among_the_operands_is_recognised_by_its_type_and_its_bits(recorded, number, behind, monkeypatch):
+    """As `Elementwise` calls: the operator gets None for it, and what the caller said, which may be more."""
+
+    def call(number):
+        said = (array(X), number, *behind), ("a key",)
+        seen = recorded.operator.kinds.launched(said[0], (array(OUT),), said[1])
+        if seen is None:
+            recorded.operator.call((array(X), None), (array(OUT),), (repr(number),), None, said)
+        return seen is not None
+
+    monkeypatch.setattr(recorded.operator, "optional", ("y",))
+    call(number)
+    assert call(number)
+    alike = [other for other in NUMBERS if call(other)]
+    assert [(type(other), repr(other)) for other in alike] == [(type(number), repr(number))]
+    assert [call(other) for other in NUMBERS] == [True] * len(NUMBERS)
+    assert recorded.launched == [([X, 0, OUT], STREAM)] * (2 + 2 * len(NUMBERS))
 
 
 # torch, by the names that kgen goes by

@@ -14,7 +14,7 @@ import kgen
 from kgen.arch import Arch
 from kgen.device import device_arch
 from kgen.errors import ArchError, DeviceError
-from kgen.launch import Step
+from kgen.step import Step, parts
 
 cupy = pytest.importorskip("cupy", reason="kernels are loaded through CuPy")
 launch = importlib.import_module("kgen.launch")
@@ -129,3 +129,16 @@ def test_a_kernel_that_takes_some_of_the_pointers_gets_them_in_its_order(places,
     run = launch.picked(lambda pointers, stream: seen.append((list(pointers), stream)), places, nulls)
     run(kind([10, 11, 12, 13]), 5)
     assert seen == [([10 + place for place in places] + [0] * nulls, 5)]
+    assert parts(run) is None
+
+
+def test_what_is_picked_twice_is_known_by_where_it_comes_from_at_first(monkeypatch):
+    monkeypatch.setattr(cupy.cuda.driver, "launchKernel", None)
+    spec = kgen.parse("lmha_chunk_e64_m64_f32")
+    launcher = object.__new__(launch.Launcher)
+    launcher.spec, launcher.smem, launcher.function = spec, 0, types.SimpleNamespace(ptr=42)
+    bound = launcher.bind(Step(spec, 1, 3))
+    assert tuple(parts(bound).places) == (0, 1, 2)
+    once = launch.picked(bound, (3, 1), nulls=1)
+    assert parts(once).places == [3, 1, None]
+    assert parts(launch.picked(once, (0, 2, 1, -1))).places == [-1, 2, None]

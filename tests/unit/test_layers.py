@@ -27,7 +27,7 @@ LAYERS = (
     ("store",),
     ("build",),
     ("cpu",),
-    ("backend", "device", "operand", "streams", "arrays", "views", "results", "scratch", "fork", "launch"),
+    ("backend", "device", "operand", "streams", "arrays", "views", "results", "scratch", "fork", "step", "launch"),
     ("ops",),
     ("catalog",),
     ("kgen",),  # the public face

@@ -73,7 +73,7 @@ def causal_dot_product(
     >>> kgen.causal_dot_product(q, k, v).shape                                     # doctest: +SKIP
     (1, 8, 2048, 64)
     """
-    result: Any = _forward((q, k, v), (out,), (reverse, layout, algorithm), stream)[0]
+    result: Any = _forward.call((q, k, v), (out,), (reverse, layout, algorithm), stream)[0]
     return result
 
 
@@ -111,7 +111,7 @@ def causal_dot_product_backward(
             f"causal_dot_product_backward: out has {len(out)} entries; it takes an array or None for each of dq, dk, dv"
         )
     outs = (None, None, None) if out is None else tuple(out)
-    dq, dk, dv = _backward((do, q, k, v), outs, (reverse, layout, algorithm), stream)
+    dq, dk, dv = _backward.call((do, q, k, v), outs, (reverse, layout, algorithm), stream)
     return dq, dk, dv
 
 

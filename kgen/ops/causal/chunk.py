@@ -14,7 +14,7 @@ from kgen.arch import Arch
 from kgen.device import multiprocessors, shared_memory
 from kgen.dtypes import F32, DType
 from kgen.errors import SpecError
-from kgen.launch import Run, Step, bind
+from kgen.launch import Run, Step, bind, shifted
 from kgen.ops.calls import Plan
 from kgen.ops.causal.scan import Scan
 from kgen.registry import register
@@ -130,14 +130,7 @@ def plan(scan: Scan, spec: Spec | None, device: int) -> Plan:
     ends = [last * strides[2] for strides in (scan.q, scan.k, scan.v, scan.o)]
 
     if len(steps) == 1:
-        (only,) = bound[0]
-        q_end, k_end, v_end, o_end = ends
-
-        def launch_one(pointers: Sequence[int], stream: int) -> None:
-            q, k, v, o = pointers
-            only((q + q_end, k + k_end, v + v_end, o + o_end), stream)
-
-        return Plan(launch_one, (str(steps[0]),), cut.why)
+        return Plan(shifted(bound[0][0], ends), (str(steps[0]),), cut.why)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         (at_states, at_sums), _held = sections.take(stream)

@@ -77,7 +77,7 @@ def linear_state(
     >>> kgen.linear_state(k, v, segment=256).shape                                 # doctest: +SKIP
     (1, 8, 8, 64, 64)
     """
-    result: Any = _linear_state((k, v), (out,), (segment, layout), stream)[0]
+    result: Any = _linear_state.call((k, v), (out,), (segment, layout), stream)[0]
     return result
 
 
@@ -111,7 +111,7 @@ def query_state(q: Any, state: Any, *, layout: str = "bhtd", out: Any = None, st
     >>> kgen.query_state(q, kgen.linear_state(k, v)).shape                         # doctest: +SKIP
     (1, 8, 2048, 64)
     """
-    result: Any = _query_state((q, state), (out,), (layout,), stream)[0]
+    result: Any = _query_state.call((q, state), (out,), (layout,), stream)[0]
     return result
 
 

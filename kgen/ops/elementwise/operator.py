@@ -73,7 +73,6 @@ class Elementwise:
         names = function.parameters
         self._parameters = len(names)
         self._arrays = len(names) - len(self.defaults)
-        self._plain = tuple([None] * self._arrays + [number_of(self.defaults[p]) for p in names[self._arrays :]])
         self._named = kernel
         self._kernels: dict[Signature, Kernel] = {}
         self._operator = Operator(
@@ -88,6 +87,7 @@ class Elementwise:
             rows=False,
             in_place=True,
         )
+        self._launched = self._operator.kinds.launched
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -105,12 +105,13 @@ class Elementwise:
         self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
         **named: Any,
     ) -> Any:  # fmt: skip
-        if stream is None and not named and len(operands) == self._arrays and operands[-1].__class__ not in NUMBERS:
-            results = self._operator.kinds.launched(operands, (out,), (dtype, algorithm, self._plain))
-            if results is not None:  # then none of the others was a number, either
+        if stream is None and not named:
+            results = self._launched(operands, (out,), (dtype, algorithm))
+            if results is not None:
                 return results[0]
-        operands, numbers = self._bound(operands, named)
-        return self._operator.call(operands, (out,), (dtype, algorithm, numbers), stream)[0]
+        arrays, numbers = self._bound(operands, named)
+        said = None if named else (operands, (dtype, algorithm))
+        return self._operator.call(arrays, (out,), (dtype, algorithm, numbers), stream, said)[0]
 
     def explain(
         self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,

@@ -43,7 +43,7 @@ def matvec(a: Any, x: Any, *, out: Any = None, stream: Any = None) -> Any:
     >>> kgen.matvec(a, x).shape                                                    # doctest: +SKIP
     (8, 30)
     """
-    result: Any = _matvec((a, x), (out,), (), stream)[0]
+    result: Any = _matvec.call((a, x), (out,), (), stream)[0]
     return result
 
 

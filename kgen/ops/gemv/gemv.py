@@ -76,7 +76,7 @@ def gemv(
             raise ValueError(f"gemv: beta is {beta} and there is no y to multiply by it")
     elif out is y:
         y = None  # a kernel reads what it is to add from where it writes
-    result: Any = _gemv((a, x, y, scale), (out,), (alpha, beta, trans, algorithm), stream)[0]
+    result: Any = _gemv.call((a, x, y, scale), (out,), (alpha, beta, trans, algorithm), stream)[0]
     return result
 
 

@@ -116,7 +116,7 @@ def rope(
     (1, 8, 2048, 64)
     """
     options = (base, rotary_dim, interleaved, inverse, layout)
-    result: Any = _rope((x, positions, cos, sin), (out,), options, stream)[0]
+    result: Any = _rope.call((x, positions, cos, sin), (out,), options, stream)[0]
     return result
 
 

@@ -73,7 +73,7 @@ def take(
     if axis is None:
         table, axis = table.reshape(-1), 0
     try:
-        return _take((table, indices), (out,), (axis, mode), stream)[0]
+        return _take.call((table, indices), (out,), (axis, mode), stream)[0]
     except _OutOfBounds as error:
         (at,) = error.args
     value, size = int(indices.reshape(-1)[at]), table.shape[axis]
@@ -109,7 +109,7 @@ def embedding(indices: Any, table: Any, *, mode: str = "fill", out: Any = None, 
     """
     if mode == "raise":
         return take(table, indices, 0, out=out, stream=stream)
-    return _embedding((indices, table), (out,), (mode,), stream)[0]
+    return _embedding.call((indices, table), (out,), (mode,), stream)[0]
 
 
 def _results(op: str, given: Sequence[Operand], axis: int, mode: str) -> Results:

@@ -78,7 +78,7 @@ def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, str
     """
     if axes is not None and type(axes) is not tuple:
         axes = tuple(axes)
-    result: Any = _transpose((x,), (out,), (axes,), stream)[0]
+    result: Any = _transpose.call((x,), (out,), (axes,), stream)[0]
     return result
 
 

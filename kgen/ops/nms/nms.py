@@ -113,7 +113,7 @@ def batched_nms(
     return _finish(_batched_nms((boxes, scores, idxs), (None, None), options, stream), padded)
 
 
-def _finish(found: list[Any], padded: bool) -> Any:
+def _finish(found: Sequence[Any], padded: bool) -> Any:
     kept, count = found
     return (kept, count) if padded else kept[: int(count)]
 

@@ -61,7 +61,7 @@ def layer_norm_backward(
     (array([-1.,  0.], dtype=float32), array([1., 0.], dtype=float32))
     """
     outs = (out, None, None) if weight is not None else (out,)
-    results = _layer_norm_backward((dy, x, mean, rstd, weight), outs, (axis,), stream)
+    results = _layer_norm_backward.call((dy, x, mean, rstd, weight), outs, (axis,), stream)
     return tuple(results) if len(results) > 1 else results[0]
 
 
@@ -88,7 +88,7 @@ def rms_norm_backward(
     array([[0., 0.]], dtype=float32)
     """
     outs = (out, None) if weight is not None else (out,)
-    results = _rms_norm_backward((dy, x, rstd, weight), outs, (axis, weight_offset), stream)
+    results = _rms_norm_backward.call((dy, x, rstd, weight), outs, (axis, weight_offset), stream)
     return tuple(results) if len(results) > 1 else results[0]
 
 

@@ -71,9 +71,9 @@ def layer_norm(
            [ 0.,  0.]], dtype=float32)
     """
     if return_stats:
-        y, mean, rstd = _layer_norm((x, weight, bias), (out, None, None), (axis, eps, True), stream)
+        y, mean, rstd = _layer_norm.call((x, weight, bias), (out, None, None), (axis, eps, True), stream)
         return y, mean, rstd
-    return _layer_norm((x, weight, bias), (out,), (axis, eps, False), stream)[0]
+    return _layer_norm.call((x, weight, bias), (out,), (axis, eps, False), stream)[0]
 
 
 def rms_norm(
@@ -121,7 +121,7 @@ def rms_norm(
     array([6., 8., 0., 0.], dtype=float32)
     """
     outs = (out, *((None,) if residual is not None else ()), *((None,) if return_rstd else ()))
-    results = _rms_norm((x, residual, weight), outs, (axis, eps, weight_offset, return_rstd), stream)
+    results = _rms_norm.call((x, residual, weight), outs, (axis, eps, weight_offset, return_rstd), stream)
     return tuple(results) if len(results) > 1 else results[0]
 
 
@@ -146,7 +146,7 @@ def fused_add_rms_norm(
     ...     kgen.fused_add_rms_norm(np.array([2, 0, 0, 0], "f"), residual, eps=1e-12), residual
     (array([1.2, 1.6, 0. , 0. ], dtype=float32), array([3., 4., 0., 0.], dtype=float32))
     """
-    return _fused_add_rms_norm((x, residual, weight), (out, residual), (eps, weight_offset), stream)[0]
+    return _fused_add_rms_norm.call((x, residual, weight), (out, residual), (eps, weight_offset), stream)[0]
 
 
 def group_norm(
@@ -184,9 +184,9 @@ def group_norm(
     array([[-1.,  1., -2.,  2.]], dtype=float32)
     """
     if return_stats:
-        y, mean, rstd = _group_norm((x, weight, bias), (out, None, None), (groups, eps, True), stream)
+        y, mean, rstd = _group_norm.call((x, weight, bias), (out, None, None), (groups, eps, True), stream)
         return y, mean, rstd
-    return _group_norm((x, weight, bias), (out,), (groups, eps, False), stream)[0]
+    return _group_norm.call((x, weight, bias), (out,), (groups, eps, False), stream)[0]
 
 
 def _operator(name: str, arguments: str, options: str, results: Any, prepare: Any, optional: str) -> Operator:

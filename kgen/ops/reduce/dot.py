@@ -84,13 +84,13 @@ def dot(a: Any, b: Any, out: Any = None, *, algorithm: str | None = None, stream
     ...     float(kgen.dot(np.arange(4, dtype="f4"), np.ones(4, "f4")))
     6.0
     """
-    (result,) = _dot((a, b), (out,), (algorithm,), stream)
+    (result,) = _dot.call((a, b), (out,), (algorithm,), stream)
     return result
 
 
 def vdot(a: Any, b: Any, out: Any = None, *, stream: Any = None) -> Any:
     """As `dot`: nothing is complex here."""
-    (result,) = _vdot((a, b), (out,), (), stream)
+    (result,) = _vdot.call((a, b), (out,), (), stream)
     return result
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from kgen.device import multiprocessors
-from kgen.launch import bind
+from kgen.launch import bind, shifted
 from kgen.operand import Operand, contiguous_strides
 from kgen.ops.calls import Plan
 from kgen.ops.reduce.axes import Kept, Layout, Reduced, layout
@@ -75,11 +75,7 @@ def plan_reduction(
 
     if len(flat_work) == 1 and not room:
         ((one, run),) = ready[0]
-
-        def launch_one(pointers: Sequence[int], stream: int) -> None:
-            run((pointers[0] + one.source, pointers[1] + one.target), stream)
-
-        return Plan(launch_one, (str(one.step),), _why(passes))
+        return Plan(shifted(run, (one.source, one.target)), (str(one.step),), _why(passes))
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         partials, counters, held = workspace(room, groups, device, stream) if room else (0, 0, None)

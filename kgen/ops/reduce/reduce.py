@@ -51,7 +51,7 @@ def sum(  # NumPy's name
     ...     kgen.sum(np.arange(6, dtype="f4").reshape(2, 3), axis=1)
     array([ 3., 12.], dtype=float32)
     """
-    (result,) = _sum((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
+    (result,) = _sum.call((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
     return result
 
 
@@ -66,7 +66,7 @@ def prod(
     stream: Any = None,
 ) -> Any:
     """The product of `x` over `axis`, as `numpy.prod`; parameters, types and errors as those of `sum`. Empty: 1."""
-    (result,) = _prod((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
+    (result,) = _prod.call((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
     return result
 
 
@@ -81,7 +81,7 @@ def mean(
     stream: Any = None,
 ) -> Any:
     """The arithmetic mean of `x` over `axis`, as `numpy.mean`: the type of floats, float64 of integers. Empty: NaN."""
-    (result,) = _mean((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
+    (result,) = _mean.call((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
     return result
 
 
@@ -95,7 +95,7 @@ def max(
     stream: Any = None,
 ) -> Any:
     """The greatest element of `x` over `axis`, as `numpy.max`: NaN where there is one; ValueError for none at all."""
-    (result,) = _max((x,), (out,), (axis, keepdims, algorithm), stream)
+    (result,) = _max.call((x,), (out,), (axis, keepdims, algorithm), stream)
     return result
 
 
@@ -109,7 +109,7 @@ def min(
     stream: Any = None,
 ) -> Any:
     """The least element of `x` over `axis`, as `numpy.min`: NaN where there is one; ValueError for none at all."""
-    (result,) = _min((x,), (out,), (axis, keepdims, algorithm), stream)
+    (result,) = _min.call((x,), (out,), (axis, keepdims, algorithm), stream)
     return result
 
 
@@ -118,13 +118,13 @@ def argmax(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False,
 
     With axis None the index counts through all of `x` in C order.
     """
-    (result,) = _argmax((x,), (out,), (axis, keepdims), stream)
+    (result,) = _argmax.call((x,), (out,), (axis, keepdims), stream)
     return result
 
 
 def argmin(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False, stream: Any = None) -> Any:
     """The first index (int64) along `axis` of the least element, or of NaN, as `numpy.argmin`."""
-    (result,) = _argmin((x,), (out,), (axis, keepdims), stream)
+    (result,) = _argmin.call((x,), (out,), (axis, keepdims), stream)
     return result
 
 
@@ -139,7 +139,7 @@ def reduce(x: Any, op: str = "sum", width: int = 32, *, out: Any = None, stream:
     ...     kgen.reduce(np.arange(6, dtype="f4"), "max", width=3)
     array([2., 5.], dtype=float32)
     """
-    (result,) = _reduce((x,), (out,), (op, width), stream)
+    (result,) = _reduce.call((x,), (out,), (op, width), stream)
     return result
 
 

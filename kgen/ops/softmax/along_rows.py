@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from kgen.dtypes import F32
-from kgen.launch import Step, bind
+from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, others, part
@@ -154,4 +154,4 @@ def plan_rows(
     why = f"{read.rows} rows of {read.columns} fit into the registers of {rows.Cut.of(spec)}"
     if mask is not None:
         return Plan(run, (str(step),), why)
-    return Plan(lambda pointers, stream: run((pointers[0], pointers[-1]), stream), (str(step),), why)
+    return Plan(picked(run, (0, -1)), (str(step),), why)  # no mask

@@ -84,7 +84,7 @@ def softmax_backward(
     ...     kgen.softmax_backward(np.array([1, 0], "f"), np.array([0.5, 0.5], "f"))
     array([ 0.25, -0.25], dtype=float32)
     """
-    result: Any = _softmax_backward((dy, y), (out,), (axis, scale), stream)[0]
+    result: Any = _softmax_backward.call((dy, y), (out,), (axis, scale), stream)[0]
     return result
 
 
@@ -106,7 +106,7 @@ def log_softmax_backward(
     ...     kgen.log_softmax_backward(np.array([1, 0], "f"), np.log(np.array([0.5, 0.5], "f")))
     array([ 0.5, -0.5], dtype=float32)
     """
-    result: Any = _log_softmax_backward((dy, y), (out,), (axis, scale), stream)[0]
+    result: Any = _log_softmax_backward.call((dy, y), (out,), (axis, scale), stream)[0]
     return result
 
 

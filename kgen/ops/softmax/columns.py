@@ -6,7 +6,7 @@ from typing import Any
 
 from kgen.device import multiprocessors
 from kgen.errors import SpecError
-from kgen.launch import Step, bind
+from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Planes
@@ -94,4 +94,4 @@ def plan_columns(x: Operand, y: Operand, read: Planes, written: Planes, wanted: 
     step = Step(spec, blocks, 2, (read.length, read.columns), steps, wanted.floats)
     run = bind([step], y.device)[0]
     why = f"{read.planes} x {read.columns} columns of {read.length} for {multiprocessors(y.device)} multiprocessors"
-    return Plan(lambda pointers, stream: run((pointers[0], pointers[-1]), stream), (str(step),), why)
+    return Plan(picked(run, (0, -1)), (str(step),), why)  # no mask

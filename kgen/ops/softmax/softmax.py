@@ -76,7 +76,7 @@ def softmax(
     array([[0.5 , 0.5 ],
            [0.25, 0.75]], dtype=float32)
     """
-    result: Any = _softmax((x, mask), (out,), (axis, scale, causal, algorithm, dtype), stream)[0]
+    result: Any = _softmax.call((x, mask), (out,), (axis, scale, causal, algorithm, dtype), stream)[0]
     return result
 
 
@@ -101,7 +101,7 @@ def log_softmax(
     ...     kgen.log_softmax(np.array([0, 1000], "f"))
     array([-1000.,     0.], dtype=float32)
     """
-    result: Any = _log_softmax((x, mask), (out,), (axis, scale, causal, algorithm, dtype), stream)[0]
+    result: Any = _log_softmax.call((x, mask), (out,), (axis, scale, causal, algorithm, dtype), stream)[0]
     return result
 
 
@@ -145,7 +145,7 @@ def logsumexp(
     array([[1.3862944],
            [1.3862944]], dtype=float32)
     """
-    result: Any = _logsumexp((a,), (out,), (axis, keepdims, dtype), stream)[0]
+    result: Any = _logsumexp.call((a,), (out,), (axis, keepdims, dtype), stream)[0]
     return result
 
 
