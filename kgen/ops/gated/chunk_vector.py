@@ -18,6 +18,8 @@ SHORTEST = 4 * CHUNK
 """Time steps of a segment at least: each costs a pass over its keys and values."""
 FEWEST_STEPS = 32
 """Time steps from which on chunks are faster than a walk step by step, gradients too."""
+FEWEST_OF_PARTS, FEWEST_OF_HEADS = 256, 3072
+"""And with parts of features: of a sequence, or of all heads of all sequences."""
 
 
 def refusal(problem: Problem) -> str | None:
@@ -32,8 +34,11 @@ def refusal(problem: Problem) -> str | None:
 
 
 def pays(problem: Problem) -> bool:
-    """Whether chunks are the faster way."""
-    return problem.length >= FEWEST_STEPS
+    """Whether chunks are the faster way; with parts, whose sum is a launch of its own, not where both are short."""
+    p = problem
+    return p.length >= FEWEST_STEPS and (
+        p.features <= WIDEST or p.length >= FEWEST_OF_PARTS * p.sequences or p.numbers(1) >= FEWEST_OF_HEADS
+    )
 
 
 def room_for(features: int) -> int:

@@ -14,12 +14,14 @@ from kgen.dtypes import F32
 from kgen.launch import Step
 from kgen.operand import Operand
 from kgen.ops.gated import chunk_vector
-from kgen.ops.gated.chunk_vector import Cut, Way, add_last, add_states, add_walks, cut_of, told
-from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_GRADIENT, PIECE
+from kgen.ops.gated.chunk_vector import FEWEST_STEPS, Cut, Way, add_last, add_states, add_walks, cut_of, told
+from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_GRADIENT, PIECE, WIDEST
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of
 from kgen.ops.gated.sums import add_sum, add_sum_of_parts, partial_rows
 from kgen.spec import Spec
 
+FEWEST_OF_PARTS, FEWEST_OF_HEADS = 64, 2048
+"""Time steps from which on chunks are faster with parts: of a sequence, or of all heads of all sequences."""
 SUMS_AT_ONCE = 32
 """Sums over some of the pieces, that are then summed up themselves."""
 
@@ -38,6 +40,15 @@ def refusal(problem: Problem, *rows: Rows) -> str | None:
     return None
 
 
+def pays(problem: Problem) -> bool:
+    """Whether chunks are the faster way; there are more launches with parts, but a walk step by step takes three."""
+    p = problem
+    wide = max(p.features, p.values) > WIDEST
+    return p.length >= FEWEST_STEPS and (
+        not wide or p.length >= FEWEST_OF_PARTS * p.sequences or p.numbers(1) >= FEWEST_OF_HEADS
+    )
+
+
 def backward(
     program: Program,
     problem: Problem,
@@ -53,13 +64,8 @@ def backward(
     do, q, k, v = rows
     last = "dinitial" if "dinitial" in gradients else NOTHING
     cut = cut_of(p, both_ways=True)
-    whole = {name: rows_of(name, gradients[name], layout) for name in ("dq", "dk", "dv", "dg")}
-    made, strides = dict(whole), []
-    for name in made:
-        stride = whole[name].strides[3]
-        if _parts(name, cut) > 1:
-            made[name], stride = partial_rows(program, p, name, gradients[name].shape[3], _parts(name, cut))
-        strides += [*made[name].strides[:3], stride]
+    dq, dk, dv, dg = (rows_of(name, gradients[name], layout) for name in ("dq", "dk", "dv", "dg"))
+    part, stride = (dv, dv.strides[3]) if cut.parts == 1 else partial_rows(program, p, "dv", p.values, cut.parts)
     # Of sequences of any lengths one after the other as many as there may be, some of them with nothing to do.
     pieces = p.length // PIECE + p.sequences if p.offsets else p.sequences * -(-p.length // PIECE)
     slots = (p.batch * p.length // PIECE + p.sequences) * p.heads
@@ -75,9 +81,9 @@ def backward(
     add_last(program, p, cut, packed, last)
     du = gradients.get("du")
     blocks = pieces * p.heads
-    bonus = program.room("bonus slopes", cut.tiles * blocks * p.features) if du else None
-    odd = chunk_vector.unaligned(p, do, q, k, v, made["dq"], made["dk"]) or made["dv"].word < 4
-    fours = not odd and any(x.word < 16 for x in (do, q, k, v, gates, made["dq"], made["dk"]))
+    bonus = program.room("bonus slopes", blocks * p.features) if du else None
+    odd = chunk_vector.unaligned(p, do, q, k, v, dq, dk) or part.word < 4
+    fours = not odd and any(x.word < 16 for x in (do, q, k, v, gates, dq, dk))
     spec = _spec(p, cut, unaligned=odd, fours=fours)
     pointers = (do.name, q.name, k.name, v.name, gates.name, *(["u"] if du else []))
     pointers += (
@@ -86,20 +92,17 @@ def backward(
         units[0],
         kept[1],
         units[1],
-        *(x.name for x in made.values()),
+        *(x.name for x in (dq, dk, part, dg)),
         *([bonus] if bonus else []),
     )
-    at_once = -(-multiprocessors(p.device) // cut.panels)
+    at_once = -(-multiprocessors(p.device) // cut.parts)
     ints = (p.heads, p.length, p.features, p.values, p.sequences, -1 if p.reverse else 1, at_once)
     longs = [*do.strides, *q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if du else ())]
-    longs += strides
-    program.add(Step(spec, blocks * cut.panels, len(pointers), ints, tuple(longs), (p.scale,)), pointers)
-    for name, result in whole.items():
-        if _parts(name, cut) > 1:
-            made_of, dtype = gradients[name].shape[3], gradients[name].dtype
-            add_sum_of_parts(program, p, made[name], result, made_of, _parts(name, cut), dtype)
+    longs += [*dq.strides, *dk.strides, *part.strides[:3], stride, *dg.strides]
+    program.add(Step(spec, blocks * cut.parts, len(pointers), ints, tuple(longs), (p.scale,)), pointers)
+    if cut.parts > 1:
+        add_sum_of_parts(program, p, part, dv, p.values, cut.parts, p.dtype)
     if du and bonus:
-        pieces *= cut.tiles
         together = math.gcd(pieces, SUMS_AT_ONCE)
         if together > 1:
             size = p.heads * p.features
@@ -110,11 +113,6 @@ def backward(
         add_sum(program, bonus, final, (1, p.heads, 1, p.features), du.dtype, p.heads, pieces)
     walks = f"{told(p, cut)} walk along {cut.segments} segments each and back, in chunks of {CHUNK} time steps"
     return f"{walks}; then {blocks} pieces of {PIECE} at once"
-
-
-def _parts(name: str, cut: Cut) -> int:
-    """Of which a gradient is the sum: that of values over the parts of features, the others over tiles of values."""
-    return cut.parts if name == "dv" else cut.tiles
 
 
 def _spec(problem: Problem, cut: Cut, *, unaligned: bool = False, fours: bool = False) -> Spec:

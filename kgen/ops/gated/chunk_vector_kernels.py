@@ -77,7 +77,7 @@ def _gradient_geometry(spec: Spec) -> dict[str, int]:
     tiles_of_rows = 2 * PIECE * (row + 2 * (PIECE + 8))
     near = warps * (4 * 16 * 20 + 2 * 16 * 24 + 4 * 16)
     bonus = 4 * PIECE + 4 * tiles * room + 4 * room + 4 * tiles * room if spec["bonus"] else 0
-    panel = 32 if spec["fsplit"] or spec["vsplit"] else 0
+    panel = 16 if spec["fsplit"] else 0
     smaller = panel + near + bonus + 4 * 4 * tiles * room + 16 * warps
     nbytes = max(states + 3 * PIECE * row, sums) + states + tiles_of_rows + smaller
     return {"THREADS": 32 * warps, "PIECE": PIECE, "DYNAMIC_SMEM": _rounded(nbytes)}
@@ -96,7 +96,6 @@ def _gradient_text(spec: Spec) -> dict[str, bool | str]:
     return {
         "results": True,
         "float_results": bool(spec["fsplit"]),
-        "split": bool(spec["fsplit"] or spec["vsplit"]),
         "offset_type": offset_type(spec),
     }
 
@@ -143,8 +142,8 @@ _SPLIT = Flag(
     "split", "features are more than K: a block takes a part of them, whose results are floats, yet to be summed"
 )
 _PANELS = Flag("split", "features are more than K: a block takes a part of them; states are kept in panels")
-_FSPLIT = Flag("fsplit", "features are more than ROOM: dv of each part of them is floats, yet to be summed")
-_VSPLIT = Flag("vsplit", "values are more than ROOM: dq, dk, dg of each part of them are floats, yet to be summed")
+_FSPLIT = Flag("fsplit", "features are more than ROOM: a block takes a panel, whose dv is floats, yet to be summed")
+_VSPLIT = Flag("vsplit", "values are more than ROOM: a block takes one panel of them after the other")
 _ORIGIN = (
     "Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products in place of the "
     "paper's two levels of differences"
@@ -200,7 +199,7 @@ CHUNK_GRADIENT = register(
         derive=_gradient_geometry,
         check=_gradient_problem,
         text=_gradient_text,
-        grid="(panels * pieces * heads): one block per piece of 64 time steps, of ROOM features and values",
+        grid="(parts * pieces * heads): one block per piece of 64 time steps, of ROOM features",
         origin=_ORIGIN,
         min_arch=Arch(9, 0),
         defaults=("gated_chunk_vector_gradient_r128_bf16", "gated_chunk_vector_gradient_r64_bonus_f16"),

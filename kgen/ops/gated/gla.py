@@ -39,7 +39,8 @@ def gla(
     mode : "auto", "chunk", "recurrent" or "article"
         Chunks are of 32 time steps, on tensor cores, with states and decays in float32; they take float16 and bfloat16,
         and gates of at most 0, or of little more: a growth by 32 within a chunk may overflow. More than 128 features
-        are computed in parts of 128, whose results are summed in float32: each part takes room for one.
+        are computed in parts of 128, whose results are summed in float32: each part takes room for one, and "auto"
+        takes them from 3072 time steps of all heads on, or 256 of one.
         "auto" takes them from 32 time steps on. An infinity or NaN in v may reach time steps up to 31 before its own.
         "article" computes it by five kernels, as flash-linear-attention did in 2024, to be read and timed beside ours
         (kgen.ops.gated.article): gates must be finite then, and those of -1000 cost digits.
@@ -85,7 +86,7 @@ def gla_backward(
     -------
     dq, dk, dv, dg of the shapes and dtypes of q, k, v, g, and, where there is an `initial_state`, its gradient in
     float32. Parameters as in `gla` and `linear_attention_backward`; here chunks take no inputs with fewer heads than
-    others, and value columns, too, in parts of 128.
+    others, and of the parts of features dv is summed.
 
     Notes
     -----

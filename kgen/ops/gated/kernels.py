@@ -23,6 +23,7 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 WIDEST = 512
 """Features and value columns that a head may have."""
 SUM_THREADS = 256
+SUM_ROUNDS = 4
 
 _FLOAT_BYTES = 4
 
@@ -243,7 +244,7 @@ SUM = register(
             Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
             Axis("VEC", "v", (1, 4), "neighbours that a thread takes", default=4),
         ),
-        derive=lambda spec: {"THREADS": SUM_THREADS},
+        derive=lambda spec: {"THREADS": SUM_THREADS, "ROUNDS": SUM_ROUNDS},
         text=lambda spec: {"offset_type": offset_type(spec)},
         grid="(ceil(length / rows) * heads * batch): one block per some rows of the result",
         origin="a sum in fixed order",

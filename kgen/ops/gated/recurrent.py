@@ -178,9 +178,8 @@ def _prepare_backward(
     if options.mode == "article":
         raise ValueError(f"{op}: mode is 'article'; it takes 'auto', 'recurrent' or 'chunk'")
     chunks = chunk if form.gate < 2 else chunk_vector_backward
-    pays = (chunk if form.gate < 2 else chunk_vector).pays(problem)
     refused = chunk.refusal(problem) if form.gate < 2 else chunk_vector_backward.refusal(problem, q, k, v)
-    if in_chunks(op, options.mode, refused, pays):
+    if in_chunks(op, options.mode, refused, chunks.pays(problem)):
         rows = (upstream, q, k, v)
         return program.plan(chunks.backward(program, problem, rows, gradients, layout, initial, from_state))
     if form.gate:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from kgen.dtypes import DType
 from kgen.launch import Step
 from kgen.operand import Ints, Operand, contiguous_strides
-from kgen.ops.gated.kernels import SUM, SUM_THREADS
+from kgen.ops.gated.kernels import SUM, SUM_ROUNDS, SUM_THREADS
 from kgen.ops.gated.plan import Problem, Program, Rows, rows_of, scratch_rows
 
 Queued = TypeVar("Queued")
@@ -54,7 +54,7 @@ def _add(
     pointers: tuple[str, ...] = (source, out.name)
     if sequences and offsets:
         ints, pointers = (*ints, sequences.sequences), (*pointers, "cu_seqlens")
-    blocks = batch * heads * math.ceil(length / rows)
+    blocks = batch * heads * math.ceil(length / (SUM_ROUNDS * rows))
     program.add(Step(spec, blocks, len(pointers), ints, (*strides, *out.strides)), pointers)
 
 
