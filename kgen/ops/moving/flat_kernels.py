@@ -15,9 +15,9 @@ from kgen.spec import Axis, Kernel, Spec
 
 THREADS = 128
 WORD = 4
-"""Bytes of an element that is moved by itself; of smaller ones packs are."""
-_AT_ONCE = {1: PACK, 2: PACK, WORD: WORD}
-_ITEMS = {1: 4, 2: 4, WORD: 8}
+"""Bytes of an element from which on it is moved by itself; of smaller ones packs are."""
+_AT_ONCE = {1: PACK, 2: PACK, WORD: WORD, 8: 8}
+_ITEMS = {1: 4, 2: 4, WORD: 8, 8: 4}
 """What a thread moves at once, in bytes, and how often, by the bytes of an element."""
 LINE = 128
 """Bytes at whose multiples groups of rows begin."""
@@ -25,7 +25,7 @@ MOST_WIDTH = 1 << 23
 """Elements of a row."""
 _PIECES = 8
 """Of a group of rows, about: where rows are short, most of its last one is not empty."""
-_BYTES = Axis("BYTES", "n", (1, 2, WORD), "bytes of an element, of which rows are made")
+_BYTES = Axis("BYTES", "n", tuple(_ITEMS), "bytes of an element, of which rows are made")
 _GRID = "(ceil(rows / group_rows) * pieces): one block per piece of a group of rows"
 
 
