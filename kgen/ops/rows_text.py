@@ -20,6 +20,7 @@ ALIGNED = {
     "any_weights": False,
     "kept": False,
     "filled": False,
+    "carried": False,
 }
 """For kernels without such flags: a block has a row to itself, and all packs begin at multiples of a pack."""
 
@@ -30,12 +31,18 @@ _MERGES = {
 
 
 def text_of_rows(
-    spec: Spec, *reductions: str, weights: bool = False, pairs: bool = False, joined: bool = False
+    spec: Spec,
+    *reductions: str,
+    weights: bool = False,
+    pairs: bool = False,
+    joined: bool = False,
+    carried: bool = False,
 ) -> dict[str, Any]:
     """For the kernels on `rows.AXES`, with the reductions over a row that they use: "Max", "Sum".
 
     `weights`: whether vectors that begin anywhere go with the packs; `pairs`: reductions are of two numbers at once;
-    `joined`: those over a warp are of one, and what warps have found is two.
+    `joined`: those over a warp are of one, and what warps have found is two; `carried`: what threads have added up is
+    carried on as doubles.
     """
     reduced = "float2" if pairs or joined else "float"
     merges = _MERGES["float2" if pairs else "float"]
@@ -48,6 +55,7 @@ def text_of_rows(
         "reduced": reduced,
         "merges": {name: merges[name] for name in reductions},
         "joined": joined,
+        "carried": carried,
         "edged": bool(spec["ragged"] or spec["shifted"]),
         "any_weights": bool(spec["ragged"]) and weights,
         "margin": rows.margin(spec, weights=weights),
@@ -73,9 +81,14 @@ def text_of_weights(spec: Spec) -> dict[str, Any]:
     }
 
 
-def centred(spec: Spec, number: str) -> str:
+def off_mean(spec: Spec, number: str) -> str:
     """A number of a row less the mean; the root mean square is taken about zero."""
-    return number if spec["rms"] else f"({number} - mean)"
+    return number if spec["rms"] else f"{number} - mean"
+
+
+def centred(spec: Spec, number: str) -> str:
+    """The same, as a factor."""
+    return number if spec["rms"] else f"({off_mean(spec, number)})"
 
 
 def affine(spec: Spec, weight: str = "weight_of(weights, i)", bias: str = "weight_of(biases, i)") -> str:

@@ -190,6 +190,17 @@ def test_a_residual_is_added_in_place_and_rounded_before_it_is_normalised(
     assert_close(asnumpy(y), expected, dtype, terms=8)
 
 
+@pytest.mark.parametrize("shape", [(40, 700), (64, 128), (6, 20001)])
+def test_rows_have_the_variance_that_they_are_divided_by(
+    shape: tuple[int, int], xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    # The roundings of single numbers cancel out in the sum of many; an error of rstd would not.
+    x = np.random.default_rng(1).standard_normal(shape).astype("f")
+    squares = (asnumpy(layer_norm(xp.asarray(x))).astype("d") ** 2).mean(1)
+    variance = x.astype("d").var(1)
+    assert np.abs(squares * (variance + 1e-5) / variance - 1).max() < 1.5 * 2.0**-24
+
+
 @pytest.mark.parametrize(
     ("shape", "groups", "dtype"),
     [((2, 6), 2, "f32"), ((3, 4, 5), 1, "bf16"), ((2, 8, 4, 4), 2, "f16"), ((1, 2, 700, 500), 1, "f32")],
@@ -336,3 +347,19 @@ def test_a_call_explains_itself(xp: ModuleType) -> None:
     calls = [(layer_norm, (x,)), (rms_norm, (x,)), (fused_add_rms_norm, (x, x)), (group_norm, (x, 2))]
     for function, arguments in calls:
         assert explain(function, *arguments).startswith("norm_t")
+
+
+@pytest.mark.parametrize("shape", [(5000, 40), (3000, 200)])
+def test_gradients_of_weights_are_sums_with_few_roundings(
+    shape: tuple[int, int], xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    rng = np.random.default_rng(1)
+    dy, x = rng.standard_normal((2, *shape)).astype("f")
+    mean, rstd = x.mean(1), (1 / np.sqrt(x.astype("d").var(1) + 1e-5)).astype("f")
+    given = (xp.asarray(a) for a in (dy, x, mean, rstd, np.ones(shape[1], "f")))
+    _, weight, bias = layer_norm_backward(*given)
+    normal = (x - mean[:, None].astype("d")) * rstd[:, None]
+    for found, terms in ((weight, dy * normal), (bias, dy.astype("d"))):
+        exact = terms.sum(0)
+        error = np.sqrt(np.square(asnumpy(found) - exact).mean() / np.square(exact).mean())
+        assert error < 1.9 * 2.0**-24

@@ -252,6 +252,16 @@ def test_the_result_may_be_in_float32_or_take_the_place_of_the_input(
     assert_close(asnumpy(place), reference(x, axis), "bf16")
 
 
+@pytest.mark.parametrize(("shape", "axis"), [((64, 128), -1), ((6, 20001), -1), ((3, 40000), None), ((2, 140000), -1)])
+def test_what_all_numbers_of_a_row_have_in_common_is_as_good_as_exact(
+    shape: tuple[int, ...], axis: int | None, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    # Their own roundings cancel out in the sum of many; an error of the sum that all are divided by would not.
+    x = np.random.default_rng(1).standard_normal(shape).astype("f")
+    sums = asnumpy(softmax(xp.asarray(x), axis)).astype("d").sum(axis)
+    assert np.abs(sums - 1).max() < 1.2 * 2.0**-24
+
+
 @pytest.mark.parametrize("columns", [5000])
 def test_a_whole_array_is_one_row_however_many_blocks_share_it(columns: int, xp: ModuleType, asnumpy: AsNumpy) -> None:
     x = np.random.default_rng(1).standard_normal((7, columns)).astype("f")

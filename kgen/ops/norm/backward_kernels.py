@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kgen.dtypes import F32
 from kgen.ops import rows
 from kgen.ops.norm.kernels import RMS
 from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, centred, text_of_rows, text_of_weights
@@ -13,7 +14,7 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 HELD = 24  # numbers of each row in a thread's registers
 SUMMED = 16  # of them, where the thread adds up what the gradients of the weights are made of, too
 SUM_LANES = 8  # of a row, at least, for that
-TOTAL_LANES, TOTAL_DEPTH = 32, 16
+TOTAL_THREADS = 512
 BIAS = Flag("bias", "the gradient of a bias, too")
 OWN = tuple(Flag(word, f"the weights are {dtype.c}") for dtype, word in WEIGHT_TYPES.items())
 
@@ -44,23 +45,22 @@ def _derive(spec: Spec) -> dict[str, int]:
         columns = spec["LANES"] * (
             numbers + (rows.edges(spec, weights=True) if spec["ragged"] or spec["shifted"] else 0)
         )
-        derived["STATIC_SMEM"] = 4 * columns * (1 + spec["bias"])
+        derived["STATIC_SMEM"] = (8 if spec.dtype is F32 else 4) * columns * (1 + spec["bias"])
     return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room))}
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    upstream = "dy"
-    if spec["weight"]:
-        upstream += " * (weight_offset + weight)" if spec["rms"] else " * weight"
-    mean = "" if spec["rms"] else " - sum"
+    factor = "(weight_offset + weight)" if spec["rms"] else "weight"
+    less = "normal(number) * product" if spec["rms"] else "(sum + normal(number) * product)"
     return {
         **text_of_rows(spec, "Sum", weights=bool(spec["weight"]), pairs=not spec["rms"]),
         **text_of_weights(spec),
         "turns": spec["looped"] or spec["sums"],
         "channels": False,
         "normal": centred(spec, "number") + " * rstd",
-        "upstream": upstream,
-        "gradient": f"rstd * (upstream{mean} - normal(number) * product)",
+        "upstream": f"dy * {factor}",
+        "gradient": f"rstd * fmaf(dy, {factor}, -{less})" if spec["weight"] else f"rstd * (dy - {less})",
+        "sum_type": "double" if spec.dtype is F32 else "float",
     }
 
 
@@ -118,15 +118,14 @@ TOTAL = register(
         name="norm_total",
         summary="The gradients of the weights of a norm, from those of the parts of its rows.",
         formula="dweight[i] = sum over the parts",
-        axes=(),
+        axes=(Axis("LANES", "t", (8, 32), "columns of a block, side by side", default=32),),
         flags=(BIAS,),
         derive=lambda spec: {
-            "THREADS": TOTAL_LANES * TOTAL_DEPTH,
-            "LANES": TOTAL_LANES,
-            "DEPTH": TOTAL_DEPTH,
-            "STATIC_SMEM": 4 * TOTAL_LANES * TOTAL_DEPTH,
+            "THREADS": TOTAL_THREADS,
+            "DEPTH": TOTAL_THREADS // spec["LANES"],
+            "STATIC_SMEM": 8 * spec["LANES"] * (TOTAL_THREADS // 32),
         },
-        grid="a block for LANES columns",
+        grid="a block for LANES columns, of the weights and then of the bias",
         origin="the second pass of a segmented sum",
         defaults=("norm_total_bias_f32",),
     )

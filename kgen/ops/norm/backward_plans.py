@@ -10,7 +10,7 @@ from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, TOTAL_LANES, WEIGHTS
+from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS
 from kgen.ops.norm.plans import rows_of
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
@@ -116,8 +116,10 @@ def _two_passes(
 
 def _total(weight: Operand, parts: int, columns: int, *, bias: bool) -> Step:
     """The launch that adds up the parts."""
-    spec = TOTAL.spec(bias=bias, dtype=weight.dtype)
-    return Step(spec, -(-columns // TOTAL_LANES), 2 + 2 * bias, (parts, columns))
+    sums = columns * (1 + bias)
+    lanes = 32 if sums >= 32 * multiprocessors(weight.device) else 8  # then more threads for each keep the device busy
+    spec = TOTAL.spec(LANES=lanes, bias=bias, dtype=weight.dtype)
+    return Step(spec, -(-columns // lanes) * (1 + bias), 2 + 2 * bias, (parts, columns))
 
 
 def _weighed(taken: rows_cut.Packs, weight: Operand | None) -> rows_cut.Packs:

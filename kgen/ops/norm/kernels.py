@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from kgen.dtypes import F32
 from kgen.ops import rows
-from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, affine, centred, text_of_rows, text_of_weights, weight_of
+from kgen.ops.rows_text import (
+    ALIGNED,
+    WEIGHT_TYPES,
+    affine,
+    centred,
+    off_mean,
+    text_of_rows,
+    text_of_weights,
+    weight_of,
+)
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -49,13 +59,15 @@ def _kept(spec: Spec) -> int:
 def _text_of_rows(spec: Spec) -> dict[str, Any]:
     along = vectors(spec)
     return {
-        **text_of_rows(spec, "Sum", weights=bool(along) and not _kept(spec)),
+        **text_of_rows(spec, "Sum", weights=bool(along) and not _kept(spec), carried=spec.dtype is F32),
         **text_of_weights(spec),
         "vectors": along,
         "kept": _kept(spec) > 0,
         "centred": centred(spec, "float_of(value[pack], i)"),
+        "off": off_mean(spec, "float_of(value[pack], i)"),
         "affine": affine(spec),
         "edge_centred": centred(spec, "edge[i]"),
+        "edge_off": off_mean(spec, "edge[i]"),
         "edge_affine": affine(spec, "weight_to_float(edge_weight[i])", "weight_to_float(edge_bias[i])"),
     }
 

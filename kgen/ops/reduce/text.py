@@ -75,6 +75,7 @@ def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
         "combiner": "Add" if carried else "Combine",
         "small_sums": op == "sum" and accumulator is I64 and dtype.itemsize <= 2,
         "pairs": None,
+        "packed": None,
     }
 
 
@@ -98,7 +99,22 @@ def text_of_extreme(op: str, dtype: DType) -> dict[str, Any]:
         "pairs": {F16: "__half2", BF16: "__nv_bfloat162"}.get(dtype),
         "floats": dtype in FLOATS,
         "twice": {F16: "__float2half2_rn", BF16: "__float2bfloat162_rn"}.get(dtype),
+        **_of_words(dtype, greatest=greatest),
         "extreme_of_pairs": "__hmax2_nan" if greatest else "__hmin2_nan",
+    }
+
+
+def _of_words(dtype: DType, *, greatest: bool) -> dict[str, str | None]:
+    """The functions that find the extremes of, and compare, as many small integers at once as a word has."""
+    if dtype in FLOATING or dtype.itemsize > 2:
+        return {"packed": None, "packed_equal": None, "packed_identity": None}
+    unsigned, count, bits = dtype in (BOOL, *UNSIGNED), 4 // dtype.itemsize, 8 * dtype.itemsize
+    lowest, highest = (0, (1 << bits) - 1) if unsigned else (1 << (bits - 1), (1 << (bits - 1)) - 1)
+    identity = lowest if greatest else 1 if dtype is BOOL else highest
+    return {
+        "packed": f"__v{'max' if greatest else 'min'}{'u' if unsigned else 's'}{count}",
+        "packed_equal": f"__vcmpeq{count}",
+        "packed_identity": "0x" + count * f"{identity:0{bits // 4}x}",
     }
 
 

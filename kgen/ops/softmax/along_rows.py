@@ -43,13 +43,13 @@ def _text(spec: Spec) -> dict[str, Any]:
     scale = "scale * " if spec["scaled"] else ""
     number = scale + "float_of(taken[pack], i)"
     joined, value = _joined(spec), "value[pack][i]"
-    if joined and spec["log"]:
-        value = "(value[pack][i] - total.x)"
-    elif joined and spec.dtype is F32:  # else the inverse of the sum has the warp's share in it
-        value = "(value[pack][i] * share)"
+    few = spec["lse"] and spec["LANES"] <= 32  # of a short row one number is wanted: doubles would cost time
+    carried = spec.dtype is F32 and not few
+    if joined and spec["log"]:  # otherwise the inverse of the sum has the warp's share in it
+        value = softmax_flags.below(spec, value, "top")
     last = "min(seen, end)" if spec["ragged"] or spec["shifted"] else "seen"
     return {
-        **text_of_rows(spec, "Max", "Sum", joined=joined),
+        **text_of_rows(spec, "Max", "Sum", joined=joined, carried=carried),
         **softmax_flags.text(spec),
         "reach": last if spec["causal"] else "end",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,

@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Sequence
 from typing import Any
 
+from kgen.dtypes import F32
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
@@ -19,9 +20,9 @@ HELD = 32  # numbers of each row in a thread's registers
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    gradient = "upstream - exponential(value) * sum" if spec["log"] else "(upstream - sum) * value"
+    gradient = "upstream - exponential(value) * sum" if spec["log"] else "fmaf(upstream, value, -sum * value)"
     gradient = f"scale * ({gradient})" if spec["scaled"] else gradient
-    return {**text_of_rows(spec, "Sum"), "gradient": gradient, "divides": False}
+    return {**text_of_rows(spec, "Sum", carried=spec.dtype is F32), "gradient": gradient, "divides": False}
 
 
 BACKWARD = register(

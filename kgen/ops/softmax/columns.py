@@ -12,7 +12,7 @@ from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import ALIGNED
-from kgen.ops.softmax.flags import FLAGS, Wanted, answer, text
+from kgen.ops.softmax.flags import FLAGS, Wanted, answer, below, text
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -36,8 +36,8 @@ def _check(spec: Spec) -> str | None:
 def _text(spec: Spec) -> dict[str, Any]:
     number = "value[held][i]"
     if spec["online"]:  # which reads again; elsewhere the registers hold what follows
-        number = f"{number} - top[i]" if spec["log"] else f"exponential({number} - top[i])"
-    return {**ALIGNED, **text(spec), "answer": answer(spec, number, at="[i]")}
+        number = below(spec, number, "top[i]")
+    return {**ALIGNED, **text(spec), "answer": answer(spec, number, "[i]")}
 
 
 COLUMNS = register(

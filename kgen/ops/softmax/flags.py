@@ -43,18 +43,27 @@ class Wanted(NamedTuple):
 
 
 def text(spec: Spec) -> dict[str, str | bool]:
-    """For the kernels on FLAGS: the type of the result, and whether finding it takes a division that is exact."""
-    sums_only = not spec.flags.isdisjoint(("lse", "log", "partial"))
-    return {"result": "float" if spec["wide"] else "Element", "divides": spec.dtype is F32 and not sums_only}
+    """For the kernels on FLAGS: the type of the result, and whether finding it divides or subtracts, rounding once."""
+    exact = spec.dtype is F32 and spec.flags.isdisjoint(("lse", "partial"))
+    return {
+        "result": "float" if "wide" in spec.flags else "Element",
+        "divides": exact and not spec["log"],
+        "subtracts": exact and bool(spec["log"]),
+    }
 
 
-def answer(spec: Spec, number: str, total: str = "sum", at: str = "") -> str:
-    """The result, from an exponential or the logarithm of one; `at`: where sums are kept for several columns."""
+def below(spec: Spec, number: str, top: str) -> str:
+    """The exponential of a number less the greatest, or what `answer` takes for the logarithm."""
     if spec["log"]:
-        return f"{number} - log_sum{at}"
-    if spec.dtype is F32:
-        return f"quotient({number}, {total}{at}, inverse{at})"
-    return f"{number} * inverse{at}"
+        return number if spec.dtype is F32 else f"{number} - {top}"
+    return f"exponential_below({number}, {top})" if spec.dtype is F32 else f"exponential({number} - {top})"
+
+
+def answer(spec: Spec, number: str, at: str = "") -> str:
+    """The result, from what `below` says; `at`: where sums are kept for several columns."""
+    if spec["log"]:
+        return f"difference({number}, less{at})" if spec.dtype is F32 else f"{number} - log_sum{at}"
+    return f"times({number}, inverse{at})" if spec.dtype is F32 else f"{number} * inverse{at}"
 
 
 def check(spec: Spec) -> str | None:

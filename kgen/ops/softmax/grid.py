@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kgen.dtypes import F32
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_grid
@@ -21,13 +22,12 @@ FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scal
 
 def _text(spec: Spec) -> dict[str, Any]:
     scale = "scale * " if spec["scaled"] else ""
-    number, edge = f"{scale}float_of(value[pack], i) - below", "edges[DEFER] - below"
-    if not spec["log"]:
-        number, edge = f"exponential({number})", f"exponential({edge})"
+    number, edge = (softmax_flags.below(spec, each, "below") for each in ("number", "edges[DEFER]"))
     return {
         **rows_grid.TEXT,
         "lse": False,
-        "divides": spec.dtype.itemsize == 4 and not spec["log"],
+        **softmax_flags.text(spec),
+        "carried": spec.dtype is F32,
         "residual": False,
         "scale": scale,
         "answer": softmax_flags.answer(spec, number),

@@ -37,7 +37,6 @@ def _check(spec: Spec) -> str | None:
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    number = "value[pack][i] - below"
     inside = "column + i < seen" if spec["causal"] else "inside"
     outside = "past what the query sees" if spec["causal"] else "past the end"
     return {
@@ -46,7 +45,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "outside": f"{outside} or is left out" if spec["mask"] else outside,
         "inside": f"{inside} && chosen.of[i]" if spec["mask"] else inside,
         "seen_end": "seen" if spec["causal"] else "end",
-        "answer": softmax_flags.answer(spec, number if spec["log"] else f"exponential({number})", "total.sum"),
+        "answer": softmax_flags.answer(spec, softmax_flags.below(spec, "value[pack][i]", "below")),
     }
 
 
@@ -65,7 +64,7 @@ ONLINE = register(
             Flag("partial", "only the total of a part of a row"),
             Flag("apply", "only the second reading, from the totals of the parts"),
         ),
-        derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 8},
+        derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 12},
         text=_text,
         check=_check,
         grid="a block for each row, or for each part of one",
