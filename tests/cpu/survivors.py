@@ -58,6 +58,10 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
     Survivor("gated_chunk_vector_gradient*", "threadIdx.x < ROOM", "what it writes is written over before it is read"),
     Survivor("gated_chunk_vector_gradient*", "first < features", "brings into the cache what belongs to another head"),
+    Survivor("gated_sum*", "row >= rows", "the threads behind the rows add up what a next round's or block's do"),
+    Survivor(
+        "gated_sum*", "min(packs, THREADS) -> packs", "matters for rows of more than 1024 numbers; the sample's has 20"
+    ),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
     Survivor(
         "histogram_*_packed_*",

@@ -9,8 +9,15 @@ namespace kg {
 
 static void pause(Runner* r) { switch_to(&r->fiber, &current->home); }
 
-static void abandon(Runner* r)  // the launch has failed; nobody comes back to this fiber
+// The launch has failed at a site; nobody comes back to this fiber.
+static void fail(Runner* r, const char* kind, int site, const char* format, ...)
 {
+    char text[1200];
+    va_list given;
+    va_start(given, format);
+    vsnprintf(text, sizeof text, format, given);
+    va_end(given);
+    report(current->launch, "%s %d %u %u %s", kind, site, r->block->index, r->warp.index, text);
     for (;;) pause(r);
 }
 
@@ -50,18 +57,10 @@ static uint32_t barrier(Warp* w, uint32_t id, uint32_t count, int kind, uint32_t
 {
     Runner* r = runner_of(w);
     Block* block = r->block;
-    const Launch* launch = current->launch;
-    if (id >= BARRIERS) {
-        report(launch, "barrier %d %u 0 there are %d barriers, and this is number %u",
-               site, block->index, (int)BARRIERS, id);
-        abandon(r);
-    }
+    if (id >= BARRIERS) fail(r, "barrier", site, "there are %d barriers, and this is number %u", (int)BARRIERS, id);
     Barrier& b = block->barriers[id];
-    if (b.arrived && (b.fixed != (count != 0) || (b.fixed && b.expected != count / 32))) {
-        report(launch, "barrier %d %u %u barrier %u is used with different numbers of threads",
-               site, block->index, w->index, id);
-        abandon(r);
-    }
+    if (b.arrived && (b.fixed != (count != 0) || (b.fixed && b.expected != count / 32)))
+        fail(r, "barrier", site, "barrier %u is used with different numbers of threads", id);
     b.fixed = count != 0, b.expected = count / 32;
     ++b.arrived;
     b.votes += (uint32_t)__builtin_popcount(votes);
@@ -124,7 +123,6 @@ static void cluster(Warp* w, int kind, int site)
 
 static void stuck(Warp* w, const uint32_t* at, const int* sites, int places)
 {
-    Runner* r = runner_of(w);
     char text[1024];
     int length = 0, first = -1;
     for (int i = 0; i < places && length < 900; ++i)
@@ -133,28 +131,18 @@ static void stuck(Warp* w, const uint32_t* at, const int* sites, int places)
             length += snprintf(text + length, sizeof text - (size_t)length, " @%d:%08x", sites[i], at[i]);
         }
     text[length] = 0;
-    report(current->launch, "divergence %d %u %u lanes of a warp wait for one another:%s",
-           first, r->block->index, w->index, text);
-    abandon(r);
+    fail(runner_of(w), "divergence", first, "lanes of a warp wait for one another:%s", text);
 }
 
-static void trap(Warp* w, int site)
-{
-    Runner* r = runner_of(w);
-    report(current->launch, "trap %d %u %u the kernel trapped", site, r->block->index, w->index);
-    abandon(r);
-}
+static void trap(Warp* w, int site) { fail(runner_of(w), "trap", site, "the kernel trapped"); }
 
 static uint8_t* remote(Warp* w, uint32_t address, uint32_t size, int lane, int site)
 {
     Runner* r = runner_of(w);
     Cluster* c = r->block->cluster;
     const uint32_t rank = (address >> 24) - 1, at = address & 0xffffff;
-    if (rank >= c->count || at + size > w->total_shared) {
-        report(current->launch, "bounds %d %u %u lane %d: shared memory of block %u of the cluster, offset %u", site,
-               r->block->index, w->index, lane, rank, at);
-        abandon(r);
-    }
+    if (rank >= c->count || at + size > w->total_shared)
+        fail(r, "bounds", site, "lane %d: shared memory of block %u of the cluster, offset %u", lane, rank, at);
     return c->blocks[rank].memory + at;
 }
 
@@ -177,11 +165,8 @@ static uint8_t* access(Warp* w, uint64_t address, uint32_t size, uint32_t what, 
         }
     }
     if (owner != r->block) reach_cluster(current->checker);
-    if (!owner->living) {
-        report(current->launch, "bounds %d %u %u lane %d: shared memory of block %u, which has ended",
-               site, r->block->index, w->index, lane, owner->index);
-        abandon(r);
-    }
+    if (!owner->living)
+        fail(r, "bounds", site, "lane %d: shared memory of block %u, which has ended", lane, owner->index);
     return check_access(r, owner, address, size, what, lane, site);
 }
 

@@ -28,9 +28,7 @@ static void tick(int)
         else length += snprintf(text + length, sizeof text - (size_t)length, " @%d", loop[1]);
     }
     text[length] = 0;
-    report(current->launch, "hang %d %u %u the warp goes round for ever%s%s", first, r->block->index, r->warp.index,
-           length ? ", there or at" : "", text);
-    abandon(r);
+    fail(r, "hang", first, "the warp goes round for ever%s%s", length ? ", there or at" : "", text);
 }
 
 // Ticks come for every so many seconds that a thread works, from its first launch on: setting and stopping a clock takes

@@ -18,16 +18,11 @@ template <class F> static inline ByLane<F> by_lane(F f) { return {f}; }
 // What orders memory (see Told); only a checked kernel tells the runtime.
 static inline void tell(Warp* w, uint32_t lanes, int what, const uint8_t* object, int site)
 {
-#ifdef KG_CHECKED
-    w->calls->sync(w, lanes, what, (uint64_t)object, site);
-#else
-    (void)w, (void)lanes, (void)what, (void)object, (void)site;
-#endif
+    if (CHECKED) w->calls->sync(w, lanes, what, (uint64_t)object, site);
 }
 template <int KIND, class A, class B, class C>
 static KG_APART void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a, B b, C c, int site)
 {
-    (void)w, (void)site;
     uint32_t x[32], y[32];
     bool valid[32];
     KG_LANES(group) x[__builtin_ctz(m)] = a[__builtin_ctz(m)];
@@ -137,20 +132,13 @@ static inline void async_copy(Warp* w, int lane, uint32_t to, uint64_t from, uin
 {
     uint8_t* p = at<SHARED>(w, to, size, WRITE, lane, site);
     const uint8_t* q = taken ? at<GLOBAL>(w, from, taken, READ, lane, site) : nullptr;
-#ifdef KG_CHECKED
-    w->calls->async(w, p, to, q, size, taken, lane, site);
-#else
+    if (CHECKED) return w->calls->async(w, p, to, q, size, taken, lane, site);
     for (uint32_t i = 0; i < size; ++i) p[i] = i < taken ? q[i] : 0;
-#endif
 }
 // Closes a group of copies, or waits until no more than so many groups are under way; -1: no copy at all.
 static inline void async_group(Warp* w, int lane, bool wait, int groups)
 {
-#ifdef KG_CHECKED
-    w->calls->async_group(w, lane, wait, (uint32_t)groups);
-#else
-    (void)w, (void)lane, (void)wait, (void)groups;
-#endif
+    if (CHECKED) w->calls->async_group(w, lane, wait, (uint32_t)groups);
 }
 static inline void async_arrive(Warp* w, int lane, uint32_t address, bool noinc, int site)
 {

@@ -6,6 +6,12 @@ namespace kg {
 
 struct Warp;
 
+#ifdef KG_CHECKED
+enum { CHECKED = 1 };
+#else
+enum { CHECKED = 0 };
+#endif
+
 // A product of fragments: `which` says in which rows of the frame the operands lie; returns how many they are.
 typedef int Product(uint32_t (*rows)[32], const int32_t* which);
 
@@ -62,15 +68,11 @@ enum Told { WARP_SYNC, FENCE, ARRIVE, WAITED, INIT, PHASE, ASTRAY, ASYNC_DONE };
 template <int SPACE>
 static inline uint8_t* at(Warp* w, uint64_t address, uint32_t size, uint32_t what, int lane, int site)
 {
-#ifdef KG_CHECKED
-    return w->calls->access(w, address, size, SPACE | what, lane, site);
-#else
-    (void)what;
+    if (CHECKED) return w->calls->access(w, address, size, SPACE | what, lane, site);
     if (SPACE == SHARED) return w->shared + (uint32_t)address;
     if (SPACE == CLUSTER && (uint32_t)address >> 24) return w->calls->remote(w, (uint32_t)address, size, lane, site);
     if (SPACE == CLUSTER) return w->shared + (uint32_t)address;
     return (uint8_t*)address;
-#endif
 }
 
 template <class T> static inline T load(const uint8_t* p)
