@@ -18,7 +18,7 @@ WEIGHTS = (*VALUES, *QUANTIZED)
 _SUM_COLUMNS, _SUM_THREADS = 32, 512
 
 _RAGGED = Flag("ragged", "rows that start anywhere and are of any length")
-_PARTIAL = Flag("partial", "writes sums of a piece of the matrix, in the type in which it adds")
+_PARTIAL = Flag("partial", "sums of a piece of the matrix, in the type in which they are added")
 _QUANTIZED_FLAGS = (
     _RAGGED,
     Flag("half", "x, y and the result are float16; without it they are float32"),
@@ -72,7 +72,9 @@ def _text(spec: Spec) -> dict[str, object]:
     quantized = spec.dtype in QUANTIZED
     word = {1: "unsigned char", 2: "unsigned short"}.get(spec["VEC"] * spec.dtype.itemsize, "unsigned")
     real = "double" if spec.dtype is F64 else "float"
-    return {"quantized": quantized, "value": value_of(spec).c, "real": real, "word": word}
+    columns = spec["LANES"] * spec["VEC"]
+    sharers = 1 if spec["ragged"] else max(1, WARP // columns)  # lanes of a warp, where there are fewer columns
+    return {"quantized": quantized, "value": value_of(spec).c, "real": real, "word": word, "sharers": sharers}
 
 
 def _real(spec: Spec) -> int:

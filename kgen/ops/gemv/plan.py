@@ -26,16 +26,19 @@ from kgen.spec import Spec
 FULL = 2048
 """Threads that an SM holds."""
 ALONE = 128 << 20
-"""Bytes of a matrix up to which one launch of tall tiles is faster than short ones and the sum of their results."""
+"""Bytes of a matrix up to which tiles as tall as it are faster than short ones, whose sums meet."""
+NARROW = 16 << 20
+"""The same for tiles of fewer lanes than LINE_LANES, which read parts of lines."""
+LINE_LANES = 8
 SMALL, SHALLOW = 2 << 20, 4096
-"""Bytes of a matrix, and products of a sum, up to which a second launch costs more than SMs with nothing to do."""
+"""Bytes of a matrix, and products of a sum, up to which it costs more to meet than SMs with nothing to do."""
 DEAR = 768
 """Threads of an SM below which rows rather share less of x."""
 ENOUGH_LANES = 64
 """Threads along a row of packs of sixteen, where there are two packs for each."""
 LONG = 256 << 10
 """Bytes of a row up to which one block reads it faster than several, whose sums are added up after."""
-BLOCK_BYTES = 128 << 10
+BLOCK_BYTES = {1: 512 << 10, 2: 256 << 10, 4: 256 << 10, 8: 256 << 10}
 """What a block of `gemv_columns` reads where rows start anywhere: those at the ends of rows take longer than others."""
 WAVES = 4
 """Of blocks of `gemv_columns`, at most, where the sums are cut into parts; as few as keep all SMs busy to the end."""
@@ -71,7 +74,8 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
             rows = (4 if product.a.dtype.itemsize < 4 else 2) if dear else 1
         while rows > 1 and product.rows * product.batches * lanes < rows * sms * (WARP if ragged else DEAR):
             rows //= 2
-        unroll = min(4 // rows * (2 if ragged else 1), 4, power_of_two(-(-packs // lanes)))
+        in_flight = 8 if ragged and product.a.dtype not in QUANTIZED else 4
+        unroll = min(in_flight // rows, 4, power_of_two(-(-packs // lanes)))
         kernel = GEMV_QUANTIZED if product.a.dtype in QUANTIZED else GEMV
         spec = kernel.spec(
             VEC=vec, LANES=lanes, ROWS=rows, UNROLL=unroll, ragged=ragged, **_flags(product), dtype=product.a.dtype
@@ -92,9 +96,12 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
         vec, ragged = _column_vec(product)
         packs = -(-product.rows // vec)
         threads = 256
-        lanes = min(WARP // 2 if ragged and vec == 16 else WARP, max(4, power_of_two(packs) // 4), power_of_two(packs))
-        # One launch, where narrow tiles that are as tall as the matrix occupy every SM: they need no sum after.
-        alone = [lanes for lanes in (32, 16, 8, 4, 2) if packs * product.batches >= 0.9 * sms * lanes]
+        wide = WARP if ragged and vec < 16 else WARP // 2
+        lanes = min(wide, max(4, power_of_two(packs) // (4 if ragged else 8)), power_of_two(packs))
+        # Narrow tiles that are as tall as the matrix, where they occupy every SM: they need not meet.
+        narrowest = 2 if nbytes <= NARROW else LINE_LANES
+        tall = [lanes for lanes in (32, 16, 8, 4, 2) if lanes >= narrowest]
+        alone = [lanes for lanes in tall if packs * product.batches >= 0.9 * sms * lanes]
         if not alone and small:
             alone = [min(2, power_of_two(packs))]
         if alone and not ragged and nbytes <= ALONE:
@@ -117,7 +124,7 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
         return spec, 1
     deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
     if spec["ragged"]:
-        parts = max(nbytes // BLOCK_BYTES, 2 * sms) // tiles
+        parts = max(nbytes // BLOCK_BYTES[product.a.dtype.itemsize], 2 * sms) // tiles
     else:
         parts = _parts(tiles, sms * spec.derived["BLOCKS"])
     return spec, max(1, min(parts, product.depth // deep))

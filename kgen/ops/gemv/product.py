@@ -15,6 +15,7 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Plan
 from kgen.ops.gemv.kernels import QUANTIZED, SUM, SUM_COLUMNS
+from kgen.ops.reduce.workspace import COUNTERS, workspace
 from kgen.scratch import scratch
 from kgen.spec import Spec
 
@@ -76,18 +77,26 @@ def own_columns(spec: Spec) -> int:
     return (spec["LANES"] - spec["ragged"]) * spec["VEC"]
 
 
+def own_tiles(product: Product, spec: Spec) -> int:
+    """Tiles of columns of all batches: the blocks of `gemv_columns` where sums are in one part."""
+    return -(-product.rows // own_columns(spec)) * product.batches
+
+
 def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
     """The launches of a specialization with its sums in so many parts."""
     device = product.out.device
     units = product.depth // spec["VEC"] if product.along_rows else product.depth
     chunk = -(-units // splits)
+    if splits > 1 and not product.along_rows:
+        whole = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]  # rows that a block has in flight
+        chunk = -(-chunk // whole) * whole
     splits = max(1, -(-units // max(1, chunk)))
     where = f"{product.batches * product.rows} sums of {product.depth} products on {multiprocessors(device)} SMs"
     total = product.rows * product.batches
     factors = (product.alpha, product.beta)
     finish = _Finish((*product.y_strides, *product.out_strides), factors, product.x.dtype is F64)
     quantized = product.a.dtype in QUANTIZED
-    if splits == 1:
+    if splits == 1 or (not product.along_rows and own_tiles(product, spec) > COUNTERS):
         step = finish.of(_step(product, spec, 1, chunk))
         (run,) = bind([step], device)
 
@@ -96,6 +105,21 @@ def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
             run((a, x, scale, y or out, out) if quantized else (a, x, y or out, out), stream)
 
         return Plan(launch, (str(step),), where)
+
+    if not product.along_rows:
+        step = finish.of(_step(product, _partial(spec), splits, chunk))
+        (run,) = bind([step], device)
+        tiles = own_tiles(product, spec)
+        nbytes = tiles * splits * spec["LANES"] * spec["VEC"] * (8 if product.x.dtype is F64 else 4)
+
+        def launch_one(at: Sequence[int], stream: int) -> None:
+            a, x, y, scale, out = at
+            parts, counters, held = workspace(nbytes, tiles, device, stream)
+            given = (a, x, scale) if quantized else (a, x)
+            run((*given, y or out, out, parts, counters), stream)
+            del held
+
+        return Plan(launch_one, (str(step),), f"{where} are cut into {splits} parts")
 
     first = _step(product, _partial(spec), splits, chunk)
     blocks = -(-total // SUM_COLUMNS)
@@ -150,9 +174,11 @@ def _step(product: Product, spec: Spec, splits: int, chunk: int) -> Step:
             ints.append(scale.block // spec["VEC"])
             longs.append(scale.step)
     longs.append(product.x_strides[1])
-    if spec["partial"]:
+    if spec["partial"] and product.along_rows:
         longs.append(product.rows * product.batches)
         pointers -= 1
+    elif spec["partial"]:
+        pointers += 2
     return Step(spec, tiles * splits * product.batches, pointers, tuple(ints), tuple(longs))
 
 
