@@ -142,3 +142,14 @@ def test_what_is_picked_twice_is_known_by_where_it_comes_from_at_first(monkeypat
     once = launch.picked(bound, (3, 1), nulls=1)
     assert parts(once).places == [3, 1, None]
     assert parts(launch.picked(once, (0, 2, 1, -1))).places == [-1, 2, None]
+
+
+def test_a_launch_may_take_its_pointers_moved_on_by_bytes():
+    seen = []
+
+    def run(pointers, stream):
+        seen.append((list(pointers), stream))
+
+    assert launch.shifted(run, (0, 0)) is run
+    launch.shifted(run, (0, -24))((10, 100), 5)
+    assert seen == [([10, 76], 5)]
