@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import kgen
 from kgen import gated_reference as reference
+from kgen.dtypes import DTYPES
 from kgen.ops.gated.gla import gla
 from kgen.ops.gated.rwkv6 import rwkv6, rwkv6_backward
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
@@ -155,6 +156,27 @@ def test_the_workspace_has_room_for_a_result_of_each_part_in_float(xp: ModuleTyp
     arrays = [xp.asarray(x) for x in make("gla", (2, 3, 60, 300, 20), "bf16").arrays.values()]
     assert kgen.workspace(gla, *arrays, mode="chunk") == 3 * (2 * 3 * 60 * 24) * 4  # three parts, rows of whole eights
     assert "in 3 parts of 128 features" in kgen.explain(gla, *arrays, mode="chunk")
+
+
+@pytest.mark.parametrize(
+    ("shape", "forward", "backward"),
+    [
+        ((1, 1, 31), False, False),
+        ((1, 16, 32), False, False),
+        ((1, 16, 100), False, True),
+        ((3, 1, 100), False, True),
+        ((1, 1, 256), True, True),
+        ((3, 1, 256), True, True),
+        ((1, 64, 64), True, True),
+    ],
+    ids=str,
+)
+def test_parts_are_chosen_where_an_h200_was_faster_with_them(
+    xp: ModuleType, shape: tuple[int, int, int], forward: bool, backward: bool
+) -> None:
+    x, u = xp.zeros((*shape, 130), dtype=DTYPES["f16"].numpy), xp.zeros((shape[1], 130), dtype=DTYPES["f16"].numpy)
+    assert ("in chunks" in kgen.explain(rwkv6, x, x, x, x, u)) == forward
+    assert ("in chunks" in kgen.explain(rwkv6_backward, x, x, x, x, x, u)) == backward
 
 
 def test_a_call_on_wide_heads_gives_the_same_bits_again(xp: ModuleType, asnumpy: AsNumpy) -> None:

@@ -37,7 +37,7 @@ def pays(problem: Problem) -> bool:
     """Whether chunks are the faster way; with parts, whose sum is a launch of its own, not where both are short."""
     p = problem
     return p.length >= FEWEST_STEPS and (
-        p.features <= WIDEST or p.length >= FEWEST_OF_PARTS * p.sequences or p.numbers(1) >= FEWEST_OF_HEADS
+        p.features <= WIDEST or p.batch * p.length >= FEWEST_OF_PARTS * p.sequences or p.numbers(1) >= FEWEST_OF_HEADS
     )
 
 

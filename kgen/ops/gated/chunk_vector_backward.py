@@ -45,7 +45,7 @@ def pays(problem: Problem) -> bool:
     p = problem
     wide = max(p.features, p.values) > WIDEST
     return p.length >= FEWEST_STEPS and (
-        not wide or p.length >= FEWEST_OF_PARTS * p.sequences or p.numbers(1) >= FEWEST_OF_HEADS
+        not wide or p.batch * p.length >= FEWEST_OF_PARTS * p.sequences or p.numbers(1) >= FEWEST_OF_HEADS
     )
 
 
