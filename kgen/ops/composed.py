@@ -6,11 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
-
-from kgen.ops.calls import Operator
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Called(Protocol):
+    """An operator, or what says as much of what it does."""
+
+    def explain(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> str:
+        """The launches of a call, and why those."""
+
+    def workspace(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> int:
+        """The bytes that a call allocates beside its results."""
 
 
 class Call(NamedTuple):
@@ -20,7 +28,7 @@ class Call(NamedTuple):
     nbytes   of arrays besides inputs and results that the function holds meanwhile
     """
 
-    operator: Operator
+    operator: Called
     inputs: tuple[Any, ...]
     options: tuple[Any, ...]
     note: str = ""

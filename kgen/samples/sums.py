@@ -104,6 +104,21 @@ def _about_edges(x: Array) -> Array:
     return x
 
 
+def histogram_extremes(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Several blocks, the last with part of a round, and elements that fill no load, or only those.
+
+    The extremes stand at the front, at the end, and in between, in turn.
+    """
+    (many,) = shape or (3 * spec.threads * spec["VEC"] * spec.derived["ITEMS"] + 7 * spec["VEC"] + 3,)
+    made = []
+    for count, places in ((many, (0, -1)), (many, (-1, 0)), (many, (many // 2, -many // 3)), (3, (0, 1))):
+        (x,) = numbers(spec, (count,))
+        x[list(places)] = -99, 99
+        every = between_poison(x.repeat(2))[::2] if spec["VEC"] == 1 else between_poison(x)
+        made.append(Case(kgen_histogram, (every,), {"bins": 7}, np.histogram(x, 7)))
+    return tuple(made)
+
+
 def weighted_histogram(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Several blocks; more bins than a block has threads; weights of all sizes, whole numbers, and an infinite one."""
     (count,) = shape or (3 * 2048 + 11,)
@@ -172,6 +187,7 @@ CASES = {
     "reduce_short": reduce_short,
     "dot": dot,
     "histogram": histogram,
+    "histogram_extremes": histogram_extremes,
     "histogram_weights": weighted_histogram,
     "histogram_largest": weighted_histogram,
     "histogram_total": weighted_histogram,

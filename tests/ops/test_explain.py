@@ -59,7 +59,7 @@ def test_an_embedding_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
             kgen.histogram,
             (np.ones((3, 5), np.float32),),
             {"density": True},
-            ["min_rows", "max_rows", "histogram", "histogram_density"],
+            ["histogram_extremes", "histogram", "histogram_density"],
         ),
         (kgen.quantize, (np.ones((3, 5), np.float32),), {}, ["quantize_largest", "quantize_largest", "quantize"]),
         (kgen.quantize, (np.ones((3, 5), np.float32),), {"axis": 0}, ["quantize_columns_e4m3"] * 2),

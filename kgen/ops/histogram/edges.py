@@ -15,10 +15,10 @@ import numpy as np
 
 from kgen.dtypes import BF16, BOOL, F64, dtype_of
 from kgen.operand import Operand
+from kgen.ops.histogram.extremes import extremes
 from kgen.ops.histogram.memory import duplicate, upload
-from kgen.ops.reduce import reduce
 from kgen.results import give_back
-from kgen.streams import gpu
+from kgen.streams import gpu, stream_for
 
 Table = np.ndarray[Any, Any]
 _SINGLE, _BYTE = np.dtype(np.float32), np.dtype(np.uint8)
@@ -39,7 +39,7 @@ class Edges(NamedTuple):
         return bool(self.width)
 
 
-def edges_of(x: Any, operand: Operand, bins: Any, bounds: Any, stream: Any) -> Edges:
+def edges_of(operand: Operand, bins: Any, bounds: Any, stream: Any) -> Edges:
     """The edges that `bins`, and perhaps the extremes of x, stand for; TypeError and ValueError as NumPy's."""
     if isinstance(bins, str):
         raise TypeError(
@@ -51,7 +51,7 @@ def edges_of(x: Any, operand: Operand, bins: Any, bounds: Any, stream: Any) -> E
             on_host = bins.get() if hasattr(bins, "get") else bins.cpu() if hasattr(bins, "cpu") else bins
             edges = np.histogram_bin_edges(np.empty(0, dtype), np.asarray(on_host), bounds)
             return Edges(edges, _table(edges, 0.0, 0.0))
-        low, high = _extremes(x, operand, stream) if bounds is None else bounds
+        low, high = _extremes(operand, stream) if bounds is None else bounds
         return _uniform(operator.index(bins), low, high, dtype)
     except (TypeError, ValueError) as error:
         raise type(error)(f"histogram: {error}") from None
@@ -76,13 +76,9 @@ def placed(found: Edges, like: Operand, stream: int) -> tuple[Any, Any]:
     return table, give_back(duplicate(edges, stream) if found.uniform else edges, stream)
 
 
-def _extremes(x: Any, operand: Operand, stream: Any) -> tuple[Any, Any]:
+def _extremes(operand: Operand, stream: Any) -> tuple[Any, Any]:
     """Of all elements, for which the host waits; NumPy's choice where there are none."""
-    if 0 in operand.shape:
-        return 0, 1
-    scalar = np.float32 if operand.dtype is BF16 else np.uint8 if operand.dtype is BOOL else operand.dtype.numpy.type
-    low, high = (scalar(found(x, stream=stream).item()) for found in (reduce.min, reduce.max))
-    return low, high
+    return (0, 1) if 0 in operand.shape else extremes(operand, stream_for(operand.kind, [operand], stream))
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -16,9 +16,10 @@ from kgen.arrays import adopt
 from kgen.dtypes import F64, I64, DType
 from kgen.launch import Step, bind
 from kgen.operand import Operand
-from kgen.ops.calls import OPERATORS, Operator, Plan, Results
+from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.composed import Call, calling
 from kgen.ops.histogram.edges import edges_of, placed
+from kgen.ops.histogram.extremes import extremes
 from kgen.ops.histogram.kernels import ELEMENTS, HISTOGRAM, INDICES, blocks_for, cut_for, map_of, vector_for
 from kgen.ops.histogram.memory import Line
 from kgen.ops.histogram.weights import density as _density
@@ -95,10 +96,9 @@ def _calls_of_histogram(
     operand = adopt(x, "histogram", "x", ELEMENTS)
     counted = not np.ndim(bins) and hasattr(bins, "__index__")
     if counted and range is None and 0 not in operand.shape:
-        for extreme in (OPERATORS["min"], OPERATORS["max"]):
-            yield Call(extreme, (x,), (None, False, None), "; the host waits for it")
+        yield Call(extremes, (x,), (), "; the host waits for them")
         range = (0, 1)
-    found = edges_of(x, operand, bins, range, stream)
+    found = edges_of(operand, bins, range, stream)
     size, chosen = len(found.edges) - 1, stream_for(operand.kind, [operand], stream)
 
     def array(count: int, dtype: DType) -> Any:
@@ -143,7 +143,7 @@ def histogram(
     (array([0, 2, 1]), array([0, 1, 2, 3]))
     """
     operand = adopt(x, "histogram", "x", ELEMENTS)
-    found = edges_of(x, operand, bins, range, stream)
+    found = edges_of(operand, bins, range, stream)
     table, edges = placed(found, operand, stream_for(operand.kind, [operand], stream))
     options = (len(found.edges) - 1, found.uniform)
     if weights is None:
