@@ -206,6 +206,12 @@ def test_each_kind_of_bug_is_reported_as_what_it_is(kind: str, body: str) -> Non
     assert kind in kinds(body, shared=512, blocks=2 if "blockIdx" in body else 1, timeout=3.0)
 
 
+def test_a_loop_without_end_is_a_hang_that_names_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kgen.cpu.check.checked.PATIENCE", 0.05)
+    (found,) = check("out[t] = t;\nfor (int i = 0; i >= 0; i = in[i % 256] % 3) out[t] = i;").findings
+    assert found.kind == "hang" and "source.cu:7: for (int i = 0;" in found.text
+
+
 @pytest.mark.parametrize(
     ("bounds", "kept", "taken", "hangs"),
     [
