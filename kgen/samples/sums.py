@@ -149,8 +149,9 @@ def gemv_columns(spec: Spec, shape: Shape | None = None) -> Case:
     axes = {axis.name: spec[axis.name] for axis in spec.kernel.axes}
     flags = dict.fromkeys(spec.flags - {"partial"}, True)
     whole = spec.kernel.spec(**axes, **flags, dtype=spec.dtype)
-    round_ = spec.threads // spec["LANES"] * spec["UNROLL"]
-    depth = 5 * round_ + 3 if spec["partial"] else 2 * round_ - 1
+    groups = spec.threads // spec["LANES"]
+    round_ = groups * spec["UNROLL"]
+    depth = 5 * round_ + 3 if spec["partial"] else 2 * round_ - groups - 1
     packs = spec["LANES"] + (-1 if spec["partial"] else 1)
     return _product(spec, *(shape or (packs * spec["VEC"], depth)), algorithm=whole.name, trans=True)
 

@@ -62,6 +62,8 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "gated_sum*", "min(packs, THREADS) -> packs", "matters for rows of more than 1024 numbers; the sample's has 20"
     ),
+    Survivor("gemv_columns*", "row < end", f"a round of no rows: {_IDLE}"),
+    Survivor("gemv_columns*", "row < depth", f"a round of no rows: {_IDLE}"),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
     Survivor(
         "histogram_*_packed_*",
