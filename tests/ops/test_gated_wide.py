@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import kgen
 from kgen import gated_reference as reference
+from kgen.checking import watching
 from kgen.dtypes import DTYPES
 from kgen.ops.gated.gla import gla
 from kgen.ops.gated.rwkv6 import rwkv6, rwkv6_backward
@@ -184,6 +185,15 @@ def test_a_call_on_wide_heads_gives_the_same_bits_again(xp: ModuleType, asnumpy:
     on = [xp.asarray(x) for x in case.arrays.values()]
     first, again = (rwkv6_backward(xp.asarray(case.do), *on, mode="chunk") for _ in range(2))
     assert all(np.array_equal(asnumpy(x), asnumpy(y)) for x, y in zip(first, again, strict=True))
+
+
+def test_blocks_of_wide_heads_read_what_was_written_and_race_for_nothing() -> None:
+    case = make("rwkv6", (1, 1, 66, 132, 140), "bf16")
+    states: Any = {"initial_state": case.initial, "scale": case.scale, "mode": "chunk"}
+    with watching() as watch:
+        rwkv6(*case.arrays.values(), return_state=True, **states)
+        rwkv6_backward(case.do, *case.arrays.values(), dstate=case.dstate, **states)
+    assert not watch.findings, watch
 
 
 @pytest.mark.gpu
