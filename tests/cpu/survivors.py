@@ -42,7 +42,9 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("linear_chunk*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk_*g1*", "block <= own_warp", f"scores above the diagonal: {_IDLE}"),
     Survivor("linear_chunk_*products*", "lane < 16", _SAME),
-    Survivor("linear_team*", "chunk < chunks", f"into the chunks in shared memory: {_IDLE}"),
+    Survivor("linear_team*", "chunk < chunks", f"into the chunks in shared memory: {_IDLE}", "*load_rows*"),
+    Survivor("linear_team*", "empty <= first + to", f"the state before the first segment, where it is zero: {_IDLE}"),
+    Survivor("linear_team*", "segment < needed", f"what the last segment adds, where nobody wants it: {_IDLE}"),
     Survivor(
         "linear_team*",
         "named_barrier(AMONG_GROUP + group, 128)",
