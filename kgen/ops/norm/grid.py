@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kgen.dtypes import F32
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_grid
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
-from kgen.ops.rows_text import affine, centred, off_mean, text_of_weights, weight_of
+from kgen.ops.rows_text import affine, centred, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Flag, Kernel, Spec
 
@@ -39,12 +38,9 @@ def _text(spec: Spec) -> dict[str, Any]:
         "vectors": vectors(spec),
         "kept": True,
         "apart": "LANES",
-        "carried": spec.dtype is F32,
         "centred": centred(spec, "float_of(value[pack], i)"),
-        "off": off_mean(spec, "float_of(value[pack], i)"),
         "affine": affine(spec),
         "edge_centred": centred(spec, "edges[DEFER]"),
-        "edge_off": off_mean(spec, "edges[DEFER]"),
         "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
     }
 

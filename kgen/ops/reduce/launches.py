@@ -36,8 +36,9 @@ TILES = 16
 """Tiles of a row of 16 bits where an extreme is looked for, up to which a warp does better than a block."""
 FEW = 1.6
 """Rows for each multiprocessor, up to which several blocks share one."""
-OWN_ROWS = 2
-"""Waves of blocks, from which on each does best with a row of its own: what is left of the last one costs less."""
+OWN_ROWS, OWN_TILES = 2, 16
+"""Waves of blocks from which on, and tiles of a row up to which, a block does best with a whole row: parts of a tile or
+two cost more than what is left of the last wave."""
 NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
 """The ladder: elements of a load, and loads in flight."""
 
@@ -144,8 +145,9 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
                 group = larger
         items = items if loads > group else 1
         wave = one.sms * RESIDENT // group
-        shared = group == max(GROUPS) and rows < OWN_ROWS * wave and not balanced
-        parts = waves.parts(rows, -(-loads // (group * items)), wave) if shared else 1
+        tiles = -(-loads // (group * items))
+        whole = balanced or group < max(GROUPS) or (rows >= OWN_ROWS * wave and tiles < OWN_TILES)
+        parts = 1 if whole else waves.parts(rows, tiles, wave)
     split = parts > 1
     spec = _spec(one, 0, GROUP=group, VEC=vec, ITEMS=items, split=split)
     sizes, x_strides, out_strides = _levels(inside)
