@@ -59,7 +59,7 @@ def transpose_rows(spec: Spec, shape: Shape | None = None) -> Case:
 
 def transpose_flat(spec: Spec, shape: Shape | None = None) -> Case:
     """Two groups of rows and pieces of both; rows that begin anywhere, the other axes in reverse order."""
-    shape = shape or (*(2 for _ in range(spec["BATCH"] - 2)), 30, 30, 77)
+    shape = shape or (*(2 for _ in range(spec["BATCH"] - 2)), 30, 30, 33 if spec["short"] else 77)
     x = between_poison(_numbered(shape, np.dtype(f"u{spec['BYTES']}")), 257)
     axes = (*reversed(range(len(shape) - 1)), len(shape) - 1)
     return Case(kgen_transpose, (x,), {"axes": axes}, x.transpose(axes))
@@ -93,7 +93,7 @@ def take(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 def take_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Rows that begin anywhere, in pieces of two groups; otherwise as `take`."""
-    rows, length, width = shape or (900, 23, 77)
+    rows, length, width = shape or (900, 23, 33 if spec["short"] else 77)
     return _taken(spec, rows, length, width, np.dtype(f"i{spec['BYTES']}"), 257)
 
 

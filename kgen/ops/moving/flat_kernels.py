@@ -11,7 +11,7 @@ from kgen.operand import Ints
 from kgen.ops.moving.take_kernels import MODES, one_rule
 from kgen.ops.moving.transpose_kernels import MOST_AXES, PACK
 from kgen.registry import register
-from kgen.spec import Axis, Kernel, Spec
+from kgen.spec import Axis, Flag, Kernel, Spec
 
 THREADS = 128
 WORD = 4
@@ -25,6 +25,9 @@ MOST_WIDTH = 1 << 23
 """Elements of a row."""
 _PIECES = 8
 """Of a group of rows, about: where rows are short, most of its last one is not empty."""
+SHORT_BYTES = 96
+"""Of a row, up to which nearly every other pack has the end of one: it is made of packs then, not of elements."""
+_SHORT = Flag("short", "rows of a few packs")
 _BYTES = Axis("BYTES", "n", tuple(_ITEMS), "bytes of an element, of which rows are made")
 _GRID = "(ceil(rows / group_rows) * pieces): one block per piece of a group of rows"
 
@@ -51,9 +54,10 @@ ROWS_FLAT = register(
         summary="A permutation of axes that leaves the last one in its place, for rows that begin anywhere.",
         formula="out[..., j, ..., i, ..., :] = x[..., i, ..., j, ..., :]",
         axes=(_BYTES, Axis("BATCH", "b", tuple(range(1, MOST_AXES + 1)), "axes besides the last", default=1)),
+        flags=(_SHORT,),
         dtypes=(U8,),
         derive=_geometry,
-        text=lambda spec: {"holes": False},
+        text=lambda spec: {"holes": False, "short": spec["short"]},
         grid=_GRID,
         origin="a strided copy",
         defaults=("transpose_flat_n2_b2_u8",),
@@ -65,10 +69,10 @@ TAKE_FLAT = register(
         summary="Rows of a table, by their indices, for rows that begin anywhere.",
         formula="out[i, :] = table[indices[i], :]",
         axes=(_BYTES,),
-        flags=MODES,
+        flags=(*MODES, _SHORT),
         dtypes=(I32, I64),
         derive=_geometry,
-        text=lambda spec: {"holes": not (spec["clip"] or spec["wrap"])},
+        text=lambda spec: {"holes": not (spec["clip"] or spec["wrap"]), "short": spec["short"]},
         check=one_rule,
         grid=_GRID,
         origin="a gathering copy",
@@ -80,6 +84,11 @@ TAKE_FLAT = register(
 def suits(nbytes: int, width: int, out: int) -> bool:
     """Whether rows of so many elements of that size are moved so, into memory at `out`."""
     return nbytes in _ITEMS and least_width(nbytes) <= width <= MOST_WIDTH and out % _AT_ONCE[nbytes] == 0
+
+
+def is_short(nbytes: int, width: int) -> bool:
+    """Whether rows of so many elements of that size are taken as short ones."""
+    return nbytes < WORD and nbytes * width <= SHORT_BYTES
 
 
 def launch_of(

@@ -13,7 +13,7 @@ from kgen.dtypes import DTYPES, I32, I64
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX, Ints, Operand, contiguous_strides, joined, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.moving.flat_kernels import TAKE_FLAT, WORD, launch_of, suits
+from kgen.ops.moving.flat_kernels import TAKE_FLAT, WORD, is_short, launch_of, suits
 from kgen.ops.moving.take_kernels import TAKE, THREADS
 from kgen.ops.moving.transpose import contiguous_copy
 from kgen.ops.told import Told
@@ -203,7 +203,7 @@ def _step(
     sliced = ((count,), (over_slices // per_word,)) if slices > 1 else ((), ())
     pointers = 4 if mode == "raise" else 3
     if over_columns == 1 and suits(word, width, out.ptr) and (word < WORD or width < THREADS):
-        flat = TAKE_FLAT.spec(BYTES=word, dtype=indices.dtype, **flags)
+        flat = TAKE_FLAT.spec(BYTES=word, short=is_short(word, width), dtype=indices.dtype, **flags)
         over_rows, over_slices = over_rows // per_word, over_slices // per_word
         axes = ((table.shape[axis], over_rows), (slices, over_slices))
         longs = (*sliced[1], table.shape[axis], over_rows, over_indices)

@@ -15,7 +15,7 @@ from kgen.dtypes import DTYPES, U8, U16, U32, U64
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX, Operand, contiguous_strides, joined, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.moving.flat_kernels import ROWS_FLAT, launch_of, suits
+from kgen.ops.moving.flat_kernels import ROWS_FLAT, is_short, launch_of, suits
 from kgen.ops.moving.transpose_kernels import (
     MOST_AXES,
     MOST_NARROW,
@@ -181,7 +181,7 @@ def _move_rows(last: _Axis, outer: Sequence[_Axis], by_host: Sequence[_Axis], x:
     sizes = tuple(axis.size for axis in walked[1:])
     strides_in = tuple(axis.source // per_word for axis in walked)
     if last.source == 1 and suits(word, width, math.gcd(out.ptr, *(axis.target * itemsize for axis in by_host))):
-        flat = ROWS_FLAT.spec(BYTES=word, BATCH=len(walked), dtype=U8)
+        flat = ROWS_FLAT.spec(BYTES=word, BATCH=len(walked), short=is_short(word, width), dtype=U8)
         axes = ((axis.size, stride) for axis, stride in zip(walked, strides_in))
         return launch_of(flat, 2, rows, width, sizes, strides_in, axes)
     across = 4 if width > THREADS else 1
