@@ -202,7 +202,7 @@ def test_blocks_of_wide_heads_read_what_was_written_and_race_for_nothing() -> No
     [
         ("gla", (2, 33, 65, 256, 256), "bf16", "as RWKV6 begins"),
         ("gla", (1, 2, 2049, 256, 256), "bf16", "as GLA begins"),
-        ("rwkv6", (1, 3, 500, 256, 256), "f16", "as GLA begins"),
+        ("rwkv6", (1, 3, 500, 256, 256), "f16", "as RWKV6 begins"),
         ("rwkv6", (2, 3, 127, 512, 300), "bf16", "sometimes -1000"),
         ("gla", (1, 1, 1000, 192, 64), "f16", "hard resets"),
         ("rwkv6", (1, 2, 300, 64, 192), "bf16", "strong"),

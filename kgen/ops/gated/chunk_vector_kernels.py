@@ -78,7 +78,7 @@ def _gradient_geometry(spec: Spec) -> dict[str, int]:
     near = warps * (4 * 16 * 20 + 2 * 16 * 24 + 4 * 16)
     bonus = 4 * PIECE + 4 * tiles * room + 4 * room + 4 * tiles * room if spec["bonus"] else 0
     panel = 16 if spec["fsplit"] else 0
-    smaller = panel + near + bonus + 4 * 4 * tiles * room + 16 * warps
+    smaller = panel + near + bonus + 4 * 5 * tiles * room + 16 * warps
     nbytes = max(states + 3 * PIECE * row, sums) + states + tiles_of_rows + smaller
     return {"THREADS": 32 * warps, "PIECE": PIECE, "DYNAMIC_SMEM": _rounded(nbytes)}
 
