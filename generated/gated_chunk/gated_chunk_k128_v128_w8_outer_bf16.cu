@@ -23,7 +23,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024
-//   parts   gated_chunk.cu.j2 a63d9f1d, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//   parts   gated_chunk.cu.j2 0428e2fe, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
 //           common/pipeline.cuh.j2 ca9aeafd, common/multiply.cuh.j2 9eb7b4b1, common/split.cuh.j2 bb09effa,
 //           common/half_scale.cuh.j2 c6f9906f, common/gated_features.cuh.j2 273445cc,
 //           common/gated_chunk_gates.cuh.j2 9341d062, common/gated_chunk_range.cuh.j2 b4e72f4b,

@@ -11,13 +11,13 @@
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
 //   shared memory  217920  bytes, dynamic: asked for at launch
-//   grid                   (ceil(values / V) * segments * heads * sequences): one block per tile of value
-//                          columns of a segment
+//   grid                   (tiles * segments * heads * sequences): one block per K features by V values of a
+//                          segment's state
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 7c2557de, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
-//           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 0a9165e3,
+//   parts   gated_chunk_vector.cu.j2 8bc0a275, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 8a1e06a2,
 //           common/gated_chunk_producer.cuh.j2 40c20681, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_k128_v128_bf16
 

@@ -10,13 +10,13 @@
 //   bonus             yes  a token reads the state before its gate, and itself times a bonus (RWKV6)
 //   dtype             f16  __half in memory, float in registers
 //   threads           256  per block
-//   shared memory  105600  bytes, dynamic: asked for at launch
-//   grid                   (pieces * heads): one block per piece of 64 time steps
+//   shared memory  106624  bytes, dynamic: asked for at launch
+//   grid                   (parts * pieces * heads): one block per piece of 64 time steps, of ROOM features
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_gradient.cu.j2 55b650c2, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
-//           1f3ce58b, common/gated_chunk_vector.cuh.j2 0a9165e3, common/tiles.cuh.j2 d8ad3b89
+//   parts   gated_chunk_vector_gradient.cu.j2 118a8b2a, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//           1f3ce58b, common/gated_chunk_vector.cuh.j2 8a1e06a2, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_gradient_r64_bonus_f16
 
 #include <cuda_fp16.h>
@@ -248,6 +248,7 @@ struct alignas(16) Memory {
     float total[TILES][ROOM];             // the decay over each tile
     float across[TILES][ROOM];            // sum over values of S R, by parts
     float passed[2][TILES][ROOM];         // sums of each tile, of what is in Sums
+    float rounding[TILES][ROOM];          // what is in the first of these by the rounding of operands
     unsigned top[4][WARPS];               // the largest of each warp's q, k, v and do
     Half edge[2][TILES][ROOM];            // of each tile the last key and the first query
 };
@@ -268,6 +269,13 @@ __device__ __forceinline__ float2 halves_of(unsigned pair)
     asm("{ .reg .b16 a, b; mov.b32 { a, b }, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }"
         : "=f"(x.x), "=f"(x.y)
         : "r"(pair));
+    return x;
+}
+
+__device__ __forceinline__ float half_to_float(Half bits)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
     return x;
 }
 
@@ -296,6 +304,14 @@ __device__ __forceinline__ void store_eight(Half* row, const Four (&x)[2])
 {
     *reinterpret_cast<uint4*>(row) = make_uint4(pack(x[0].x[0], x[0].x[1]), pack(x[0].x[2], x[0].x[3]),
                                                 pack(x[1].x[0], x[1].x[1]), pack(x[1].x[2], x[1].x[3]));
+}
+
+// stmatrix.x4: the reverse of load_tiles.
+__device__ __forceinline__ void store_tiles(unsigned row, unsigned x0, unsigned x1, unsigned x2, unsigned x3)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], { %1, %2, %3, %4 };" ::"r"(row), "r"(x0), "r"(x1),
+                 "r"(x2), "r"(x3)
+                 : "memory");
 }
 
 // Where the four tiles of a 16 x 16 operand at this row and column begin, for this lane.
@@ -399,7 +415,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
 {
     extern __shared__ __align__(16) unsigned char shared_memory[];
     Memory& memory = *reinterpret_cast<Memory*>(shared_memory);
-    static_assert(sizeof(Memory) <= 105600, "what the launch provides");
+    static_assert(sizeof(Memory) <= 106624, "what the launch provides");
 
     // Block: one piece of one head; those of a sequence begin where the ones before leave room enough.
     const int head = static_cast<int>(blockIdx.x % heads);
@@ -419,8 +435,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     const int warp = __shfl_sync(ALL_LANES, threadIdx.x / 32, 0);  // tells the compiler: uniform
     const int group = lane / 4;
     const int pair = lane % 4;
-    const int tile = warp % TILES;
+    const int tile = (warp + warp / TILES) % TILES;  // so that each scheduler's warps have different ones
     const int column = warp / TILES * 32;  // the first of the warp's
+    const int first_part = (warp / TILES * TILES + tile) * (ROOM * ROOM / 8 / THREADS);  // of a state, that it loads
     const int own_column = column + OWN * pair;
     const int features_left = features - own_column;
     const int values_left = values - own_column;
@@ -466,7 +483,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     }
 #pragma unroll
     for (int i = 0; i < PARTS; ++i) {
-        const long long part = piece * (WARPS * PARTS) + warp * PARTS + i;
+        const long long part = piece * (WARPS * PARTS) + first_part + i;
         s_parts[i] = states[part * 32 + lane];
         r_parts[i] = adjoints[part * 32 + lane];
     }
@@ -542,29 +559,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     }
     // S and R by rows; and what goes through the whole chunk, by parts.
     {
-        float through[4] = {};
+        // Of 32 rows, as four products of 8 x 8 tiles, whose diagonals are what is wanted: rows times the same rows.
+        float through[4][4] = {};
 #pragma unroll
         for (int i = 0; i < PARTS; ++i) {
-            const unsigned s_words[4] = {s_parts[i].x, s_parts[i].y, s_parts[i].z, s_parts[i].w};
-            const unsigned r_words[4] = {r_parts[i].x, r_parts[i].y, r_parts[i].z, r_parts[i].w};
-#pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const int row = warp / TILES * 32 + 8 * j + group;
-                const int eight = warp % TILES * PARTS + i;
-                const int place = (eight ^ swizzle(row)) * 8 + 2 * pair;
-                *reinterpret_cast<unsigned*>(&memory.state[row][place]) = s_words[j];
-                *reinterpret_cast<unsigned*>(&memory.adjoint[row][place]) = r_words[j];
-                const float2 s_pair = halves_of(s_words[j]);
-                const float2 r_pair = halves_of(r_words[j]);
-                through[j] += s_pair.x * r_pair.x + s_pair.y * r_pair.y;
-            }
+            const int row = column + lane;
+            const int place = ((tile * PARTS + i) ^ swizzle(row)) * 8;
+            store_tiles(shared_address(&memory.state[row][place]), s_parts[i].x, s_parts[i].y, s_parts[i].z,
+                        s_parts[i].w);
+            store_tiles(shared_address(&memory.adjoint[row][place]), r_parts[i].x, r_parts[i].y, r_parts[i].z,
+                        r_parts[i].w);
         }
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            through[j] += __shfl_xor_sync(ALL_LANES, through[j], 1);
-            through[j] += __shfl_xor_sync(ALL_LANES, through[j], 2);
-            if (pair == 0) {
-                memory.across[tile][column + 8 * j + group] = through[j];
+        for (int i = 0; i < PARTS; i += 2) {
+            const unsigned upper[4] = {s_parts[i].x, s_parts[i].y, s_parts[i + 1].x, s_parts[i + 1].y};
+            const unsigned lower[4] = {s_parts[i].z, s_parts[i].w, s_parts[i + 1].z, s_parts[i + 1].w};
+            mma(through[0], upper, r_parts[i].x, r_parts[i + 1].x);
+            mma(through[1], upper, r_parts[i].y, r_parts[i + 1].y);
+            mma(through[2], lower, r_parts[i].z, r_parts[i + 1].z);
+            mma(through[3], lower, r_parts[i].w, r_parts[i + 1].w);
+        }
+        if (pair == group / 2) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                const float* of_row = &through[j][j % 2 * 2];
+                memory.across[tile][column + 8 * j + group] = group % 2 ? of_row[1] : of_row[0];
             }
         }
     }
@@ -620,20 +639,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     __syncwarp();
 
     // ---- Halves of 1, 2, 4 and 8 time steps: within the warp. Sums in units of B times those of x. ----
-    float query_sum[2][OWN] = {};
-    float key_sum[2][OWN] = {};
+    float query_sum[2][OWN];
+    float key_sum[2][OWN];
     float(&scores)[16][20] = memory.near[tile][column / 32];
     unsigned slopes[4];
     load_tiles(slopes, operand_at(memory.own_slopes[warp], 0, 0));
     // The right operand has neighbours in time side by side: x goes by way of a place of the warp's in shared memory.
     unsigned right[2][4];
+    const auto store_level = [&](int level, const unsigned (&x)[2][4]) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            store_tiles(operand_at(memory.level[level], 16 * tile, column + 16 * i), x[0][2 * i], x[1][2 * i],
+                        x[0][2 * i + 1], x[1][2 * i + 1]);
+        }
+    };
     const auto turn = [&](const unsigned (&x)[2][4]) {
         __syncwarp();  // all have read the last one
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-            *reinterpret_cast<unsigned*>(&memory.level[0][first_row + i / 4 * 8][column + i % 4 * 8 + 2 * pair]) =
-                x[i / 4][i % 4];
-        }
+        store_level(0, x);
         __syncwarp();
         load_tiles_transposed(right[0], operand_at(memory.level[0], 16 * tile, column));
         load_tiles_transposed(right[1], operand_at(memory.level[0], 16 * tile, column + 16));
@@ -645,8 +667,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     const auto total_of = [&](int e, int i) {
         return total[e][i];
     };
+    // A pair of neighbours: what each has of the other is one product, in float.
+    {
+        const bool later = group & 1;
+        float own[2] = {};
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+#pragma unroll
+            for (int n = 0; n < 4; ++n) {
+                const unsigned mine = later ? query[e][n] : key[e][n];
+                const float2 here = unpack(mine);
+                const float2 there = unpack(__shfl_xor_sync(ALL_LANES, mine, 4));
+#pragma unroll
+                for (int b = 0; b < 2; ++b) {
+                    const int i = 2 * n + b;
+                    const float other_total = __shfl_xor_sync(ALL_LANES, total[e][i], 4);
+                    own[e] += (b ? here.y : here.x) * (b ? there.y : there.x);
+                    query_sum[e][i] = 0.0f;
+                    key_sum[e][i] = 0.0f;
+                    query_decay[e][i] = later ? other_total : 1.0f;
+                    key_decay[e][i] = later ? 1.0f : other_total;
+                    total[e][i] *= other_total;
+                }
+            }
+            own[e] += __shfl_xor_sync(ALL_LANES, own[e], 1);
+            own[e] += __shfl_xor_sync(ALL_LANES, own[e], 2);
+            if (later && pair == 0) {
+                scores[group + 8 * e - 1][group + 8 * e] = own[e];
+            }
+        }
+    }
 #pragma unroll 1
-    for (int half = 1; half < 8; half *= 2) {
+    for (int half = 2; half < 8; half *= 2) {
         const bool later = group & half;
         const bool apart[2] = {((group ^ 2 * pair) & -half) == half, ((group ^ (2 * pair + 1)) & -half) == half};
         unsigned x[2][4];
@@ -738,6 +790,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         key_decay[0][i] *= second;
     }
 
+    // What queries have of keys of the tile, and keys of queries, is the same sum, but for the rounding of x: dg leaves
+    // the difference out.
+    {
+        float rounding[OWN];
+#pragma unroll
+        for (int f = 0; f < OWN; ++f) {
+            rounding[f] = 0.0f;
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+                const float2 q_pair = unpack(query[e][f / 2]);
+                const float2 k_pair = unpack(key[e][f / 2]);
+                rounding[f] += (f % 2 ? q_pair.y : q_pair.x) * query_sum[e][f];
+                rounding[f] -= (f % 2 ? k_pair.y : k_pair.x) * key_sum[e][f];
+            }
+        }
+        sum_over_rows<OWN>(rounding);
+        const float unit = units[0] * units[1] * units[2] * units[3] * (scale / PRODUCT_SCALE);
+        memory.rounding[tile][own_column + group] = rounding[0] * unit;
+    }
+
     // A query and its own key meet without a decay.
     {
         float own[2] = {};
@@ -758,17 +830,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         }
     }
 
+    // The compiler is not to hold what was unpacked here until it is wanted again.
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+        asm volatile("" : "+r"(query[i / 4][i % 4]), "+r"(key[i / 4][i % 4]));
+    }
     // ---- Halves of 16 and 32 time steps: between warps. ----
     __syncwarp();  // all have read the last x
     const bool odd = tile % 2;
     const bool behind = tile >= TILES / 2;
+    unsigned between[2][4];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
         const int e = i / 4;
         const int n = i % 4;
-        *reinterpret_cast<unsigned*>(&memory.level[0][first_row + 8 * e][column + 8 * n + 2 * pair]) =
-            odd ? decayed(query[e][n], &query_decay[e][2 * n]) : decayed(key[e][n], &key_decay[e][2 * n]);
+        between[e][n] = odd ? decayed(query[e][n], &query_decay[e][2 * n]) : decayed(key[e][n], &key_decay[e][2 * n]);
     }
+    store_level(0, between);
     if (group == 0) {
 #pragma unroll
         for (int i = 0; i < OWN; ++i) {
@@ -811,11 +889,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
                 decay[b] = behind ? of_query : of_key;
                 to_end[b] = of_key * (behind ? 1.0f : half[b]);
             }
-            *reinterpret_cast<unsigned*>(&memory.level[1][first_row + 8 * e][column + 8 * n + 2 * pair]) =
-                decayed(behind ? query[e][n] : key[e][n], decay);
+            between[e][n] = decayed(behind ? query[e][n] : key[e][n], decay);
             to_ends[e][n] = decayed(key[e][n], to_end);
         }
     }
+    store_level(1, between);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
         *reinterpret_cast<uint4*>(&memory.keys[first_row + 8 * e][own_column]) =
@@ -851,7 +929,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         prefetch(step < length && first < features, next_g);
         const long long next_place =
             static_cast<long long>(next_sequence) * length / CHUNK + next_sequence + next_chunk;
-        const long long next_state = (next_place * heads + next_head) * (WARPS * PARTS * 32) + threadIdx.x * 2;
+        const long long next_piece = next_place * heads + next_head;
+        const long long next_state = next_piece * (WARPS * PARTS * 32) + threadIdx.x * 2;
 #pragma unroll
         for (int i = 0; i < PARTS / 2; ++i) {  // two uint4 at once
             prefetch(true, states + next_state + i * 2 * THREADS);
@@ -946,8 +1025,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         }
     };
     {
-        float ends[4][4] = {};
         float outer[2][OWN] = {};
+        float ends[4][4] = {};
         from_state(ends, memory.upstream, memory.state);
         add(outer, ends, state_unit * units[3] * scale);
         if (behind) {
@@ -1065,9 +1144,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     __syncthreads();
     Sums& sums = memory.sums[warp];
 #pragma unroll
-    for (int i = 0; i < 2 * OWN; ++i) {
-        sums.queries[group + i / OWN * 8][OWN * pair + i % OWN] = of_queries[i / OWN][i % OWN];
-        sums.keys[group + i / OWN * 8][OWN * pair + i % OWN] = of_keys[i / OWN][i % OWN];
+    for (int i = 0; i < 2 * OWN; i += 4) {
+        const float* of_query = &of_queries[i / OWN][i % OWN];
+        const float* of_key = &of_keys[i / OWN][i % OWN];
+        *reinterpret_cast<float4*>(&sums.queries[group + i / OWN * 8][OWN * pair + i % OWN]) =
+            make_float4(of_query[0], of_query[1], of_query[2], of_query[3]);
+        *reinterpret_cast<float4*>(&sums.keys[group + i / OWN * 8][OWN * pair + i % OWN]) =
+            make_float4(of_key[0], of_key[1], of_key[2], of_key[3]);
     }
 
     // ---- dv: a warp has 32 values ----
@@ -1150,14 +1233,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     for (int i = 0; i < TILES; ++i) {
         through += memory.across[i][feature];
         over_chunk *= memory.total[i][feature];
-        from_queries += i > tile ? memory.passed[0][i][feature] : 0.0f;
+        from_queries += i > tile ? memory.passed[0][i][feature] - memory.rounding[i][feature] : 0.0f;
         from_keys += i < tile ? memory.passed[1][i][feature] : 0.0f;
     }
     from_keys += through * over_chunk;
+    const float rounding = memory.rounding[tile][feature] * (1.0f / 16.0f);
     float slope[16];
 #pragma unroll
     for (int row = 15; row >= 0; --row) {
-        from_queries += sums.queries[row][lane];
+        from_queries += sums.queries[row][lane] - rounding;
         slope[row] = from_queries;
     }
     auto* to = dg + (batch * dg_batch + head * dg_head + (origin + 16 * tile * direction) * dg_time) +

@@ -11,7 +11,7 @@
 //   grid          (tiles * K * V / 4 / THREADS * heads * sequences): one thread per four numbers of a state
 //
 //   after   the second pass of a segmented scan
-//   parts   gated_prefix.cu.j2 36f52145
+//   parts   gated_prefix.cu.j2 fd9453f9
 //   again   kgen build gated_prefix_k128_v128_f32
 
 constexpr int K = 128;
@@ -22,17 +22,18 @@ constexpr int TOGETHER = 8;  // slots whose loads are in flight at once
 // Thread: four neighbours in the states of a head, of one feature.
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_prefix_k128_v128_f32(
     const float* __restrict__ initial,  // or null
-    float* states,                      // [sequences, heads, slots, tiles, K, V], in place
-    const float* __restrict__ decays,   // [sequences, heads, slots, K]
+    float* states,                      // [sequences, heads, slots, parts, tiles, K, V], in place
+    const float* __restrict__ decays,   // [sequences, heads, slots, parts, K]
     int heads, int features, int values, int filled, int slots,  // states are wanted before `filled` of the slots
     long long initial_sequence, long long initial_head, long long initial_feature, long long initial_value)
 {
     const int tiles = (values + V - 1) / V;
-    const int blocks = tiles * (K * V / 4 / THREADS);
+    const int parts = (features + K - 1) / K;
+    const int blocks = parts * tiles * (K * V / 4 / THREADS);
     const int at = (static_cast<int>(blockIdx.x) % blocks * THREADS + threadIdx.x) * 4;
     const long long shared = static_cast<int>(blockIdx.x) / blocks;
-    const int value = at / (K * V) * V + at % V;
-    const int feature = at / V % K;
+    const int value = at / (K * V) % tiles * V + at % V;
+    const int feature = at / (K * V) / tiles * K + at / V % K;
     const auto present = [&](int i) { return feature < features && value + i < values; };
     float4 state = {};
     if (initial != nullptr) {
@@ -43,9 +44,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_prefix_k128_v12
         state.z = present(2) ? initial[2 * initial_value] : 0.0f;
         state.w = present(3) ? initial[3 * initial_value] : 0.0f;
     }
-    const long long size = static_cast<long long>(tiles) * (K * V);
+    const long long size = static_cast<long long>(parts * tiles) * (K * V);
+    const int decays_of_slot = parts * K;
     states += shared * slots * size + at;
-    decays += shared * slots * K + feature;
+    decays += shared * slots * decays_of_slot + feature;
     for (int slot = 0; slot < filled; slot += TOGETHER) {
         float4 added[TOGETHER] = {};
         float decay[TOGETHER] = {};
@@ -53,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_prefix_k128_v12
         for (int i = 0; i < TOGETHER; ++i) {
             if (slot + i < filled - 1) {  // nothing comes after the last one
                 added[i] = *reinterpret_cast<const float4*>(states + i * size);
-                decay[i] = decays[i * K];
+                decay[i] = decays[i * decays_of_slot];
             }
         }
 #pragma unroll
@@ -67,6 +69,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_prefix_k128_v12
             }
         }
         states += TOGETHER * size;
-        decays += TOGETHER * K;
+        decays += TOGETHER * decays_of_slot;
     }
 }

@@ -11,7 +11,7 @@
 //   grid          (tiles * K * V / 4 / THREADS * heads * sequences): one thread per four numbers of a state
 //
 //   after   the second pass of a segmented scan
-//   parts   gated_prefix.cu.j2 36f52145
+//   parts   gated_prefix.cu.j2 fd9453f9
 //   again   kgen build gated_unpack_k128_v128_f32
 
 constexpr int K = 128;
@@ -21,20 +21,21 @@ constexpr int TOGETHER = 8;  // slots whose loads are in flight at once
 
 // Thread: four neighbours in the states of a head, of one feature.
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_unpack_k128_v128_f32(
-    const float* __restrict__ states,  // [sequences, heads, tiles, K, V]
+    const float* __restrict__ states,  // [sequences, heads, parts, tiles, K, V]
     float* __restrict__ last,
     int heads, int features, int values,
     long long last_sequence, long long last_head, long long last_feature, long long last_value)
 {
     const int tiles = (values + V - 1) / V;
-    const int blocks = tiles * (K * V / 4 / THREADS);
+    const int parts = (features + K - 1) / K;
+    const int blocks = parts * tiles * (K * V / 4 / THREADS);
     const int at = (static_cast<int>(blockIdx.x) % blocks * THREADS + threadIdx.x) * 4;
     const long long shared = static_cast<int>(blockIdx.x) / blocks;
-    const int value = at / (K * V) * V + at % V;
-    const int feature = at / V % K;
+    const int value = at / (K * V) % tiles * V + at % V;
+    const int feature = at / (K * V) / tiles * K + at / V % K;
     const auto present = [&](int i) { return feature < features && value + i < values; };
     last += shared / heads * last_sequence + shared % heads * last_head + feature * last_feature + value * last_value;
-    const float4 four = *reinterpret_cast<const float4*>(states + shared * tiles * (K * V) + at);
+    const float4 four = *reinterpret_cast<const float4*>(states + shared * parts * tiles * (K * V) + at);
     const float state[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

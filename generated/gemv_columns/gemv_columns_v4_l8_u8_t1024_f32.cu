@@ -14,7 +14,8 @@
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 9161c62d, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv_columns.cu.j2 4c9033b7, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
+//           c3cf8008
 //   again   kgen build gemv_columns_v4_l8_u8_t1024_f32
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns; a group of LANES threads
@@ -25,7 +26,9 @@ constexpr int LANES = 8;  // threads along a row
 constexpr int UNROLL = 8;  // rows that a thread has in flight
 constexpr int THREADS = 1024;
 constexpr int GROUPS = THREADS / LANES;  // of threads, each with rows of its own
-constexpr int COLUMNS = LANES * VEC;  // of a block
+constexpr int WIDTH = LANES * VEC;  // columns that a group reads at once
+constexpr int COLUMNS = WIDTH;  // of a block
+constexpr int CHAINS = 8;  // in which a thread adds up groups' sums
 
 using Weight = float;  // of the matrix
 using Value = float;  // of the vectors
@@ -71,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gemv_columns_v4_l8
     long long x_step,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    __shared__ Real sums[GROUPS][LANES * VEC];
+    __shared__ Real sums[GROUPS][WIDTH];
 
     const int lane = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;
@@ -113,28 +116,55 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gemv_columns_v4_l8
                 add(pack[u], factor[u]);
             }
         }
-#pragma unroll 1
-        for (; row < depth; row += GROUPS) {
-            add(load(weights), to_real(*factors));
-            weights += a_next;
-            factors += x_next;
+        // What is left is loaded at once as well; past the end all is zero.
+        if (row < depth) {
+            Pack pack[UNROLL] = {};
+            Real factor[UNROLL] = {};
+#pragma unroll
+            for (int u = 0; u < UNROLL - 1; ++u) {
+                if (row + u * GROUPS < depth) {
+                    pack[u] = load(weights);
+                    factor[u] = to_real(*factors);
+                    weights += a_next;
+                    factors += x_next;
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL - 1; ++u) {
+                add(pack[u], factor[u]);
+            }
         }
     }
 
-    // The groups' sums, in a fixed order: same input, same bits.
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
         sums[group][lane * VEC + j] = sum[j];
     }
-    __syncthreads();
-    for (int own = threadIdx.x; own < COLUMNS && first_column + own < columns; own += THREADS) {
-        Real total = sums[0][own];
-#pragma unroll
-        for (int other = 1; other < GROUPS; ++other) {
-            total += sums[other][own];
-        }
+    __syncthreads();  // all groups' sums are there
+
+    const auto finish = [&](int own, Real total) {
         // Where beta is zero y is not read: it may hold a NaN, or not be there.
         const Real kept = beta == 0 ? 0 : beta * to_real(y[batch * y_batch + (first_column + own) * y_step]);
         out[batch * out_batch + (first_column + own) * out_step] = from_real(alpha * total + kept);
+    };
+    // The groups' sums, in a fixed order: same input, same bits. Several short chains are more exact than a long one.
+    for (int own = threadIdx.x; own < COLUMNS && first_column + own < columns; own += THREADS) {
+        Real chain[CHAINS] = {};
+#pragma unroll
+        for (int turn = 0; turn < GROUPS; turn += CHAINS) {
+#pragma unroll
+            for (int i = 0; i < CHAINS; ++i) {
+                const int other = turn + i;
+                chain[i] += sums[other][own];
+            }
+        }
+#pragma unroll
+        for (int half = CHAINS / 2; half > 0; half /= 2) {
+#pragma unroll
+            for (int i = 0; i < half; ++i) {
+                chain[i] += chain[i + half];
+            }
+        }
+        finish(own, chain[0]);
     }
 }

@@ -9,26 +9,29 @@
 //   UNROLL             8  packs of each row that a thread has in flight
 //   THREADS          256  threads of a block
 //   inner            yes  scales belong to the numbers of x
-//   partial          yes  writes sums of a piece of the matrix, in the type in which it adds
+//   partial          yes  sums of a piece of the matrix, in the type in which they are added
 //   dtype             i8  signed char in memory, signed char in registers
 //   threads          256  per block
 //   shared memory  16384  bytes, static
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv_columns.cu.j2 9161c62d, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv_columns.cu.j2 4c9033b7, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
+//           c3cf8008
 //   again   kgen build gemv_columns_quantized_v16_l32_u8_inner_partial_i8
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits` pieces
 // of the rows; a group of LANES threads adds up every GROUPS-th of those, UNROLL at a time, and the groups meet in
-// shared memory.
+// shared memory. The pieces meet in global memory, where the last block of a tile to be done adds them up.
 
 constexpr int VEC = 16;  // consecutive elements that are loaded at once
 constexpr int LANES = 32;  // threads along a row
 constexpr int UNROLL = 8;  // rows that a thread has in flight
 constexpr int THREADS = 256;
 constexpr int GROUPS = THREADS / LANES;  // of threads, each with rows of its own
-constexpr int COLUMNS = LANES * VEC;  // of a block
+constexpr int WIDTH = LANES * VEC;  // columns that a group reads at once
+constexpr int COLUMNS = WIDTH;  // of a block
+constexpr int CHAINS = 8;  // in which a thread adds up groups' sums
 
 using Weight = signed char;  // of the matrix
 using Value = float;  // of the vectors
@@ -67,18 +70,38 @@ struct alignas(VEC * sizeof(Value) < 16 ? VEC * sizeof(Value) : 16) Values {
     Value at[VEC];
 };
 
+// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
+// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
+__device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
+{
+    __shared__ unsigned last;
+    if (threadIdx.x == 0) {
+        // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
+        unsigned before;
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                     : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
+        last = before == blocks - 1;
+    }
+    __syncthreads();  // all threads know
+    return last;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quantized_v16_l32_u8_inner_partial_i8(
     const Weight* __restrict__ a,
     const Value* __restrict__ x,
     const float* __restrict__ scale,
-    Real* __restrict__ out,
+    const Value* y,
+    Value* out,
+    Real* parts,
+    unsigned* counters,
     int columns, int depth, int column_blocks, int splits, int split_rows,
+    float alpha, float beta,
     long long a_row, long long a_batch,
     long long x_step,
     long long scale_row,
-    long long x_batch, long long out_split)
+    long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    __shared__ Real sums[GROUPS][LANES * VEC];
+    __shared__ Real sums[GROUPS][WIDTH];
 
     const int lane = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;
@@ -87,6 +110,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     const int batch = blockIdx.x / column_blocks / splits;
     const int first = split * split_rows + group;
     const int end = min((split + 1) * split_rows, depth);
+    const int tile = batch * column_blocks + blockIdx.x % column_blocks;
+    const auto part_of = [&](int piece) { return parts + (static_cast<long long>(tile) * splits + piece) * WIDTH; };
     x += batch * x_batch;
     const int column = first_column + lane * VEC;
     a += batch * a_batch + column;
@@ -126,27 +151,70 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
                 add(pack[u], factor[u]);
             }
         }
-#pragma unroll 1
-        for (; row < end; row += GROUPS) {
-            add(load(weights), to_real(*factors) * *scales);
-            weights += a_next;
-            factors += x_next;
-            scales += scale_next;
+        // What is left is loaded at once as well; past the end all is zero.
+        if (row < end) {
+            Pack pack[UNROLL] = {};
+            Real factor[UNROLL] = {};
+#pragma unroll
+            for (int u = 0; u < UNROLL - 1; ++u) {
+                if (row + u * GROUPS < end) {
+                    pack[u] = load(weights);
+                    factor[u] = to_real(*factors) * *scales;
+                    weights += a_next;
+                    factors += x_next;
+                    scales += scale_next;
+                }
+            }
+#pragma unroll
+            for (int u = 0; u < UNROLL - 1; ++u) {
+                add(pack[u], factor[u]);
+            }
         }
     }
 
-    // The groups' sums, in a fixed order: same input, same bits.
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
         sums[group][lane * VEC + j] = sum[j];
     }
-    __syncthreads();
-    for (int own = threadIdx.x; own < COLUMNS && first_column + own < columns; own += THREADS) {
-        Real total = sums[0][own];
+    __syncthreads();  // all groups' sums are there
+
+    const auto finish = [&](int own, Real total) {
+        // Where beta is zero y is not read: it may hold a NaN, or not be there.
+        const Real kept = beta == 0 ? 0 : beta * to_real(y[batch * y_batch + (first_column + own) * y_step]);
+        out[batch * out_batch + (first_column + own) * out_step] = from_real(alpha * total + kept);
+    };
+    // The groups' sums, in a fixed order: same input, same bits. Several short chains are more exact than a long one.
+    for (int own = threadIdx.x; own < COLUMNS; own += THREADS) {
+        Real chain[CHAINS] = {};
 #pragma unroll
-        for (int other = 1; other < GROUPS; ++other) {
-            total += sums[other][own];
+        for (int turn = 0; turn < GROUPS; turn += CHAINS) {
+#pragma unroll
+            for (int i = 0; i < CHAINS; ++i) {
+                const int other = turn + i;
+                chain[i] += sums[other][own];
+            }
         }
-        out[split * out_split + static_cast<long long>(batch) * columns + first_column + own] = total;
+#pragma unroll
+        for (int half = CHAINS / 2; half > 0; half /= 2) {
+#pragma unroll
+            for (int i = 0; i < half; ++i) {
+                chain[i] += chain[i + half];
+            }
+        }
+        part_of(split)[own] = chain[0];
+    }
+
+    // The pieces meet in memory; the last block of a tile to arrive adds them up, in an order that is fixed as well.
+    __syncthreads();  // the block's piece is written
+    if (!last_to_arrive(counters + tile, splits)) {
+        return;
+    }
+    for (int own = threadIdx.x; own < COLUMNS && first_column + own < columns; own += THREADS) {
+        Real total = 0;
+#pragma unroll 8
+        for (int piece = 0; piece < splits; ++piece) {
+            total += __ldcg(part_of(piece) + own);  // past the L1, which may hold what was there earlier
+        }
+        finish(own, total);
     }
 }

@@ -10,7 +10,7 @@
 //   grid                 (ceil(M / COLUMNS)): one block per COLUMNS numbers of the result
 //
 //   after   the second pass of a segmented sum
-//   parts   gemv_sum.cu.j2 c94299b7
+//   parts   gemv_sum.cu.j2 2ba182dc
 //   again   kgen build gemv_sum_f32
 
 // A block owns COLUMNS numbers of the result; each of its GROUPS groups of threads adds up every GROUPS-th part,
@@ -18,7 +18,7 @@
 
 constexpr int COLUMNS = 32;  // of the result, of a block
 constexpr int GROUPS = 512 / COLUMNS;  // of threads, each with parts of its own
-constexpr int UNROLL = 4;  // parts that a thread has in flight
+constexpr int UNROLL = 16;  // parts that a thread has in flight
 
 using Value = float;
 using Real = float;

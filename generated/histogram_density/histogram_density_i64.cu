@@ -9,7 +9,8 @@
 //   shared memory   256  bytes, static
 //   grid                 (1)
 //
-//   parts   histogram_density.cu.j2 9595bd0e, common/block_reduce.cuh.j2 600b0721
+//   parts   histogram_density.cu.j2 9595bd0e, common/block_reduce.cuh.j2 3987a3d7,
+//           common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build histogram_density_i64
 
 constexpr int THREADS = 1024;

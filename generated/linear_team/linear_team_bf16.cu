@@ -17,7 +17,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; a segment's own part as in FlashAttention-3 (Shah et al., 2024)
-//   parts   linear_team.cu.j2 e3e1c592, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//   parts   linear_team.cu.j2 37c350f7, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
 //           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 8821f63d, common/split.cuh.j2 bb09effa,
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_team_bf16
@@ -221,7 +221,7 @@ struct alignas(1024) Shared {
     Tile z[CHUNKS][K / 64];  // whose place results take
     Tile y[CHUNKS][V / 64];
     unsigned long long added;   // mbarriers: what the segment adds is in global memory,
-    unsigned long long begun;   // the state before the segment is there
+    unsigned long long begun[K / 64];  // of the state before the segment, 64 rows of S are there
 };
 
 // Two floats as a pair of bfloat16.
@@ -325,11 +325,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_bf16(
 
     if (threadIdx.x == 0) {
         initialize(shared.added, WORKERS);
-        initialize(shared.begun, HELPERS);
+#pragma unroll
+        for (int panel = 0; panel < K / 64; ++panel) {
+            initialize(shared.begun[panel], HELPERS);
+        }
     }
     __syncthreads();
     State* const before[PARTS] = {&shared.before};
     states += static_cast<long long>(team) * segments * FOURS;  // those of the team
+    const int needed = last == nullptr ? segments - 1 : segments;  // segments whose sum somebody needs: the first ones
+    const int empty = initial == nullptr ? 1 : 0;                  // and those with nothing before them
 
     // ---- Helpers ----
     if (warp >= WORKERS) {
@@ -361,89 +366,118 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_bf16(
         meet(1);
 
         // The states before all segments, for this block's share of their numbers: a thread has ITEMS places in turn,
-        // and what AT_ONCE segments add there on its way into shared memory.
-        constexpr int ITEMS = 2;
+        // and what AT_ONCE segments add there on its way, into shared memory or into registers.
+        constexpr int ITEMS = 4;
+        constexpr int STAGED = 2;
         constexpr int AT_ONCE = 8;
         float4* const staged = reinterpret_cast<float4*>(shared.before) + helper;
-        constexpr int GROUP = K / 8 * 32;  // of 16 columns
-        const long long of_head =
-            (sequence * heads + head) * ((columns + 15) / 16 * GROUP) + first_column / 16 * GROUP;
+        const int first_four = first_column / 16 * (K / 8 * 32);
+        const int fours = (columns + 15) / 16 * (K / 8 * 32);  // of a state of the caller's
+        const long long of_head = (sequence * heads + head) * fours + first_four;
         const int end = FOURS * (segment + 1) / segments;
-        const auto there = [&](int four) { return four < end && four / GROUP < (columns_left + 15) / 16; };
         for (int four = FOURS * segment / segments + helper; four < end; four += ITEMS * STRIDE) {
             float4 sums[ITEMS] = {};
 #pragma unroll
             for (int item = 0; item < ITEMS; ++item) {
-                if (initial != nullptr && there(four + item * STRIDE)) {
-                    sums[item] = initial[of_head + four + item * STRIDE];
+                const int own = four + item * STRIDE;
+                if (initial != nullptr && first_four + own < fours) {
+                    sums[item] = initial[of_head + own];
                 }
             }
+#pragma unroll 1
             for (int first = 0; first < segments; first += AT_ONCE) {
+                float4* at = states + first * FOURS + four;
+                asm("" : "+l"(at));  // or else the compiler keeps a pointer to each of the places
+                float4 read[AT_ONCE][ITEMS - STAGED] = {};
 #pragma unroll
                 for (int i = 0; i < AT_ONCE * ITEMS; ++i) {
-                    const int from = first + i / ITEMS;
-                    const int item = i % ITEMS * STRIDE;
-                    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                                     shared_address(staged + i * STRIDE)),
-                                 "l"(states + from * FOURS + four + item),
-                                 "r"(from < segments && four + item < end ? 16 : 0)
-                                 : "memory");
+                    const int from = i / ITEMS;
+                    const int item = i % ITEMS;
+                    const bool some = first + from < needed && four + item * STRIDE < end;
+                    const float4* const added = at + from * FOURS + item * STRIDE;
+                    if (item < STAGED) {
+                        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                                         shared_address(staged + (from * STAGED + item) * STRIDE)),
+                                     "l"(added), "r"(some ? 16 : 0)
+                                     : "memory");
+                    } else if (some) {
+                        read[from][item - STAGED] = __ldcg(added);
+                    }
                 }
                 asm volatile("cp.async.wait_all;" ::: "memory");
 #pragma unroll
                 for (int i = 0; i < AT_ONCE * ITEMS; ++i) {
-                    const int to = first + i / ITEMS;
-                    const int item = i % ITEMS * STRIDE;
-                    const float4 added = staged[i * STRIDE];
-                    float4& sum = sums[i % ITEMS];
-                    if (to < segments && four + item < end) {
-                        __stcg(states + to * FOURS + four + item, sum);
+                    const int to = i / ITEMS;
+                    const int item = i % ITEMS;
+                    const float4 added =
+                        item < STAGED ? staged[(to * STAGED + item) * STRIDE] : read[to][item - STAGED];
+                    float4& sum = sums[item];
+                    if (empty <= first + to && first + to < segments && four + item * STRIDE < end) {
+                        __stcg(at + to * FOURS + item * STRIDE, sum);
                     }
                     sum = make_float4(sum.x + added.x, sum.y + added.y, sum.z + added.z, sum.w + added.w);
                 }
             }
 #pragma unroll
             for (int item = 0; item < ITEMS; ++item) {
-                if (last != nullptr && there(four + item * STRIDE)) {
-                    last[of_head + four + item * STRIDE] = sums[item];
+                const int own = four + item * STRIDE;
+                if (last != nullptr && own < end && first_four + own < fours) {
+                    last[of_head + own] = sums[item];
                 }
             }
         }
         meet(2);
-        if (helper == 0) {
-            come();
-        }
-
-        // The state before this segment, S^T as a tile: a lane's four numbers are two neighbours in each of two rows.
-        constexpr int READ = 16;  // loads under way
-        const float4* const own = states + segment * FOURS + helper;
-        for (int first = 0; first < FOURS; first += READ * STRIDE) {
-            float4 taken[READ];
+        if (segment >= empty) {
+            // The state before this segment, S^T as tiles: a lane's four numbers are two neighbours in each of two
+            // rows. The next ones are on their way while those that have come are split.
+            constexpr int READ = 8;
+            constexpr int TURNS = FOURS / (K / 64) / STRIDE / READ;  // of each panel of 64 rows of S
+            const float4* const own = states + segment * FOURS + lane;
+            float4 taken[2][READ];
+            // Where 16 columns and 8 rows are, of a panel.
+            const auto place = [&](int turn, int i) { return (turn % TURNS * READ + i) * HELPERS + helper / 32; };
+            const auto read = [&](int turn) {
 #pragma unroll
-            for (int i = 0; i < READ; ++i) {
-                taken[i] = __ldcg(own + first + i * STRIDE);
-            }
+                for (int i = 0; i < READ; ++i) {
+                    const int from = place(turn, i);
+                    taken[turn % 2][i] = __ldcg(own + (from / 8 * (K / 8) + turn / TURNS * 8 + from % 8) * 32);
+                }
+            };
+            read(0);
 #pragma unroll
-            for (int i = 0; i < READ; ++i) {
-                const int place = (first + i * STRIDE + helper) / 32;  // of 16 columns and 8 rows of S
-                const int column = 8 * (place % (K / 8)) + 2 * (lane % 4);
+            for (int turn = 0; turn < K / 64 * TURNS; ++turn) {
+                if (turn + 1 < K / 64 * TURNS) {
+                    read(turn + 1);
+                }
+                const int panel = turn / TURNS;
 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    const int row = place / (K / 8) * 16 + 8 * half + lane / 4;
-                    const float left = half == 0 ? taken[i].x : taken[i].z;
-                    const float right = half == 0 ? taken[i].y : taken[i].w;
-                    unsigned parts[PARTS];
-                    split(parts, left * read_scale, right * read_scale);
+                for (int i = 0; i < READ; ++i) {
+                    const int to = place(turn, i);
+                    const int column = to % 8 * 8 + 2 * (lane % 4);
+                    const float4 four = taken[turn % 2][i];
 #pragma unroll
-                    for (int part = 0; part < PARTS; ++part) {
-                        *reinterpret_cast<unsigned*>(
-                            &(*before[part])[column / 64][row][swizzled(row, column % 64)]) = parts[part];
+                    for (int half = 0; half < 2; ++half) {
+                        const int row = to / 8 * 16 + 8 * half + lane / 4;
+                        unsigned parts[PARTS];
+                        const float left = half == 0 ? four.x : four.z;
+                        const float right = half == 0 ? four.y : four.w;
+                        split(parts, left * read_scale, right * read_scale);
+#pragma unroll
+                        for (int part = 0; part < PARTS; ++part) {
+                            *reinterpret_cast<unsigned*>(&(*before[part])[panel][row][swizzled(row, column)]) =
+                                parts[part];
+                        }
                     }
+                }
+                if ((turn + 1) % TURNS == 0) {
+                    show_to_products();
+                    arrive(shared.begun[panel]);
                 }
             }
         }
-        show_to_products();
-        arrive(shared.begun);
+        if (helper == 0) {
+            come();
+        }
         return;
     }
 
@@ -472,54 +506,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_bf16(
         // and its column 16 warp + lane / 4 + 8 a of the block's. A chunk's products are summed by themselves: tensor
         // cores cut off where floats round.
         float sums[K / 8][4] = {};
-        const auto add = [&](int chunk) {
-            if (chunk >= chunks) {
-                return;
-            }
-            unsigned values[C / 16][4];  // y^T, as the left operand
+#pragma unroll 1
+        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+            wait_for_rows<CHUNKS - 1>();
+            if (chunk < chunks) {
+                unsigned values[C / 16][4];  // y^T, as the left operand
 #pragma unroll
-            for (int step = 0; step < C / 16; ++step) {
-                const int row = 16 * step + lane / 16 * 8 + lane % 8;
-                const int column = swizzled(lane, warp % 4 * 16 + lane / 8 % 2 * 8);
-                load_tiles_transposed(values[step], shared_address(&shared.y[chunk][group][row][column]));
-            }
-            float fresh[K / 8][4];
-            settle<C / 16>(values);
-            begin_products();
+                for (int step = 0; step < C / 16; ++step) {
+                    const int row = 16 * step + lane / 16 * 8 + lane % 8;
+                    const int column = swizzled(lane, warp % 4 * 16 + lane / 8 % 2 * 8);
+                    load_tiles_transposed(values[step], shared_address(&shared.y[chunk][group][row][column]));
+                }
+                float fresh[K / 8][4];
+                settle<C / 16>(values);
+                begin_products();
 #pragma unroll
-            for (int step = 0; step < C / 16; ++step) {
-                const unsigned keys = shared_address(shared.x[chunk]) + 16 * step * 128;
-                if (step == 0) {
-                    multiply_columns_128<false>(fresh, values[step], keys);
-                } else {
-                    multiply_columns_128<true>(fresh, values[step], keys);
+                for (int step = 0; step < C / 16; ++step) {
+                    const unsigned keys = shared_address(shared.x[chunk]) + 16 * step * 128;
+                    if (step == 0) {
+                        multiply_columns_128<false>(fresh, values[step], keys);
+                    } else {
+                        multiply_columns_128<true>(fresh, values[step], keys);
+                    }
+                }
+                commit_products();
+                finish_products<0>();
+                settle<K / 8>(fresh);
+#pragma unroll
+                for (int i = 0; i < K / 2; ++i) {
+                    sums[i / 4][i % 4] = fmaf(fresh[i / 4][i % 4], add_scale, sums[i / 4][i % 4]);
                 }
             }
-            commit_products();
-            finish_products<0>();
-            settle<K / 8>(fresh);
-#pragma unroll
-            for (int i = 0; i < K / 2; ++i) {
-                sums[i / 4][i % 4] = fmaf(fresh[i / 4][i % 4], add_scale, sums[i / 4][i % 4]);
-            }
-        };
-        wait_for_rows<3>();
-        add(0);
-        wait_for_rows<2>();
-        add(1);
+            if (chunk + 1 == CHUNKS / 2) {  // behind what is needed first
 #pragma unroll 1
-        for (int chunk = 0; chunk < chunks; ++chunk) {  // behind what is needed first
-            load_rows<K>(shared.z[chunk], z + chunk * C * z_step, z_step, rows, steps - chunk * C);
+                for (int i = 0; i < chunks; ++i) {
+                    load_rows<K>(shared.z[i], z + i * C * z_step, z_step, rows, steps - i * C);
+                }
+            }
+            asm volatile("cp.async.commit_group;" ::: "memory");
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
-        wait_for_rows<2>();
-        add(2);
-        wait_for_rows<1>();
-        add(3);
-        float4* const to = states + segment * FOURS + warp * (K / 8 * 32) + lane;
+        if (segment < needed) {
+            float4* const to = states + segment * FOURS + warp * (K / 8 * 32) + lane;
 #pragma unroll
-        for (int i = 0; i < K / 8; ++i) {
-            to[32 * i] = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+            for (int i = 0; i < K / 8; ++i) {
+                to[32 * i] = make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]);
+            }
         }
         arrive(shared.added);
     }
@@ -528,9 +559,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_bf16(
     // first. Two chunks for each warpgroup, 5 tiles of scores in all for either.
     wait_for_rows<0>();
     float out[CHUNKS / GROUPS][V / 8][4] = {};
+    const auto own_chunk = [&](int turn) { return turn == 0 ? CHUNKS - 1 - group : group; };
 #pragma unroll
     for (int turn = 0; turn < CHUNKS / GROUPS; ++turn) {
-        const int own = turn == 0 ? CHUNKS - 1 - group : group;  // chunk
+        const int own = own_chunk(turn);
 #pragma unroll 1
         for (int chunk = own; chunk >= 0; --chunk) {
             if (own < chunks) {
@@ -549,32 +581,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_bf16(
                 commit_products();
                 finish_products<0>();
                 settle<C / 8>(scores);
-                unsigned factors[PARTS * C / 16][4];  // the scores as the left operand: 0 with later time steps
+                // As the left operand, 0 with later time steps; the first are multiplied while the next are made.
+                unsigned factors[C / 16][PARTS][4];
                 const int query = (own - chunk) * C + warp % 4 * 16 + lane / 4;
+                settle<V / 8>(out[turn]);
 #pragma unroll
-                for (int i = 0; i < C / 4; ++i) {
-                    const int key = i / 2 * 8 + 2 * (lane % 4);
-                    const float* two = &scores[i / 2][i % 2 * 2];
-                    const float left = key <= query + i % 2 * 8 ? two[0] * score_scale : 0.0f;
-                    const float right = key + 1 <= query + i % 2 * 8 ? two[1] * score_scale : 0.0f;
-                    unsigned parts[PARTS];
-                    split(parts, left, right);
+                for (int step = 0; step < C / 16; ++step) {
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) {
+                        const int key = 16 * step + i / 2 * 8 + 2 * (lane % 4);
+                        const float* two = &scores[2 * step + i / 2][i % 2 * 2];
+                        const float left = key <= query + i % 2 * 8 ? two[0] * score_scale : 0.0f;
+                        const float right = key + 1 <= query + i % 2 * 8 ? two[1] * score_scale : 0.0f;
+                        unsigned parts[PARTS];
+                        split(parts, left, right);
+#pragma unroll
+                        for (int part = 0; part < PARTS; ++part) {
+                            factors[step][part][i] = parts[part];
+                        }
+                    }
+                    settle<PARTS>(factors[step]);
+                    begin_products();
 #pragma unroll
                     for (int part = 0; part < PARTS; ++part) {
-                        factors[i / 4 * PARTS + part][i % 4] = parts[part];
+                        const unsigned values = shared_address(shared.y[chunk]) + 16 * step * 128;
+                        multiply_columns_128<true>(out[turn], factors[step][part], values);
                     }
+                    commit_products();
                 }
-                settle<PARTS * C / 16>(factors);
-                settle<V / 8>(out[turn]);
-                begin_products();
-#pragma unroll
-                for (int i = 0; i < PARTS * C / 16; ++i) {
-                    const unsigned values = shared_address(shared.y[chunk]) + i / PARTS * 16 * 128;
-                    multiply_columns_128<true>(out[turn], factors[i], values);
-                }
-                commit_products();
                 finish_products<0>();
-                settle<PARTS * C / 16>(factors);
+#pragma unroll
+                for (int step = 0; step < C / 16; ++step) {
+                    settle<PARTS>(factors[step]);
+                }
                 settle<V / 8>(out[turn]);
             }
         }
@@ -582,31 +621,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_bf16(
 
     // And what the time steps before the segment give: z_i S.
     named_barrier(AMONG_GROUP + group, 128);  // z is no longer read as a tile: results take its place
-    wait(shared.begun, 0);
+    if (segment >= empty) {
+#pragma unroll
+        for (int panel = 0; panel < K / 64; ++panel) {
+            wait(shared.begun[panel], 0);
+#pragma unroll
+            for (int turn = 0; turn < CHUNKS / GROUPS; ++turn) {
+                const int own = own_chunk(turn);
+                if (own < chunks) {
+                    unsigned queries[4][4];
+#pragma unroll
+                    for (int step = 0; step < 4; ++step) {
+                        const int row = warp % 4 * 16 + lane % 16;
+                        const int column = swizzled(lane, step * 16 + lane / 16 * 8);
+                        load_tiles(queries[step], shared_address(&shared.z[own][panel][row][column]));
+                    }
+                    settle<4>(queries);
+                    settle<V / 8>(out[turn]);
+                    begin_products();
+#pragma unroll
+                    for (int i = 0; i < 4 * PARTS; ++i) {
+                        const unsigned values = shared_address((*before[i % PARTS])[panel]) + i / PARTS * 32;
+                        multiply_rows_128<true>(out[turn], queries[i / PARTS], values);
+                    }
+                    commit_products();
+                    finish_products<0>();
+                    settle<V / 8>(out[turn]);
+                }
+            }
+        }
+    }
 #pragma unroll
     for (int turn = 0; turn < CHUNKS / GROUPS; ++turn) {
-        const int own = turn == 0 ? CHUNKS - 1 - group : group;
-        if (own >= chunks) {
-            continue;
-        }
-        unsigned queries[K / 16][4];
-#pragma unroll
-        for (int step = 0; step < K / 16; ++step) {
-            const int column = swizzled(lane, step % 4 * 16 + lane / 16 * 8);
-            load_tiles(queries[step], shared_address(&shared.z[own][step / 4][warp % 4 * 16 + lane % 16][column]));
-        }
-        settle<K / 16>(queries);
-        settle<V / 8>(out[turn]);
-        begin_products();
-#pragma unroll
-        for (int i = 0; i < PARTS * K / 16; ++i) {
-            const int step = i / PARTS;
-            const unsigned values = shared_address((*before[i % PARTS])[step / 4]) + step % 4 * 32;
-            multiply_rows_128<true>(out[turn], queries[step], values);
-        }
-        commit_products();
-        finish_products<0>();
-        settle<V / 8>(out[turn]);
+        const int own = own_chunk(turn);
 #pragma unroll
         for (int i = 0; i < V / 16; ++i) {
             unsigned four[4];

@@ -17,10 +17,11 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 75e9da83, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 97783578, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
-//           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 6217a7e1
+//   parts   norm.cu.j2 4b625c8f, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 338fed24, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
+//           048ee80b, common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 81a72260,
+//           common/rows_ends.cuh.j2 cd82b773, common/rows_affine.cuh.j2 93137852, common/rows_pack.cuh.j2
+//           6217a7e1
 //   again   kgen build norm_t128_n4_v8_rms_residual_weight_bf16
 
 // A row stays in registers from its one reading to its one writing.
@@ -77,6 +78,7 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Sum {
+    using Total = float;
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
@@ -95,7 +97,7 @@ constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
 
 // Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
 template <typename Merge>
-__device__ __forceinline__ float over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
+__device__ __forceinline__ typename Merge::Total over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
 {
     float(&slots)[SLOTS] = exchanges[turn % 2];
     ++turn;

@@ -16,10 +16,11 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 75e9da83, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 97783578, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
-//           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_affine.cuh.j2 75db9e3b, common/rows_pack.cuh.j2 6217a7e1
+//   parts   norm.cu.j2 4b625c8f, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 338fed24, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
+//           048ee80b, common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 81a72260,
+//           common/rows_ends.cuh.j2 cd82b773, common/rows_affine.cuh.j2 93137852, common/rows_pack.cuh.j2
+//           6217a7e1
 //   again   kgen build norm_t128_n8_v4_weight_bias_f32
 
 // A row stays in registers from its one reading to its one writing.
@@ -62,12 +63,14 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Sum {
-    __device__ __forceinline__ static float of(float a, float b) { return a + b; }
+    using Total = double;  // of a row, whose last partial sums are added as such: it is as good as rounded once
+    template <typename Number>
+    __device__ __forceinline__ static Number of(Number a, Number b) { return a + b; }
 };
 
 // Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
-template <typename Merge, int N>
-__device__ __forceinline__ float over_lanes(float x)
+template <typename Merge, int N, typename Number>
+__device__ __forceinline__ Number over_lanes(Number x)
 {
 #pragma unroll
     for (int distance = N / 2; distance > 0; distance /= 2) {
@@ -79,18 +82,38 @@ __device__ __forceinline__ float over_lanes(float x)
 constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
 
 // Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
-template <typename Merge>
-__device__ __forceinline__ float over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
+template <typename Merge, typename Number>
+__device__ __forceinline__ typename Merge::Total over_row(Number x, float (&exchanges)[2][SLOTS], int& turn)
 {
     float(&slots)[SLOTS] = exchanges[turn % 2];
     ++turn;
     const int lane = threadIdx.x % 32;
     x = over_lanes<Merge, 32>(x);
     if (lane == 0) {
-        slots[threadIdx.x / 32] = x;
+        slots[threadIdx.x / 32] = static_cast<float>(x);
     }
     __syncthreads();  // every warp's share is there
-    return over_lanes<Merge, SLOTS>(slots[lane % SLOTS]);
+    return over_lanes<Merge, SLOTS>(static_cast<typename Merge::Total>(slots[lane % SLOTS]));
+}
+
+// 1 / n, of which a float misses what the step of Newton's method says.
+__device__ __forceinline__ double inverse(int n)
+{
+    const float count = static_cast<float>(n);
+    const float near = 1.0f / count;
+    return near + static_cast<double>(fmaf(-near, count, 1.0f) * near);
+}
+
+// 1 / sqrt(x) as the sum of two floats: a step of Newton's method says what the first one misses.
+__device__ __forceinline__ float2 inverse_root(double x)
+{
+    const float near = rsqrtf(static_cast<float>(x));
+    if (!(near > 0.0f && near < __int_as_float(0x7f800000))) {
+        return make_float2(near, 0.0f);  // of what is zero, infinite or no number
+    }
+    const double root = near + 0.5 * near * (1.0 - x * near * near);
+    const float whole = static_cast<float>(root);
+    return make_float2(whole, static_cast<float>(root - whole));
 }
 
 // Weights are read by every row, and should stay in the caches.
@@ -116,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
     float eps,
     long long x_row, long long y_row)
 {
-    const float count = static_cast<float>(columns);
+    const double share = inverse(columns);  // of each number in a mean
     __shared__ float exchanges[2][SLOTS];
     int turn = 0;
     const long long row = blockIdx.x;
@@ -144,8 +167,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
             add(float_of(value[pack], i));
         }
     }
-    sum = over_row<Sum>(sum, exchanges, turn);
-    const float mean = sum / count;
+    const double sum_of_row = over_row<Sum>(sum, exchanges, turn);
+    const float mean = static_cast<float>(sum_of_row * share);
 
     // The sum of squares about the mean; what is not in the row has no part in it.
     float square = 0.0f;
@@ -160,8 +183,10 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
             }
         }
     }
-    square = over_row<Sum>(square, exchanges, turn);
-    const float rstd = 1.0f / sqrtf(square / count + eps);
+    const double squares = over_row<Sum>(square, exchanges, turn);
+    const float2 root = inverse_root(squares * share + eps);
+    const float rstd = root.x;
+    const float rest = root.y;  // what rstd misses
     if (rstds != nullptr && place == 0) {
         means[row] = mean;
         rstds[row] = rstd;
@@ -176,7 +201,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
         Pack given;
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const float normal = (float_of(value[pack], i) - mean) * rstd;
+            const float apart = float_of(value[pack], i) - mean;
+            const float normal = fmaf(apart, rstd, apart * rest);
             given.at[i] = from_float(normal * weight_of(weights, i) + weight_of(biases, i));
         }
         if (column < end) {

@@ -16,8 +16,8 @@
 //                       neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 113029d4, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 97783578, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
+//   parts   norm_backward.cu.j2 31ee19f9, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 338fed24, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
 //           common/rows_pack.cuh.j2 6217a7e1
 //   again   kgen build norm_backward_t128_n4_v4_f32
@@ -60,6 +60,7 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Sum {
+    using Total = float2;
     __device__ __forceinline__ static float2 of(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 };
 
@@ -79,7 +80,7 @@ constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
 
 // Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
 template <typename Merge>
-__device__ __forceinline__ float2 over_row(float2 x, float2 (&exchanges)[2][SLOTS], int& turn)
+__device__ __forceinline__ typename Merge::Total over_row(float2 x, float2 (&exchanges)[2][SLOTS], int& turn)
 {
     float2(&slots)[SLOTS] = exchanges[turn % 2];
     ++turn;
@@ -131,7 +132,6 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_backward_t128_n4_v4_
     };
 
     // g and n of the formula.
-    const auto weighed = [&](float dy) { return dy; };
     const auto normal = [&](float number) { return (number - mean) * rstd; };
 
     // The means of g n and of g, as the formula has them.
@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_backward_t128_n4_v4_
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
                 const float number = float_of(value[pack], i);
-                add(weighed(float_of(given[pack], i)), number);
+                add(float_of(given[pack], i), number);
             }
         }
     };
@@ -157,8 +157,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_backward_t128_n4_v4_
     product = both.x / count;
     sum = both.y / count;
 
-    const auto gradient = [&](float upstream, float number) {
-        return from_float(rstd * (upstream - sum - normal(number) * product));
+    const auto gradient = [&](float dy, float number) {
+        return from_float(rstd * (dy - (sum + normal(number) * product)));
     };
     const auto write = [&](int start) {
 #pragma unroll
@@ -167,8 +167,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_backward_t128_n4_v4_
             Pack found;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const float upstream = weighed(float_of(given[pack], i));
-                found.at[i] = gradient(upstream, float_of(value[pack], i));
+                const float number = float_of(value[pack], i);
+                found.at[i] = gradient(float_of(given[pack], i), number);
             }
             if (column < end) {
                 store(dx + column, found);

@@ -19,8 +19,8 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 113029d4, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 97783578, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
+//   parts   norm_backward.cu.j2 31ee19f9, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 338fed24, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
 //           common/rows_pack.cuh.j2 6217a7e1
 //   again   kgen build norm_backward_t32_n2_v8_weight_sums_bias_bf16
@@ -79,6 +79,7 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Sum {
+    using Total = float2;
     __device__ __forceinline__ static float2 of(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 };
 
@@ -192,8 +193,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
         product = both.x / count;
         sum = both.y / count;
 
-        const auto gradient = [&](float upstream, float number) {
-            return from_float(rstd * (upstream - sum - normal(number) * product));
+        const auto gradient = [&](float dy, float weight, float number) {
+            return from_float(rstd * fmaf(dy, weight, -(sum + normal(number) * product)));
         };
         const auto write = [&](int start) {
 #pragma unroll
@@ -202,8 +203,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
                 Pack found;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    const float upstream = weighed(float_of(given[pack], i), weight_of(weights[pack], i));
-                    found.at[i] = gradient(upstream, float_of(value[pack], i));
+                    const float number = float_of(value[pack], i);
+                    found.at[i] = gradient(float_of(given[pack], i), weight_of(weights[pack], i), number);
                 }
                 if (row < rows && column < end) {
                     store(dx + column, found);

@@ -4,14 +4,15 @@
 //
 //     dweight[i] = sum over the parts
 //
+//   LANES            32  columns of a block, side by side
 //   bias            yes  the gradient of a bias, too
 //   dtype           f32  float in memory, float in registers
 //   threads         512  per block
-//   shared memory  2048  bytes, static
-//   grid                 a block for LANES columns
+//   shared memory  4096  bytes, static
+//   grid                 a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 5189c9d6, common/convert.cuh.j2 2d24696b
+//   parts   norm_total.cu.j2 ebdf9b29, common/convert.cuh.j2 2d24696b
 //   again   kgen build norm_total_bias_f32
 
 using Element = float;
@@ -22,30 +23,7 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 
 constexpr int LANES = 32;  // columns of a block, side by side
 constexpr int DEPTH = 16;  // threads that share a column
-
-// The DEPTH threads of a column add up its parts in turn, and then one of them what they have, always in this order.
-__device__ __forceinline__ float total(const float* parts_of, int parts, int columns, int column)
-{
-    __shared__ float sums[DEPTH][LANES];
-    const int lane = threadIdx.x % LANES;
-    const int depth = threadIdx.x / LANES;
-    float sum = 0.0f;
-    if (column < columns) {
-#pragma unroll 8
-        for (int part = depth; part < parts; part += DEPTH) {
-            sum += parts_of[static_cast<long long>(part) * columns + column];
-        }
-    }
-    __syncthreads();  // nobody reads what was here before
-    sums[depth][lane] = sum;
-    __syncthreads();  // every thread's sum is there
-    sum = 0.0f;
-#pragma unroll
-    for (int other = 0; other < DEPTH; ++other) {
-        sum += sums[other][lane];
-    }
-    return sum;
-}
+constexpr int WARPS = LANES * DEPTH / 32;
 
 extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_norm_total_bias_f32(
     const float* __restrict__ parts_weight,  // [parts, columns]
@@ -54,11 +32,37 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_norm_total_bias
     Element* __restrict__ dbias,
     int parts, int columns)
 {
-    const int column = blockIdx.x * LANES + threadIdx.x % LANES;
-    const float weight = total(parts_weight, parts, columns, column);
-    const float bias = total(parts_bias, parts, columns, column);
+    __shared__ double sums[WARPS][LANES];
+    const int lane = threadIdx.x % LANES;
+    const int tiles = (columns + LANES - 1) / LANES;
+    const bool of_bias = blockIdx.x >= tiles;  // the first half of the blocks is for the weights
+    const int column = (of_bias ? blockIdx.x - tiles : blockIdx.x) * LANES + lane;
+    const float* from = of_bias ? parts_bias : parts_weight;
+    Element* to = of_bias ? dbias : dweight;
+
+    // The threads of a column add up its parts in turn, and then what they have, always in the same order, and as
+    // doubles: that is as good as rounded once.
+    double sum = 0.0;
+    if (column < columns) {
+#pragma unroll 8
+        for (int part = threadIdx.x / LANES; part < parts; part += DEPTH) {
+            sum += from[static_cast<long long>(part) * columns + column];
+        }
+    }
+#pragma unroll
+    for (int distance = LANES; distance < 32; distance *= 2) {
+        sum += __shfl_xor_sync(0xffffffff, sum, distance);
+    }
+    if (threadIdx.x % 32 < LANES) {
+        sums[threadIdx.x / 32][lane] = sum;
+    }
+    __syncthreads();  // every warp's sums are there
     if (threadIdx.x < LANES && column < columns) {
-        dweight[column] = from_float(weight);
-        dbias[column] = from_float(bias);
+        sum = 0.0;
+#pragma unroll
+        for (int warp = 0; warp < WARPS; ++warp) {
+            sum += sums[warp][lane];
+        }
+        to[column] = from_float(static_cast<float>(sum));
     }
 }

@@ -14,8 +14,8 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 7c14c6ae, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 97783578, common/rows_exp.cuh.j2 d568b819, common/rows_exchanges.cuh.j2
+//   parts   softmax.cu.j2 f0bd12ec, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows_exp.cuh.j2 5394cc39, common/rows.cuh.j2 338fed24, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
 //           common/rows_pack.cuh.j2 6217a7e1
 //   again   kgen build softmax_t128_n4_v8_bf16
@@ -34,6 +34,15 @@ __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
 #define INF __int_as_float(0x7f800000)
+
+// e^x = 2^(x log2 e) by the special function unit: its error, 1e-7 of the result for each unit of x, is far below a
+// rounding to __nv_bfloat16.
+__device__ __forceinline__ float exponential(float x)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
+    return power;
+}
 
 constexpr int LANES = 128;  // threads of a block that share a row
 constexpr int PACKS = 4;  // packs of a thread, all in flight at once
@@ -77,9 +86,11 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Max {
+    using Total = float;
     __device__ __forceinline__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 struct Sum {
+    using Total = float;
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
@@ -98,7 +109,7 @@ constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
 
 // Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
 template <typename Merge>
-__device__ __forceinline__ float over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
+__device__ __forceinline__ typename Merge::Total over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
 {
     float(&slots)[SLOTS] = exchanges[turn % 2];
     ++turn;
@@ -109,15 +120,6 @@ __device__ __forceinline__ float over_row(float x, float (&exchanges)[2][SLOTS],
     }
     __syncthreads();  // every warp's share is there
     return over_lanes<Merge, SLOTS>(slots[lane % SLOTS]);
-}
-
-// e^x = 2^(x log2 e) by the special function unit: its error, 1e-7 of the result for each unit of x, is far below a
-// rounding to __nv_bfloat16.
-__device__ __forceinline__ float exponential(float x)
-{
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
-    return power;
 }
 
 extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_bf16(

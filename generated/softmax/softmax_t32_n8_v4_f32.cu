@@ -13,8 +13,8 @@
 //   grid          a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 7c14c6ae, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 97783578, common/rows_exp.cuh.j2 d568b819, common/rows_exchanges.cuh.j2
+//   parts   softmax.cu.j2 f0bd12ec, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows_exp.cuh.j2 5394cc39, common/rows.cuh.j2 338fed24, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2 cd82b773,
 //           common/rows_pack.cuh.j2 6217a7e1
 //   again   kgen build softmax_t32_n8_v4_f32
@@ -31,6 +31,29 @@ __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
 #define INF __int_as_float(0x7f800000)
+
+__device__ __forceinline__ float exponential(float x) { return expf(x); }
+
+// e^(x - top), to which what the subtraction loses counts, too; of -inf that would be NaN, and 1 does no harm.
+__device__ __forceinline__ float exponential_below(float x, float top)
+{
+    const float apart = x - top;
+    const float lost = x - (apart + top);
+    const float power = expf(apart);
+    return fmaf(power, fminf(lost, 1.0f), power);
+}
+
+// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+__device__ __forceinline__ float2 inverse_of(double x)
+{
+    const float whole = static_cast<float>(x);
+    const float rest = static_cast<float>(x - whole);
+    const float near = __fdividef(1.0f, whole);
+    return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
+}
+
+// A number times such a sum, rounded once.
+__device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 constexpr int LANES = 32;  // threads of a block that share a row
 constexpr int PACKS = 8;  // packs of a thread, all in flight at once
@@ -62,30 +85,24 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Max {
+    using Total = float;
     __device__ __forceinline__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 struct Sum {
-    __device__ __forceinline__ static float of(float a, float b) { return a + b; }
+    using Total = double;  // of a row, whose last partial sums are added as such: it is as good as rounded once
+    template <typename Number>
+    __device__ __forceinline__ static Number of(Number a, Number b) { return a + b; }
 };
 
 // Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
-template <typename Merge, int N>
-__device__ __forceinline__ float over_lanes(float x)
+template <typename Merge, int N, typename Number>
+__device__ __forceinline__ Number over_lanes(Number x)
 {
 #pragma unroll
     for (int distance = N / 2; distance > 0; distance /= 2) {
         x = Merge::of(x, __shfl_xor_sync(0xffffffff, x, distance));
     }
     return x;
-}
-
-__device__ __forceinline__ float exponential(float x) { return expf(x); }
-
-// One step of Newton's method after the multiplication rounds as a division does, nearly always.
-__device__ __forceinline__ float quotient(float a, float b, float inverse)
-{
-    const float near = a * inverse;
-    return fmaf(fmaf(-near, b, a), inverse, near);
 }
 
 extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
@@ -125,11 +142,12 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
     }
     top = over_lanes<Max, LANES>(top);
 
-    // The sum of the exponentials below it.
-    float sum = 0.0f;
+    // The sum of the exponentials below it: those of a pack are added as floats, and packs as doubles.
+    double sum = 0.0;
+    float part = 0.0f;
     const auto add = [&](float& x) {
-        x = exponential(x - top);
-        sum += x;
+        x = exponential_below(x, top);
+        part += x;
     };
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
@@ -137,17 +155,19 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
         for (int i = 0; i < VEC; ++i) {
             add(value[pack][i]);
         }
+        sum += part;
+        part = 0.0f;
     }
-    sum = over_lanes<Sum, LANES>(sum);
+    const double total = over_lanes<Sum, LANES>(sum);
 
-    const float inverse = 1.0f / sum;
+    const float2 inverse = inverse_of(total);
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
         Pack given;
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            given.at[i] = from_float(quotient(value[pack][i], sum, inverse));
+            given.at[i] = from_float(times(value[pack][i], inverse));
         }
         if (column < end) {
             store(y + column, given);

@@ -14,8 +14,8 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the chain rule
-//   parts   softmax_backward.cu.j2 ae0b5316, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2
-//           2d24696b, common/rows.cuh.j2 97783578, common/rows_exp.cuh.j2 d568b819,
+//   parts   softmax_backward.cu.j2 c4abaa8c, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2
+//           2d24696b, common/rows.cuh.j2 338fed24, common/rows_exp.cuh.j2 5394cc39,
 //           common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 81a72260, common/rows_ends.cuh.j2
 //           cd82b773, common/rows_pack.cuh.j2 6217a7e1
 //   again   kgen build softmax_backward_t128_n4_v4_f32
@@ -58,12 +58,14 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Sum {
-    __device__ __forceinline__ static float of(float a, float b) { return a + b; }
+    using Total = double;  // of a row, whose last partial sums are added as such: it is as good as rounded once
+    template <typename Number>
+    __device__ __forceinline__ static Number of(Number a, Number b) { return a + b; }
 };
 
 // Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
-template <typename Merge, int N>
-__device__ __forceinline__ float over_lanes(float x)
+template <typename Merge, int N, typename Number>
+__device__ __forceinline__ Number over_lanes(Number x)
 {
 #pragma unroll
     for (int distance = N / 2; distance > 0; distance /= 2) {
@@ -75,18 +77,18 @@ __device__ __forceinline__ float over_lanes(float x)
 constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
 
 // Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
-template <typename Merge>
-__device__ __forceinline__ float over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
+template <typename Merge, typename Number>
+__device__ __forceinline__ typename Merge::Total over_row(Number x, float (&exchanges)[2][SLOTS], int& turn)
 {
     float(&slots)[SLOTS] = exchanges[turn % 2];
     ++turn;
     const int lane = threadIdx.x % 32;
     x = over_lanes<Merge, 32>(x);
     if (lane == 0) {
-        slots[threadIdx.x / 32] = x;
+        slots[threadIdx.x / 32] = static_cast<float>(x);
     }
     __syncthreads();  // every warp's share is there
-    return over_lanes<Merge, SLOTS>(slots[lane % SLOTS]);
+    return over_lanes<Merge, SLOTS>(static_cast<typename Merge::Total>(slots[lane % SLOTS]));
 }
 
 extern "C" __global__ void __launch_bounds__(128) kgen_softmax_backward_t128_n4_v4_f32(
@@ -137,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_backward_t128_n4_
     add();
     sum = over_row<Sum>(sum, exchanges, turn);
 
-    const auto gradient = [&](float upstream, float value) { return from_float((upstream - sum) * value); };
+    const auto gradient = [&](float upstream, float value) { return from_float(fmaf(upstream, value, -sum * value)); };
     const auto write = [&](int start) {
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {

@@ -14,8 +14,8 @@
 //   grid                 (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 d90aeac0, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
-//           common/rows_exp.cuh.j2 d568b819
+//   parts   softmax_columns.cu.j2 a3c33eb1, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
+//           common/rows_exp.cuh.j2 5394cc39
 //   again   kgen build softmax_columns_t8_d32_n8_v4_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
@@ -49,12 +49,26 @@ __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterp
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// One step of Newton's method after the multiplication rounds as a division does, nearly always.
-__device__ __forceinline__ float quotient(float a, float b, float inverse)
+// e^(x - top), to which what the subtraction loses counts, too; of -inf that would be NaN, and 1 does no harm.
+__device__ __forceinline__ float exponential_below(float x, float top)
 {
-    const float near = a * inverse;
-    return fmaf(fmaf(-near, b, a), inverse, near);
+    const float apart = x - top;
+    const float lost = x - (apart + top);
+    const float power = expf(apart);
+    return fmaf(power, fminf(lost, 1.0f), power);
 }
+
+// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+__device__ __forceinline__ float2 inverse_of(double x)
+{
+    const float whole = static_cast<float>(x);
+    const float rest = static_cast<float>(x - whole);
+    const float near = __fdividef(1.0f, whole);
+    return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
+}
+
+// A number times such a sum, rounded once.
+__device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_softmax_columns_t8_d32_n8_v4_f32(
     const Element* x, Element* y, int length, int columns,
@@ -117,14 +131,14 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_softmax_columns
         }
 #pragma unroll
         for (int held = 0; held < HELD; ++held) {
-            value[held][i] = exponential(value[held][i] - top[i]);
+            value[held][i] = exponential_below(value[held][i], top[i]);
             sum[i] += value[held][i];
         }
         sums[depth][lane * VEC + i] = sum[i];
     }
     __syncthreads();  // every thread's sum is there
 
-    float inverse[VEC];
+    float2 inverse[VEC];
 #pragma unroll
     for (int i = 0; i < VEC; ++i) {
         sum[i] = 0.0f;
@@ -132,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_softmax_columns
         for (int other = 0; other < DEPTH; ++other) {
             sum[i] += sums[other][lane * VEC + i];
         }
-        inverse[i] = 1.0f / sum[i];
+        inverse[i] = inverse_of(sum[i]);
     }
 
 #pragma unroll
@@ -142,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_softmax_columns
             Pack given;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                given.at[i] = from_float(quotient(value[held][i], sum[i], inverse[i]));
+                given.at[i] = from_float(times(value[held][i], inverse[i]));
             }
             store(y + place * y_step, given);
         }

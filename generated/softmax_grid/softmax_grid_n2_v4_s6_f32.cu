@@ -16,8 +16,8 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 6b767e61, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 2ca0c505,
-//           common/rows_exp.cuh.j2 d568b819, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
+//   parts   softmax_grid.cu.j2 b06f9003, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 2ca0c505,
+//           common/rows_exp.cuh.j2 5394cc39, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
 //           6217a7e1
 //   again   kgen build softmax_grid_n2_v4_s6_f32
 
@@ -130,12 +130,26 @@ __device__ __forceinline__ void leave(unsigned* left, Message* places, int parts
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// One step of Newton's method after the multiplication rounds as a division does, nearly always.
-__device__ __forceinline__ float quotient(float a, float b, float inverse)
+// e^(x - top), to which what the subtraction loses counts, too; of -inf that would be NaN, and 1 does no harm.
+__device__ __forceinline__ float exponential_below(float x, float top)
 {
-    const float near = a * inverse;
-    return fmaf(fmaf(-near, b, a), inverse, near);
+    const float apart = x - top;
+    const float lost = x - (apart + top);
+    const float power = expf(apart);
+    return fmaf(power, fminf(lost, 1.0f), power);
 }
+
+// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+__device__ __forceinline__ float2 inverse_of(double x)
+{
+    const float whole = static_cast<float>(x);
+    const float rest = static_cast<float>(x - whole);
+    const float near = __fdividef(1.0f, whole);
+    return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
+}
+
+// A number times such a sum, rounded once.
+__device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
 __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
@@ -152,7 +166,7 @@ __device__ __forceinline__ float greatest(float x)
 }
 
 template <int N = 32>
-__device__ __forceinline__ float over_lanes(float x)
+__device__ __forceinline__ double over_lanes(double x)
 {
 #pragma unroll
     for (int distance = N / 2; distance > 0; distance /= 2) {
@@ -170,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v4_s
     long long x_row, long long y_row)
 {
     __shared__ float2 of_warp[2][WARPS];  // of two rows in turn
-    __shared__ float2 of_row[2];
+    __shared__ float3 of_row[2];
     const int team = blockIdx.x / parts;
     const int part = blockIdx.x % parts;
     const int teams = gridDim.x / parts;
@@ -279,9 +293,10 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v4_s
             for (int i = 0; i < HEARD; ++i) {
                 sum += heard[i].y * exponential(heard[i].x - shift(top_of_row));
             }
-            sum = over_lanes(sum);
+            const double total = over_lanes(sum);
             if (lane == 0) {
-                of_row[turn % 2] = make_float2(top_of_row, sum);
+                const float2 inverse = inverse_of(total);
+                of_row[turn % 2] = make_float3(top_of_row, inverse.x, inverse.y);
             }
         }
         __syncthreads();  // what the warps found of this row is there, and the total of the one whose result is next
@@ -305,15 +320,15 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v4_s
         fetch(before);
         if (done >= 0) {
             const float below = shift(of_row[turn % 2].x);
-            const float sum = of_row[turn % 2].y;
-            const float inverse = 1.0f / sum;
+            const float2 inverse = make_float2(of_row[turn % 2].y, of_row[turn % 2].z);
 #pragma unroll
             for (int pack = 0; pack < PACKS; ++pack) {
                 const int column = first + pack * STRIDE;
                 Pack given;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    given.at[i] = from_float(quotient(exponential(float_of(value[pack], i) - below), sum, inverse));
+                    const float number = float_of(value[pack], i);
+                    given.at[i] = from_float(times(exponential_below(number, below), inverse));
                 }
                 if (column < end) {
                     store(y + column, given);

@@ -16,8 +16,8 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 6b767e61, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 2ca0c505,
-//           common/rows_exp.cuh.j2 d568b819, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
+//   parts   softmax_grid.cu.j2 b06f9003, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 2ca0c505,
+//           common/rows_exp.cuh.j2 5394cc39, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
 //           6217a7e1
 //   again   kgen build softmax_grid_n2_v8_s6_bf16
 
@@ -293,9 +293,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v8_s
             for (int i = 0; i < HEARD; ++i) {
                 sum += heard[i].y * exponential(heard[i].x - shift(top_of_row));
             }
-            sum = over_lanes(sum);
+            const float total = over_lanes(sum);
             if (lane == 0) {
-                of_row[turn % 2] = make_float2(top_of_row, sum);
+                of_row[turn % 2] = make_float2(top_of_row, total);
             }
         }
         __syncthreads();  // what the warps found of this row is there, and the total of the one whose result is next
@@ -319,15 +319,15 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v8_s
         fetch(before);
         if (done >= 0) {
             const float below = shift(of_row[turn % 2].x);
-            const float sum = of_row[turn % 2].y;
-            const float inverse = 1.0f / sum;
+            const float inverse = 1.0f / of_row[turn % 2].y;
 #pragma unroll
             for (int pack = 0; pack < PACKS; ++pack) {
                 const int column = first + pack * STRIDE;
                 Pack given;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    given.at[i] = from_float(exponential(float_of(value[pack], i) - below) * inverse);
+                    const float number = float_of(value[pack], i);
+                    given.at[i] = from_float(exponential(number - below) * inverse);
                 }
                 if (column < end) {
                     store(y + column, given);

@@ -9,12 +9,12 @@
 //   VEC              4  neighbours that make a pack, and are loaded and stored at once
 //   dtype          f32  float in memory, float in registers
 //   threads        512  per block
-//   shared memory  128  bytes, static
+//   shared memory  192  bytes, static
 //   grid                a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 22f3bda2, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
-//           common/rows_exp.cuh.j2 d568b819
+//   parts   softmax_online.cu.j2 c873983a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
+//           common/rows_exp.cuh.j2 5394cc39
 //   again   kgen build softmax_online_v4_f32
 
 // A thread carries the greatest number so far and the sum of exponentials below it; when a greater one comes, the sum
@@ -50,38 +50,49 @@ constexpr int TILE = PACKS * STRIDE;  // columns that a block takes at once
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// One step of Newton's method after the multiplication rounds as a division does, nearly always.
-__device__ __forceinline__ float quotient(float a, float b, float inverse)
+// e^(x - top), to which what the subtraction loses counts, too; of -inf that would be NaN, and 1 does no harm.
+__device__ __forceinline__ float exponential_below(float x, float top)
 {
-    const float near = a * inverse;
-    return fmaf(fmaf(-near, b, a), inverse, near);
+    const float apart = x - top;
+    const float lost = x - (apart + top);
+    const float power = expf(apart);
+    return fmaf(power, fminf(lost, 1.0f), power);
 }
+
+// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+__device__ __forceinline__ float2 inverse_of(double x)
+{
+    const float whole = static_cast<float>(x);
+    const float rest = static_cast<float>(x - whole);
+    const float near = __fdividef(1.0f, whole);
+    return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
+}
+
+// A number times such a sum, rounded once.
+__device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 // The greatest of some numbers, and the sum of exp(number - greatest).
 struct Total {
     float top = -INF;
-    float sum = 0.0f;
+    double sum = 0.0;  // of a pack it is a float: long sums are as good as rounded once
 };
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
 __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
 
-__device__ __forceinline__ Total merge(const Total& a, const Total& b)
-{
-    const float top = fmaxf(a.top, b.top);
-    const float below = shift(top);
-    return {top, a.sum * exponential(a.top - below) + b.sum * exponential(b.top - below)};
-}
-
+// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
 template <int N>
-__device__ __forceinline__ Total over_lanes(Total total)
+__device__ __forceinline__ Total over_lanes(const Total& own)
 {
+    Total total = own;
 #pragma unroll
     for (int distance = N / 2; distance > 0; distance /= 2) {
-        const Total other = {__shfl_xor_sync(0xffffffff, total.top, distance),
-                             __shfl_xor_sync(0xffffffff, total.sum, distance)};
-        // The lower lane's total comes first, so that partners merge alike to the last bit.
-        total = threadIdx.x & distance ? merge(other, total) : merge(total, other);
+        total.top = fmaxf(total.top, __shfl_xor_sync(0xffffffff, total.top, distance));
+    }
+    total.sum *= exponential(own.top - shift(total.top));
+#pragma unroll
+    for (int distance = N / 2; distance > 0; distance /= 2) {
+        total.sum += __shfl_xor_sync(0xffffffff, total.sum, distance);
     }
     return total;
 }
@@ -90,7 +101,7 @@ __device__ __forceinline__ Total over_lanes(Total total)
 __device__ __forceinline__ Total over_block(Total total)
 {
     __shared__ float tops[LANES / 32];
-    __shared__ float sums[LANES / 32];
+    __shared__ double sums[LANES / 32];
     const int lane = threadIdx.x % 32;
     total = over_lanes<32>(total);
     if (lane == 0) {
@@ -137,19 +148,20 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v4_f3
             }
         }
         const float below = shift(top);
-        total.sum *= exponential(total.top - below);
-        total.top = top;
+        total = {top, total.sum * exponential(total.top - below)};
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
+            float sum = 0.0f;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                total.sum += exponential(value[pack][i] - below);
+                sum += exponential(value[pack][i] - below);
             }
+            total.sum += sum;
         }
     }
     total = over_block(total);
     const float below = shift(total.top);
-    const float inverse = 1.0f / total.sum;
+    const float2 inverse = inverse_of(total.sum);
 
     for (int tile = first; tile < end; tile += TILE) {
         float value[PACKS][VEC];
@@ -163,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v4_f3
             Pack given;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                given.at[i] = from_float(quotient(exponential(value[pack][i] - below), total.sum, inverse));
+                given.at[i] = from_float(times(exponential_below(value[pack][i], below), inverse));
             }
             if (column < end) {
                 store(y + column, given);

@@ -10,12 +10,12 @@
 //   apply           yes  only the second reading, from the totals of the parts
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         512  per block
-//   shared memory   128  bytes, static
+//   shared memory   192  bytes, static
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 22f3bda2, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
-//           common/rows_exp.cuh.j2 d568b819
+//   parts   softmax_online.cu.j2 c873983a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
+//           common/rows_exp.cuh.j2 5394cc39
 //   again   kgen build softmax_online_v8_apply_bf16
 
 // Of each part of a row the greatest number and the sum of the exponentials below it are known. They are put together,
@@ -81,28 +81,25 @@ __device__ __forceinline__ float exponential(float x)
 // The greatest of some numbers, and the sum of exp(number - greatest).
 struct Total {
     float top = -INF;
-    float sum = 0.0f;
+    double sum = 0.0;  // of a pack it is a float: long sums are as good as rounded once
 };
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
 __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
 
-__device__ __forceinline__ Total merge(const Total& a, const Total& b)
-{
-    const float top = fmaxf(a.top, b.top);
-    const float below = shift(top);
-    return {top, a.sum * exponential(a.top - below) + b.sum * exponential(b.top - below)};
-}
-
+// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
 template <int N>
-__device__ __forceinline__ Total over_lanes(Total total)
+__device__ __forceinline__ Total over_lanes(const Total& own)
 {
+    Total total = own;
 #pragma unroll
     for (int distance = N / 2; distance > 0; distance /= 2) {
-        const Total other = {__shfl_xor_sync(0xffffffff, total.top, distance),
-                             __shfl_xor_sync(0xffffffff, total.sum, distance)};
-        // The lower lane's total comes first, so that partners merge alike to the last bit.
-        total = threadIdx.x & distance ? merge(other, total) : merge(total, other);
+        total.top = fmaxf(total.top, __shfl_xor_sync(0xffffffff, total.top, distance));
+    }
+    total.sum *= exponential(own.top - shift(total.top));
+#pragma unroll
+    for (int distance = N / 2; distance > 0; distance /= 2) {
+        total.sum += __shfl_xor_sync(0xffffffff, total.sum, distance);
     }
     return total;
 }
@@ -111,7 +108,7 @@ __device__ __forceinline__ Total over_lanes(Total total)
 __device__ __forceinline__ Total over_block(Total total)
 {
     __shared__ float tops[LANES / 32];
-    __shared__ float sums[LANES / 32];
+    __shared__ double sums[LANES / 32];
     const int lane = threadIdx.x % 32;
     total = over_lanes<32>(total);
     if (lane == 0) {
@@ -151,11 +148,13 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_ap
     Total total;
     for (int other = threadIdx.x; other < parts; other += LANES) {
         const float2 found = totals[row * parts + other];
-        total = merge(total, Total{found.x, found.y});
+        const float top = fmaxf(total.top, found.x);
+        const float below = shift(top);
+        total = {top, total.sum * exponential(total.top - below) + found.y * exponential(found.x - below)};
     }
     total = over_block(total);
     const float below = shift(total.top);
-    const float inverse = 1.0f / total.sum;
+    const float inverse = 1.0f / static_cast<float>(total.sum);
 
     // Backwards, since the cache still has the end of the part.
     for (int tile = first + (end - 1 - begin) / TILE * TILE; tile >= first; tile -= TILE) {

@@ -10,12 +10,12 @@
 //   partial         yes  only the total of a part of a row
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         512  per block
-//   shared memory   128  bytes, static
+//   shared memory   192  bytes, static
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 22f3bda2, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
-//           common/rows_exp.cuh.j2 d568b819
+//   parts   softmax_online.cu.j2 c873983a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
+//           common/rows_exp.cuh.j2 5394cc39
 //   again   kgen build softmax_online_v8_partial_bf16
 
 // A thread carries the greatest number so far and the sum of exponentials below it; when a greater one comes, the sum
@@ -74,28 +74,25 @@ __device__ __forceinline__ float exponential(float x)
 // The greatest of some numbers, and the sum of exp(number - greatest).
 struct Total {
     float top = -INF;
-    float sum = 0.0f;
+    double sum = 0.0;  // of a pack it is a float: long sums are as good as rounded once
 };
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
 __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
 
-__device__ __forceinline__ Total merge(const Total& a, const Total& b)
-{
-    const float top = fmaxf(a.top, b.top);
-    const float below = shift(top);
-    return {top, a.sum * exponential(a.top - below) + b.sum * exponential(b.top - below)};
-}
-
+// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
 template <int N>
-__device__ __forceinline__ Total over_lanes(Total total)
+__device__ __forceinline__ Total over_lanes(const Total& own)
 {
+    Total total = own;
 #pragma unroll
     for (int distance = N / 2; distance > 0; distance /= 2) {
-        const Total other = {__shfl_xor_sync(0xffffffff, total.top, distance),
-                             __shfl_xor_sync(0xffffffff, total.sum, distance)};
-        // The lower lane's total comes first, so that partners merge alike to the last bit.
-        total = threadIdx.x & distance ? merge(other, total) : merge(total, other);
+        total.top = fmaxf(total.top, __shfl_xor_sync(0xffffffff, total.top, distance));
+    }
+    total.sum *= exponential(own.top - shift(total.top));
+#pragma unroll
+    for (int distance = N / 2; distance > 0; distance /= 2) {
+        total.sum += __shfl_xor_sync(0xffffffff, total.sum, distance);
     }
     return total;
 }
@@ -104,7 +101,7 @@ __device__ __forceinline__ Total over_lanes(Total total)
 __device__ __forceinline__ Total over_block(Total total)
 {
     __shared__ float tops[LANES / 32];
-    __shared__ float sums[LANES / 32];
+    __shared__ double sums[LANES / 32];
     const int lane = threadIdx.x % 32;
     total = over_lanes<32>(total);
     if (lane == 0) {
@@ -152,18 +149,19 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_pa
             }
         }
         const float below = shift(top);
-        total.sum *= exponential(total.top - below);
-        total.top = top;
+        total = {top, total.sum * exponential(total.top - below)};
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
+            float sum = 0.0f;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                total.sum += exponential(value[pack][i] - below);
+                sum += exponential(value[pack][i] - below);
             }
+            total.sum += sum;
         }
     }
     total = over_block(total);
     if (threadIdx.x == 0) {
-        totals[row * parts + part] = make_float2(total.top, total.sum);
+        totals[row * parts + part] = make_float2(total.top, static_cast<float>(total.sum));
     }
 }

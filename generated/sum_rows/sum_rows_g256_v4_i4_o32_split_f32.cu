@@ -17,7 +17,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 6d9ad9fd, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2 56373717
+//   parts   reduce_rows.cu.j2 c146db44, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build sum_rows_g256_v4_i4_o32_split_f32
 
 // A block owns one of several parts of a row. A thread has ITEMS loads in flight before it combines the first.

@@ -11,8 +11,8 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_short.cu.j2 06240e02, common/block_reduce.cuh.j2 600b0721, common/reduction.cuh.j2
-//           56373717
+//   parts   reduce_short.cu.j2 06240e02, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build sum_short_o32_f32
 
 // Rows are short and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong

@@ -13,7 +13,7 @@
 //   grid          (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))
 //
 //   after   a gathering copy
-//   parts   take.cu.j2 61fd96ba
+//   parts   take.cu.j2 678d3182
 //   again   kgen build take_n16_l256_a4_checked_i32
 
 // LANES threads copy one row of the table, ACROSS words of it and 1 rows at once for each thread.
@@ -38,12 +38,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_n16_l256_a4_chec
     const int first_column = blockIdx.x % column_tiles * (LANES * ACROSS) + threadIdx.x % LANES;
     const int first_row = blockIdx.x / column_tiles * (GROUPS * DOWN) + threadIdx.x / LANES;
 
-    // All loads of a thread are under way before the first is waited for: of the indices, then of the rows.
+    // All loads of a thread are under way before the first is waited for: of the indices, then of the rows. An index is
+    // used once: it should not push the table out of the cache.
     long long index[DOWN];
 #pragma unroll
     for (int r = 0; r < DOWN; ++r) {
         const int row = first_row;
-        index[r] = indices[row * indices_step];
+        index[r] = __ldcs(indices + row * indices_step);
     }
     Word word[DOWN][ACROSS];
 #pragma unroll

@@ -12,7 +12,7 @@
 //   grid          (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))
 //
 //   after   a gathering copy
-//   parts   take.cu.j2 61fd96ba
+//   parts   take.cu.j2 678d3182
 //   again   kgen build take_n16_l32_a1_i64
 
 // LANES threads copy one row of the table, ACROSS words of it and 4 rows at once for each thread.
@@ -37,12 +37,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_n16_l32_a1_i64(
     const int first_column = blockIdx.x % column_tiles * (LANES * ACROSS) + threadIdx.x % LANES;
     const int first_row = blockIdx.x / column_tiles * (GROUPS * DOWN) + threadIdx.x / LANES;
 
-    // All loads of a thread are under way before the first is waited for: of the indices, then of the rows.
+    // All loads of a thread are under way before the first is waited for: of the indices, then of the rows. An index is
+    // used once: it should not push the table out of the cache.
     long long index[DOWN];
 #pragma unroll
     for (int r = 0; r < DOWN; ++r) {
         const int row = min(first_row + r * GROUPS, rows - 1);
-        index[r] = indices[row * indices_step];
+        index[r] = __ldcs(indices + row * indices_step);
     }
     Word word[DOWN][ACROSS];
 #pragma unroll

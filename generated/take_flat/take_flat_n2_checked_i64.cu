@@ -7,18 +7,18 @@
 //   BYTES             2  bytes of an element, of which rows are made
 //   checked         yes  the first position whose index is out of bounds is written down
 //   dtype           i64  long long in memory, long long in registers
-//   threads         256  per block
-//   shared memory  7296  bytes, static
+//   threads         128  per block
+//   shared memory  3656  bytes, static
 //   grid                 (ceil(rows / group_rows) * pieces): one block per piece of a group of rows
 //
 //   after   a gathering copy
-//   parts   take_flat.cu.j2 97d87c28, common/flat_words.cuh.j2 4024ede8, common/flat_packs.cuh.j2 ca69d5b1
+//   parts   take_flat.cu.j2 85705116, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2 4673fbe3
 //   again   kgen build take_flat_n2_checked_i64
 
 // Rows of the table begin anywhere and are of any length. The result is written pack by pack as it lies. A block first
 // finds out where the rows lie of which it has a piece.
 
-constexpr int THREADS = 256;
+constexpr int THREADS = 128;
 constexpr int ITEMS = 4;  // packs of a thread
 constexpr int LEAST_WIDTH = 9;  // elements of a row, at least: more than a pack has
 

@@ -7,19 +7,19 @@
 //   BYTES             2  bytes of an element, of which rows are made
 //   BATCH             2  axes besides the last
 //   dtype            u8  unsigned char in memory, unsigned char in registers
-//   threads         256  per block
-//   shared memory  7296  bytes, static
+//   threads         128  per block
+//   shared memory  3656  bytes, static
 //   grid                 (ceil(rows / group_rows) * pieces): one block per piece of a group of rows
 //
 //   after   a strided copy
-//   parts   transpose_flat.cu.j2 898988eb, common/flat_words.cuh.j2 4024ede8, common/flat_packs.cuh.j2
-//           ca69d5b1
+//   parts   transpose_flat.cu.j2 b9f72a1c, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2
+//           4673fbe3
 //   again   kgen build transpose_flat_n2_b2_u8
 
 // The last axis keeps its place, so that whole rows move; they begin anywhere and are of any length. The result is
 // written pack by pack as it lies. A block first finds out where the rows lie of which it has a piece.
 
-constexpr int THREADS = 256;
+constexpr int THREADS = 128;
 constexpr int ITEMS = 4;  // packs of a thread
 constexpr int LEAST_WIDTH = 9;  // elements of a row, at least: more than a pack has
 
