@@ -28,7 +28,7 @@ SHAPES = [(1, 2, 300, 64, 64), (2, 1, 77, 20, 33), (1, 1, 530, 100, 100), (1, 1,
 
 SLOPE_BAR = 3e-3  # of the gradients of gates
 STATE_BAR = 3e-4  # of states
-CHUNKED = [((1, 2, 300, 128, 128), "bf16"), ((1, 1, 130, 60, 40), "f16")]
+CHUNKED = [((1, 2, 300, 128, 128), "bf16"), ((1, 1, 130, 60, 40), "f16"), ((1, 2, 130, 200, 136), "bf16")]
 
 PIPELINE = "common/pipeline.cuh.j2"
 ARRIVALS = {
