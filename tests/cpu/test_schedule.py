@@ -245,6 +245,42 @@ def test_a_cluster_of_blocks_reads_each_others_shared_memory() -> None:
     assert got.tolist() == want
 
 
+def test_what_stands_before_the_barrier_in_the_text_waits_for_the_break_behind_it() -> None:
+    # so NVRTC writes for (int i = 0;; ++i) { ..; __syncthreads(); if (i == n) break; .. }
+    kernel = cpu.compile_ptx("""
+.version 8.5
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out, .param .u32 n)
+{
+    .reg .u32 %i, %n, %x, %t; .reg .u64 %a; .reg .pred %last, %late;
+    ld.param.u32 %n, [n];
+    mov.u32 %i, 0;
+    mov.u32 %x, 0;
+    bra.uni AROUND;
+AGAIN:
+    add.u32 %i, %i, 1;
+    setp.gt.u32 %late, %i, %n;
+    @%late trap;
+AROUND:
+    mad.lo.u32 %x, %x, 10, %i;
+    bar.sync 0;
+    setp.eq.u32 %last, %i, %n;
+    @%last bra DONE;
+    bra.uni AGAIN;
+DONE:
+    mov.u32 %t, %tid.x;
+    ld.param.u64 %a, [out];
+    mad.wide.u32 %a, %t, 4, %a;
+    st.global.u32 [%a], %x;
+    ret;
+}""")
+    for n, want in enumerate([0, 1, 12, 123]):
+        out = np.zeros(64, np.int32)
+        kernel.launch(grid=1, block=64, args=[out, np.int32(n)])
+        assert out.tolist() == [want] * 64
+
+
 def test_blocks_and_threads_have_three_dimensions() -> None:
     body = """
         int t = threadIdx.x + 3 * (threadIdx.y + 5 * threadIdx.z), b = blockIdx.x + 2 * (blockIdx.y + 3 * blockIdx.z);

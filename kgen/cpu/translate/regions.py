@@ -13,6 +13,7 @@ from kgen.cpu.translate.ptx import REGISTER, Instruction
 class Region:
     """The blocks that a lane runs alone once it is at `head`; it loads, and stores on each way out, these registers.
 
+    blocks the head first, then in the order of the text, where some may stand before the head
     exits  the blocks where it goes on; and `ends`: whether a lane may end here
     """
 
@@ -66,8 +67,8 @@ def regions_of(blocks: list[Block]) -> dict[int, Region]:
                     conflict = True
         if not conflict:
             break
-    regions = {head: Region(head, []) for head in sorted(heads)}
-    for at in sorted(owner):
+    regions = {head: Region(head, [head]) for head in sorted(heads)}
+    for at in sorted(owner.keys() - heads):
         regions[owner[at]].blocks.append(at)
     for region in regions.values():
         region.exits = sorted({to for at in region.blocks for to in blocks[at].ends} - set(region.blocks))
