@@ -18,37 +18,45 @@ from kgen.spec import Spec
 
 
 def scan(spec: Spec, shape: Shape | None = None) -> Case:
-    """From one state to another, in two segments of several chunks and a part; a second tile of the widest columns."""
-    tiles = 2 if spec["V"] == WIDEST else 1
-    *over, features, values = shape or (1, 1, 8 * CHUNK + 7, spec["K"] - 4, spec["V"] * tiles - 28)
+    """From one state to another, in two segments of several chunks and a part; a second tile of the widest columns.
+
+    Features, where they are split, make two parts.
+    """
+    tiles, parts = 2 if spec["V"] == WIDEST else 1, 2 if spec["split"] else 1
+    *over, features, values = shape or (1, 1, 8 * CHUNK + 7, spec["K"] * parts - 4, spec["V"] * tiles - 28)
     q, k, v, g = numbers(spec, *2 * [(*over, features)], (*over, values), (*over, features))
     g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
     arrays = (q, k, v, between_poison(g), *(numbers(spec, (over[1], features)) if spec["bonus"] else ()))
     (initial,) = numbers(spec, (*over[:2], features, values), dtype=np.float32)
     expected = reference.gated(*arrays, scale=features**-0.5, initial=initial)
     options = {"initial_state": initial, "return_state": True, "mode": "chunk"}
-    cut = chunk_vector.Cut(-(-values // spec["V"]), 2, 4, spec["K"], spec["V"])
+    cut = chunk_vector.Cut(-(-values // spec["V"]), 2, 4, spec["K"], spec["V"], -(-features // spec["K"]))
     settings = ((chunk_vector, "cut_of", lambda problem: cut),)
     return Case(rwkv6 if spec["bonus"] else gla, arrays, options, expected, settings=settings)
 
 
 def states(spec: Spec, shape: Shape | None = None) -> Case:
     """What comes before and after such a scan."""
-    return scan(CHUNK_SCAN.spec(K=spec["K"], V=spec["V"], dtype="bf16"), shape)
+    return scan(CHUNK_SCAN.spec(K=spec["K"], V=spec["V"], split="split" in spec.flags, dtype="bf16"), shape)
 
 
 def walks(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """The states of segments for a scan, and those on the way for gradients."""
-    return (states(spec, shape), *([_gradients(spec, spec["K"], shape, bonus=False)] if spec["K"] == spec["V"] else []))
+    both_ways = spec["K"] == spec["V"]
+    return (states(spec, shape), *([_gradients(spec, spec["K"], shape, wide=bool(spec["split"]))] if both_ways else []))
 
 
 def gradients(spec: Spec, shape: Shape | None = None) -> Case:
     """In two segments on the way there and back, whose ends lie in the midst of a chunk."""
-    return _gradients(spec, spec["ROOM"], shape, bonus=bool(spec["bonus"]), fours=bool(spec["fours"]))
+    wide = bool(spec["fsplit"] or spec["vsplit"])
+    return _gradients(spec, spec["ROOM"], shape, bonus=bool(spec["bonus"]), fours=bool(spec["fours"]), wide=wide)
 
 
-def _gradients(spec: Spec, room: int, shape: Shape | None, *, bonus: bool, fours: bool = False) -> Case:
-    *over, features, values = shape or (1, 1, 8 * CHUNK + 7, room - (4 if fours else 8), room - (28 if fours else 24))
+def _gradients(
+    spec: Spec, room: int, shape: Shape | None, *, bonus: bool = False, fours: bool = False, wide: bool = False
+) -> Case:
+    most = 2 * room if wide else room
+    *over, features, values = shape or (1, 1, 8 * CHUNK + 7, most - (4 if fours else 8), most - (28 if fours else 24))
     q, k, g, v, do = numbers(spec, *3 * [(*over, features)], *2 * [(*over, values)])
     g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
     initial, dstate = numbers(spec, *2 * [(*over[:2], features, values)], dtype=np.float32)
@@ -56,7 +64,7 @@ def _gradients(spec: Spec, room: int, shape: Shape | None, *, bonus: bool, fours
     made = reference.gated_backward(do, *arrays, scale=features**-0.5, initial=initial, dstate=dstate)
     expected = tuple(made[name] for name in ("q", "k", "v", "g", *(("u",) if bonus else ()), "initial"))
     options = {"initial_state": initial, "dstate": dstate, "mode": "chunk"}
-    cut = chunk_vector.Cut(1, 2, 4, room, room)
+    cut = chunk_vector.Cut(-(-values // room), 2, 4, room, room, -(-features // room))
     settings = ((chunk_vector_backward, "cut_of", lambda problem, both_ways: cut),)
     bar = GRADIENT_SLACK * RMS_BAR[spec.dtype.name]
     return Case(rwkv6_backward if bonus else gla_backward, (do, *arrays), options, expected, bar, settings=settings)

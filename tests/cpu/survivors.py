@@ -40,8 +40,13 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
+    Survivor(
+        "linear_chunk_*g1*outer*",
+        "min(end, from_time + share * piece_length) -> end",
+        "matters for the segment in which a sequence ends; those before it are walked through",
+    ),
     Survivor("linear_chunk_*g1*", "block <= own_warp", f"scores above the diagonal: {_IDLE}"),
-    Survivor("linear_chunk_*products*", "lane < 16", _SAME),
+    Survivor("linear_chunk_*products*", "lane < 16", _SAME, "*products[[]direction*"),
     Survivor("linear_team*", "chunk < chunks", f"into the chunks in shared memory: {_IDLE}", "*load_rows*"),
     Survivor("linear_team*", "empty <= first + to", f"the state before the first segment, where it is zero: {_IDLE}"),
     Survivor("linear_team*", "segment < needed", f"what the last segment adds, where nobody wants it: {_IDLE}"),
@@ -59,7 +64,15 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
     Survivor("gated_chunk_vector_gradient*", "threadIdx.x < ROOM", "what it writes is written over before it is read"),
-    Survivor("gated_chunk_vector_gradient*", "first < features", "brings into the cache what belongs to another head"),
+    Survivor("gated_chunk_vector_gradient*", "first < features*", "brings into the cache what belongs to another head"),
+    Survivor("gated_chunk_vector_gradient*vsplit*", "warp < 6", f"products of further warps: {_IDLE}", "*(below,*"),
+    Survivor("gated_chunk_vector_gradient*vsplit*", "value_panel + 1 < value_panels", "loads the last panel once more"),
+    Survivor(
+        "gated_chunk_vector_gradient*vsplit*",
+        "__syncwarp()",
+        "so do all warps between two panels",
+        "*} / *__syncwarp(); / ",
+    ),
     Survivor("gated_sum*", "row >= rows", "the threads behind the rows add up what a next round's or block's do"),
     Survivor(
         "gated_sum*", "min(packs, THREADS) -> packs", "matters for rows of more than 1024 numbers; the sample's has 20"
@@ -75,6 +88,11 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("histogram_*_packed_*", "before < HALF", "the same"),
     Survivor("histogram_weights*", "shift < -63", "the hardware shifts by more than 63 bits as by 64: nothing is left"),
+    Survivor(
+        "norm_t*_f32",
+        "near < __int_as_float(0x7f800000)",
+        "matters for the reciprocal deviation of a row of one number where eps is 0: NaN instead of infinity",
+    ),
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
     Survivor("transpose_ragged*", "own < LOADED * PACKS", f"not stored: {_IDLE}", "*0 <= row*"),

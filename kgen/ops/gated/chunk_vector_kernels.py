@@ -163,7 +163,11 @@ CHUNK_SCAN = register(
         grid="(tiles * segments * heads * sequences): one block per K features by V values of a segment's state",
         origin=_ORIGIN,
         min_arch=Arch(9, 0),
-        defaults=("gated_chunk_vector_k128_v128_bf16", "gated_chunk_vector_k64_v64_bonus_f16"),
+        defaults=(
+            "gated_chunk_vector_k128_v128_bf16",
+            "gated_chunk_vector_k128_v128_split_bf16",
+            "gated_chunk_vector_k64_v64_bonus_f16",
+        ),
     )
 )
 
@@ -181,7 +185,7 @@ CHUNK_STATE = register(
         grid="(tiles * segments * heads * sequences): one block per K features by V values of a segment's state",
         origin=_ORIGIN,
         min_arch=Arch(9, 0),
-        defaults=("gated_chunk_vector_state_k128_v128_bf16",),
+        defaults=("gated_chunk_vector_state_k128_v128_bf16", "gated_chunk_vector_state_k128_v128_split_bf16"),
     )
 )
 
@@ -202,7 +206,11 @@ CHUNK_GRADIENT = register(
         grid="(parts * pieces * heads): one block per piece of 64 time steps, of ROOM features",
         origin=_ORIGIN,
         min_arch=Arch(9, 0),
-        defaults=("gated_chunk_vector_gradient_r128_bf16", "gated_chunk_vector_gradient_r64_bonus_f16"),
+        defaults=(
+            "gated_chunk_vector_gradient_r128_bf16",
+            "gated_chunk_vector_gradient_r128_fsplit_vsplit_bf16",
+            "gated_chunk_vector_gradient_r64_bonus_f16",
+        ),
     )
 )
 
