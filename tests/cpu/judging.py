@@ -63,7 +63,7 @@ def source_of(spec: Spec) -> str:
 def reason_for(spec: Spec, mutant: Mutant) -> str:
     """Why a mutant survives, if that is known."""
     lines = [line.strip() for line in source_of(spec).splitlines()]
-    return explanation(spec.name, mutant.removed, " / ".join(lines[mutant.line - 2 : mutant.line + 1])) or ""
+    return explanation(spec.name, mutant.removed, " / ".join(lines[mutant.line - 2 : mutant.line + 2])) or ""
 
 
 def judge(work: Iterable[tuple[Spec, Mutant]], jobs: int) -> Iterator[Verdict]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Survivor(NamedTuple):
-    """Globs of a specialization's name, of what was removed, of the line between its neighbours; and the reason."""
+    """Globs of a specialization's name, of what was removed, of the line between one before and two behind; and why."""
 
     kernels: str
     removed: str
@@ -71,7 +71,7 @@ SURVIVORS: tuple[Survivor, ...] = (
         "gated_chunk_vector_gradient*vsplit*",
         "__syncwarp()",
         "so do all warps between two panels",
-        "*} / *__syncwarp(); / ",
+        "*__syncwarp(); / * / *---- dg:*",
     ),
     Survivor("gated_sum*", "row >= rows", "the threads behind the rows add up what a next round's or block's do"),
     Survivor(
