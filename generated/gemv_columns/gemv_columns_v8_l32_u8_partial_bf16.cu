@@ -11,7 +11,7 @@
 //   partial         yes  sums of a piece of the matrix, in the type in which they are added
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         256  per block
-//   shared memory  8192  bytes, static
+//   shared memory  8196  bytes, static
 //   grid                 (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS

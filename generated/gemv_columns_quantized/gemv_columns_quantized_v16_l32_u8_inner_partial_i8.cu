@@ -12,7 +12,7 @@
 //   partial          yes  sums of a piece of the matrix, in the type in which they are added
 //   dtype             i8  signed char in memory, signed char in registers
 //   threads          256  per block
-//   shared memory  16384  bytes, static
+//   shared memory  16388  bytes, static
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale

@@ -40,7 +40,9 @@ SPILLS_ALLOWED = {
     "linear_chunk": 16,
     "linear_chunk_outer": 32,
     "linear_chunk_g1": 28,
+    "linear_chunk_k256": 40,
     "linear_team": 52,
+    "gated_sum": 56,
     "gated_chunk_vector": 24,
     "gated_chunk_vector_state": 80,
     "gated_chunk_vector_gradient": 220,
@@ -52,7 +54,8 @@ SPILLS_ALLOWED = {
 """Bytes that a thread of these may spill. lmha_chunk: 16 warps leave each thread 128 registers, the state takes 64 of
 them, and where no warp can hand registers over (before sm_90) what `adds` has on its way from memory comes on top.
 gated_chunk, linear_chunk and linear_team: twelve warps leave 168, or eight with two blocks 128, and the state and its
-operands take most of them (the default linear_team multiplies as the executor does; what Hopper runs does not spill).
+operands take most of them (the defaults of the last two multiply as the executor does; what Hopper runs is below).
+gated_sum: 1024 threads leave 64 registers, too few for the addresses of its four rounds.
 gated_chunk_vector: of as many warps some hold a state that takes 128 registers of each thread. The others are at the
 limit that their blocks per multiprocessor set, on one architecture of the three."""
 
@@ -102,10 +105,10 @@ def test_defaults_use_the_shared_memory_that_their_spec_predicts_and_do_not_spil
     assert surprises == {}
 
 
-@pytest.mark.parametrize("fine", [False, True])
-def test_teams_whose_warpgroups_multiply_do_not_spill(fine: bool) -> None:
+@pytest.mark.parametrize(("fine", "most"), [(False, 8), (True, 0)])
+def test_teams_whose_warpgroups_multiply_spill_no_more_than_two_numbers(fine: bool, most: int) -> None:
     found = compile_source(render(TEAM.spec(fine=fine, warpgroup=True)), SM_90A).resources
-    assert (found.spill_stores, found.spill_loads) == (0, 0)
+    assert max(found.spill_stores, found.spill_loads) <= most
 
 
 def test_a_cubin_is_a_whole_elf_file(spec: Spec) -> None:

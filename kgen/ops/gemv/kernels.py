@@ -89,6 +89,7 @@ def _rows_geometry(spec: Spec) -> dict[str, int]:
 def _columns_geometry(spec: Spec) -> dict[str, int]:
     shared = spec["THREADS"] * spec["VEC"] * _real(spec)
     shared += 4 * spec["THREADS"] // spec["LANES"] if spec["ragged"] else 0
+    shared += 4 if spec["partial"] else 0  # whether the block is the last to arrive
     # Bytes in rows that start anywhere: a fourth block to hide their latency is worth more than registers.
     blocks = 1024 // spec["THREADS"] if spec["ragged"] and spec.dtype in QUANTIZED else _resident(spec)
     return _ABSENT | _present(spec) | {"THREADS": spec["THREADS"], "BLOCKS": blocks, "STATIC_SMEM": shared}
