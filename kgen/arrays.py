@@ -51,8 +51,8 @@ def _torch(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
         )
     if x.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise TypeError(
-            f"{op}: {argument} requires grad and kgen records no gradient here; "
-            f"pass {argument}.detach(), or call under torch.no_grad()"
+            f"{op}: {argument} requires grad, which kgen.autograd records and kgen does not; "
+            f"call kgen.autograd.{op} if that is there, pass {argument}.detach(), or call under torch.no_grad()"
         )
     dtype = element_type(x.dtype, op, argument, takes)
     try:

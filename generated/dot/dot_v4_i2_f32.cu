@@ -93,25 +93,19 @@ __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned block
 }
 
 using Element = float;
-using Accumulator = float;  // in which elements are combined
+using Accumulator = double;  // in which elements are combined
 using Result = float;
 
 __device__ __forceinline__ Accumulator widen(Element x) { return static_cast<Accumulator>(x); }
 
 // A mean is a sum divided by the count, a sum is divided by 1.
-__device__ __forceinline__ Result finish(double x, double divisor)
+__device__ __forceinline__ Result finish(Accumulator x, double divisor)
 {
-    return static_cast<Result>(static_cast<float>(x) / static_cast<float>(divisor));
+    return static_cast<Result>(static_cast<double>(x) / static_cast<double>(divisor));
 }
 
-struct Add {
-    static __device__ __forceinline__ float identity() { return 0; }
-    static __device__ __forceinline__ float combine(float a, float b) { return a + b; }
-};
-
-// What a tile adds up to is carried on as a double: long sums are as good as rounded once.
 struct Combine {
-    using Value = double;
+    using Value = Accumulator;
     static __device__ __forceinline__ Value identity() { return 0; }
     static __device__ __forceinline__ Value combine(Value a, Value b) { return a + b; }
 };
@@ -133,7 +127,7 @@ __device__ __forceinline__ Accumulator combined(const Pack& a, const Pack& b)
     for (int half = VEC / 2; half > 0; half /= 2) {
 #pragma unroll
         for (int i = 0; i < half; ++i) {
-            x[i] = Add::combine(x[i], x[i + half]);
+            x[i] = Combine::combine(x[i], x[i + half]);
         }
     }
     return x[0];
@@ -173,11 +167,11 @@ __device__ __forceinline__ Value share(
                 from_b[i] = TOGETHER ? load(b + index * VEC) : gather(b + index * VEC);
             }
         }
-        Accumulator total = Add::identity();
+        Accumulator total = Combine::identity();
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i * THREADS < left) {
-                total = Add::combine(total, combined(from_a[i], from_b[i]));
+                total = Combine::combine(total, combined(from_a[i], from_b[i]));
             }
         }
         value = Combine::combine(value, total);

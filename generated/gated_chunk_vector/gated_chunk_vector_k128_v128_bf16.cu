@@ -16,9 +16,10 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 8bc0a275, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
-//           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 8a1e06a2,
-//           common/gated_chunk_producer.cuh.j2 40c20681, common/tiles.cuh.j2 d8ad3b89
+//   parts   gated_chunk_vector.cu.j2 9fc686d4, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
+//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 23effbe0,
+//           common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_k128_v128_bf16
 
 #include <cuda_bf16.h>
@@ -224,6 +225,22 @@ __device__ __forceinline__ uint2 load_four(bool present, int left, const Element
     return four;
 }
 
+// A pair of Elements times a power of two, exactly.
+__device__ __forceinline__ unsigned scaled(unsigned pair, float factor)
+{
+    const unsigned factors = __byte_perm(__float_as_uint(factor), 0, 0x3232);
+    unsigned product;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(factors));
+    return product;
+}
+
+// The same in binary16.
+__device__ __forceinline__ unsigned scaled_to_half(unsigned pair, float factor)
+{
+    const float2 x = unpack(scaled(pair, factor));
+    return pack(x.x, x.y);
+}
+
 // The larger of magnitudes, element by element: what is not negative orders like unsigned integers.
 __device__ __forceinline__ unsigned larger(unsigned magnitudes, uint2 pairs)
 {
@@ -357,11 +374,12 @@ __device__ __forceinline__ void score_tiles(unsigned queries, unsigned keys, int
 extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector_k128_v128_bf16(
     const Element* __restrict__ q,
     const Element* __restrict__ k, const Element* __restrict__ v, const Element* __restrict__ g,
-    const float* __restrict__ states,  // [sequences, heads, slots, tiles, K, V]: before every segment; or null
+    const float* __restrict__ states,  // [sequences, heads, slots, tiles, K, V]; or null
     float* last,                       // [sequences, heads, tiles, K, V], or null
     Element* o,
-    int heads, int length, int features, int values, int segments, int slots, int direction,
+    int heads, int length, int features, int values, int segments, int slots, int addends, int direction,
     int q_group, int k_group, int v_group, int g_group,
+    // The state before a segment is in its first slot; or it is the sum of `addends` slots before that, if any.
     float read_scale, float add_scale,  // of what a query reads, and of what a time step adds
     long long q_batch, long long q_head, long long q_time, long long q_feature,
     long long k_batch, long long k_head, long long k_time, long long k_feature,
@@ -683,14 +701,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     // and column + 16 half + 8 a + group, in units of `unit`; no number of the warp's is above `bound`.
     float state[K / 8][2][4] = {};
     float bound = 0.0f;
-    if (states != nullptr) {
-        const long long slot = static_cast<long long>(shared) * slots + segment * (slots / segments);
+    if (states != nullptr && (addends == 0 || segment > 0)) {
+        const long long slot = static_cast<long long>(shared) * slots + segment * (slots / segments) - addends;
         const float* own = states + (slot * tiles + tile) * (K * V) + 2 * pair * V + 32 * warp + group;
+#pragma unroll 1
+        for (int addend = 0; addend < max(addends, 1); ++addend) {
+#pragma unroll
+            for (int i = 0; i < K; ++i) {
+                state[i / 8][i % 8 / 4][i % 4] += own[(i / 8 * 8 + i % 2) * V + i % 8 / 2 * 8];
+            }
+            own += tiles * (K * V);
+        }
 #pragma unroll
         for (int i = 0; i < K; ++i) {
-            const float x = own[(i / 8 * 8 + i % 2) * V + i % 8 / 2 * 8];
-            state[i / 8][i % 8 / 4][i % 4] = x;
-            bound = fmaxf(bound, fabsf(x));
+            bound = fmaxf(bound, fabsf(state[i / 8][i % 8 / 4][i % 4]));
         }
         bound = __uint_as_float(__reduce_max_sync(ALL_LANES, __float_as_uint(bound)));
         const float state_scale = scale_to(STATE_EXPONENT, __float_as_uint(bound));
@@ -813,5 +837,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
 #pragma unroll
     for (int i = 0; i < K; ++i) {
         own[(i / 8 * 8 + i % 2) * V + i % 8 / 2 * 8] = state[i / 8][i % 8 / 4][i % 4] * unit;
-    }
-}
+    }}

@@ -14,8 +14,12 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_gradient.cu.j2 118a8b2a, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
-//           1f3ce58b, common/gated_chunk_vector.cuh.j2 8a1e06a2, common/tiles.cuh.j2 d8ad3b89
+//   parts   gated_chunk_vector_gradient.cu.j2 a8b13fa1, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//           1f3ce58b, common/gated_chunk_vector.cuh.j2 d3b986e0, common/vector_gradient_rows.cuh.j2 da5370ef,
+//           common/vector_gradient_panels.cuh.j2 38542cde, common/vector_gradient_slopes.cuh.j2 612cace8,
+//           common/vector_gradient_near.cuh.j2 304fed32, common/vector_gradient_far.cuh.j2 7cea74cd,
+//           common/vector_gradient_tokens.cuh.j2 2ec511d8, common/vector_gradient_values.cuh.j2 079f8af5,
+//           common/vector_gradient_gates.cuh.j2 19636643, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_gradient_r128_bf16
 
 #include <cuda_bf16.h>
@@ -176,6 +180,22 @@ __device__ __forceinline__ uint2 load_four(bool present, int left, const Element
     return four;
 }
 
+// A pair of Elements times a power of two, exactly.
+__device__ __forceinline__ unsigned scaled(unsigned pair, float factor)
+{
+    const unsigned factors = __byte_perm(__float_as_uint(factor), 0, 0x3232);
+    unsigned product;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(factors));
+    return product;
+}
+
+// The same in binary16.
+__device__ __forceinline__ unsigned scaled_to_half(unsigned pair, float factor)
+{
+    const float2 x = unpack(scaled(pair, factor));
+    return pack(x.x, x.y);
+}
+
 // The larger of magnitudes, element by element: what is not negative orders like unsigned integers.
 __device__ __forceinline__ unsigned larger(unsigned magnitudes, uint2 pairs)
 {
@@ -269,13 +289,6 @@ __device__ __forceinline__ float half_to_float(Half bits)
     return x;
 }
 
-// Two floats that are a power of two times Elements, as a pair of Elements again, exactly. (Were they kept in binary16,
-// the compiler would hold each of the two in a register of its own.)
-__device__ __forceinline__ unsigned pack_scaled(float x, float y)
-{
-    return __byte_perm(__float_as_uint(x), __float_as_uint(y), 0x7632);
-}
-
 // The product of 16 rows and 16 other rows of ROOM elements each.
 __device__ __forceinline__ void product_of_tiles(float (&product)[2][4], unsigned rows, unsigned others)
 {
@@ -290,10 +303,10 @@ __device__ __forceinline__ void product_of_tiles(float (&product)[2][4], unsigne
     }
 }
 
-__device__ __forceinline__ void store_eight(Half* row, const Four (&x)[2])
+__device__ __forceinline__ void store_eight(Half* row, uint4 eight, float factor)
 {
-    *reinterpret_cast<uint4*>(row) = make_uint4(pack(x[0].x[0], x[0].x[1]), pack(x[0].x[2], x[0].x[3]),
-                                                pack(x[1].x[0], x[1].x[1]), pack(x[1].x[2], x[1].x[3]));
+    *reinterpret_cast<uint4*>(row) = make_uint4(scaled_to_half(eight.x, factor), scaled_to_half(eight.y, factor),
+                                                scaled_to_half(eight.z, factor), scaled_to_half(eight.w, factor));
 }
 
 // stmatrix.x4: the reverse of load_tiles.
@@ -500,33 +513,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         scales[i] = scale_to(OPERAND_EXPONENT, largest);
         units[i] = unit_of(OPERAND_EXPONENT, largest);
     }
-    const auto scaled = [](uint2 pairs, float factor) {
-        Four four = unpack_four(pairs);
-        four *= factor;
-        return four;
-    };
     unsigned query[2][4];  // pairs of neighbours, scaled
     unsigned key[2][4];
     float query_decay[2][OWN];  // from the last middle of a block, at which the row is in the later half
     float key_decay[2][OWN];    // and to the next one
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
-        const Four x[2] = {scaled(half_of(v_rows[e], 0), scales[2]), scaled(half_of(v_rows[e], 1), scales[2])};
-        const Four y[2] = {scaled(half_of(upstream_rows[e], 0), scales[3]),
-                           scaled(half_of(upstream_rows[e], 1), scales[3])};
-        store_eight(&memory.v[first_row + 8 * e][own_column], x);
-        store_eight(&memory.upstream[first_row + 8 * e][own_column], y);
+        store_eight(&memory.v[first_row + 8 * e][own_column], v_rows[e], scales[2]);
+        store_eight(&memory.upstream[first_row + 8 * e][own_column], upstream_rows[e], scales[3]);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const int e = i / 2;
         const int four = i % 2;
-        const Four queries = scaled(half_of(q_rows[e], four), scales[0]);
-        const Four keys = scaled(half_of(k_rows[e], four), scales[1]);
+        const uint2 queries = half_of(q_rows[e], four);
+        const uint2 keys = half_of(k_rows[e], four);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            query[e][2 * four + j] = pack_scaled(queries.x[2 * j], queries.x[2 * j + 1]);
-            key[e][2 * four + j] = pack_scaled(keys.x[2 * j], keys.x[2 * j + 1]);
+            query[e][2 * four + j] = scaled(j ? queries.y : queries.x, scales[0]);
+            key[e][2 * four + j] = scaled(j ? keys.y : keys.x, scales[1]);
         }
         const Four decay = decay_of(unpack_four(half_of(g_rows[e], four)));
 #pragma unroll
@@ -535,27 +540,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             key_decay[e][4 * four + j] = 1.0f;
         }
     }
-    // S and R by rows; and what goes through the whole chunk, by parts.
+#pragma unroll
+    for (int i = 0; i < PARTS; ++i) {
+        const int row = column + lane;
+        const int place = ((tile * PARTS + i) ^ swizzle(row)) * 8;
+        *reinterpret_cast<uint4*>(&memory.state[row][place]) = s_parts[i];
+        *reinterpret_cast<uint4*>(&memory.adjoint[row][place]) = r_parts[i];
+    }
+    __syncthreads();
+
+    // What goes through the whole chunk, by parts: of 32 rows of S and R, as four products of 8 x 8 tiles, of which the
+    // diagonals are what is wanted, rows times the same rows.
     {
-        // Of 32 rows, as four products of 8 x 8 tiles, whose diagonals are what is wanted: rows times the same rows.
         float through[4][4] = {};
 #pragma unroll
-        for (int i = 0; i < PARTS; ++i) {
-            const int row = column + lane;
-            const int place = ((tile * PARTS + i) ^ swizzle(row)) * 8;
-            store_tiles(shared_address(&memory.state[row][place]), s_parts[i].x, s_parts[i].y, s_parts[i].z,
-                        s_parts[i].w);
-            store_tiles(shared_address(&memory.adjoint[row][place]), r_parts[i].x, r_parts[i].y, r_parts[i].z,
-                        r_parts[i].w);
-        }
-#pragma unroll
         for (int i = 0; i < PARTS; i += 2) {
-            const unsigned upper[4] = {s_parts[i].x, s_parts[i].y, s_parts[i + 1].x, s_parts[i + 1].y};
-            const unsigned lower[4] = {s_parts[i].z, s_parts[i].w, s_parts[i + 1].z, s_parts[i + 1].w};
-            mma(through[0], upper, r_parts[i].x, r_parts[i + 1].x);
-            mma(through[1], upper, r_parts[i].y, r_parts[i + 1].y);
-            mma(through[2], lower, r_parts[i].z, r_parts[i + 1].z);
-            mma(through[3], lower, r_parts[i].w, r_parts[i + 1].w);
+            const int row = column + lane % 16;
+            const int eight = tile * PARTS + i + lane / 16;
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int place = (row + 16 * half) * ROOM + (eight ^ swizzle(row + 16 * half)) * 8;
+                unsigned left[4];
+                unsigned right[4];
+                load_tiles(left, shared_address(&memory.state[0][place]));
+                load_tiles(right, shared_address(&memory.adjoint[0][place]));
+                mma(through[2 * half], left, right[0], right[2]);
+                mma(through[2 * half + 1], left, right[1], right[3]);
+            }
         }
         if (pair == group / 2) {
 #pragma unroll
@@ -565,7 +576,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             }
         }
     }
-    __syncthreads();
 
     // B below the diagonal's tiles: for other warps, and for later.
     for (int i = warp; i < 6; i += WARPS) {

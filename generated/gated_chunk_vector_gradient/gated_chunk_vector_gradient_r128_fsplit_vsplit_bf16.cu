@@ -17,8 +17,12 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_gradient.cu.j2 118a8b2a, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
-//           1f3ce58b, common/gated_chunk_vector.cuh.j2 8a1e06a2, common/tiles.cuh.j2 d8ad3b89
+//   parts   gated_chunk_vector_gradient.cu.j2 a8b13fa1, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//           1f3ce58b, common/gated_chunk_vector.cuh.j2 d3b986e0, common/vector_gradient_rows.cuh.j2 da5370ef,
+//           common/vector_gradient_panels.cuh.j2 38542cde, common/vector_gradient_slopes.cuh.j2 612cace8,
+//           common/vector_gradient_near.cuh.j2 304fed32, common/vector_gradient_far.cuh.j2 7cea74cd,
+//           common/vector_gradient_tokens.cuh.j2 2ec511d8, common/vector_gradient_values.cuh.j2 079f8af5,
+//           common/vector_gradient_gates.cuh.j2 19636643, common/tiles.cuh.j2 d8ad3b89
 //   again   kgen build gated_chunk_vector_gradient_r128_fsplit_vsplit_bf16
 
 #include <cuda_bf16.h>
@@ -179,6 +183,22 @@ __device__ __forceinline__ uint2 load_four(bool present, int left, const Element
     return four;
 }
 
+// A pair of Elements times a power of two, exactly.
+__device__ __forceinline__ unsigned scaled(unsigned pair, float factor)
+{
+    const unsigned factors = __byte_perm(__float_as_uint(factor), 0, 0x3232);
+    unsigned product;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(factors));
+    return product;
+}
+
+// The same in binary16.
+__device__ __forceinline__ unsigned scaled_to_half(unsigned pair, float factor)
+{
+    const float2 x = unpack(scaled(pair, factor));
+    return pack(x.x, x.y);
+}
+
 // The larger of magnitudes, element by element: what is not negative orders like unsigned integers.
 __device__ __forceinline__ unsigned larger(unsigned magnitudes, uint2 pairs)
 {
@@ -279,13 +299,6 @@ __device__ __forceinline__ float half_to_float(Half bits)
     return x;
 }
 
-// Two floats that are a power of two times Elements, as a pair of Elements again, exactly. (Were they kept in binary16,
-// the compiler would hold each of the two in a register of its own.)
-__device__ __forceinline__ unsigned pack_scaled(float x, float y)
-{
-    return __byte_perm(__float_as_uint(x), __float_as_uint(y), 0x7632);
-}
-
 // The product of 16 rows and 16 other rows of ROOM elements each.
 __device__ __forceinline__ void product_of_tiles(float (&product)[2][4], unsigned rows, unsigned others)
 {
@@ -300,10 +313,10 @@ __device__ __forceinline__ void product_of_tiles(float (&product)[2][4], unsigne
     }
 }
 
-__device__ __forceinline__ void store_eight(Half* row, const Four (&x)[2])
+__device__ __forceinline__ void store_eight(Half* row, uint4 eight, float factor)
 {
-    *reinterpret_cast<uint4*>(row) = make_uint4(pack(x[0].x[0], x[0].x[1]), pack(x[0].x[2], x[0].x[3]),
-                                                pack(x[1].x[0], x[1].x[1]), pack(x[1].x[2], x[1].x[3]));
+    *reinterpret_cast<uint4*>(row) = make_uint4(scaled_to_half(eight.x, factor), scaled_to_half(eight.y, factor),
+                                                scaled_to_half(eight.z, factor), scaled_to_half(eight.w, factor));
 }
 
 // stmatrix.x4: the reverse of load_tiles.
@@ -479,23 +492,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     const auto store_values = [&](auto& rows, const uint4 (&x)[2], float factor) {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-            const auto scaled_half = [&](int second) {
-                Four four = unpack_four(half_of(x[e], second));
-                four *= factor;
-                return four;
-            };
-            const Four eight[2] = {scaled_half(0), scaled_half(1)};
-            store_eight(&rows[first_row + 8 * e][own_column], eight);
+            store_eight(&rows[first_row + 8 * e][own_column], x[e], factor);
         }
     };
-    // Writes a thread's part of a state by rows.
-    const auto store_part = [&](Half (*state)[ROOM], int part, const unsigned (&words)[4]) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const int row = column + 8 * j + group;
-            const int eight = tile * PARTS + part;
-            *reinterpret_cast<unsigned*>(&state[row][(eight ^ swizzle(row)) * 8 + 2 * pair]) = words[j];
-        }
+    // Where a thread's eight values of a row of a state lie.
+    const auto place_of = [&](int part) {
+        const int row = column + lane;
+        return row * ROOM + ((tile * PARTS + part) ^ swizzle(row)) * 8;
     };
     float scales[4];
     float units[4];
@@ -531,7 +534,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     float own_product[2][4] = {};
     float query_ends[4][4] = {};  // S do, and R v
     float key_ends[4][4] = {};
-    float across[4] = {};         // what goes through the whole chunk
+    float across = 0.0f;          // what goes through the whole chunk, of a feature for each lane
     // Of the state, or its gradient, at the chunk's other end.
     const auto from_state = [&](float (&sums)[4][4], const Half (*rows)[PITCH], const Half (*state)[ROOM]) {
         const unsigned operand = operand_at(rows, 16 * tile, 0);
@@ -576,15 +579,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         store_values(memory.upstream, upstream_rows, scales[3]);
 #pragma unroll
         for (int i = 0; i < PARTS; ++i) {
+            *reinterpret_cast<uint4*>(&memory.state[0][place_of(i)]) = s_parts[i];
+            *reinterpret_cast<uint4*>(&memory.adjoint[0][place_of(i)]) = r_parts[i];
             const unsigned s_words[4] = {s_parts[i].x, s_parts[i].y, s_parts[i].z, s_parts[i].w};
             const unsigned r_words[4] = {r_parts[i].x, r_parts[i].y, r_parts[i].z, r_parts[i].w};
-            store_part(memory.state, i, s_words);
-            store_part(memory.adjoint, i, r_words);
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
                 const float2 s_pair = halves_of(s_words[j]);
                 const float2 r_pair = halves_of(r_words[j]);
-                across[j] += (s_pair.x * r_pair.x + s_pair.y * r_pair.y) * (state_unit * adjoint_unit);
+                across += (s_pair.x * r_pair.x + s_pair.y * r_pair.y) * (state_unit * adjoint_unit);
             }
         }
         __syncthreads();
@@ -613,14 +616,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     for (int i = 0; i < 8; ++i) {
         memory.ends[16 + i][threadIdx.x] = query_ends[i / 4][i % 4];
     }
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-        across[j] += __shfl_xor_sync(ALL_LANES, across[j], 1);
-        across[j] += __shfl_xor_sync(ALL_LANES, across[j], 2);
-        if (pair == 0) {
-            memory.across[tile][column + 8 * j + group] = across[j];
-        }
-    }
+    memory.across[tile][column + lane] = across;
     // Queries, keys and gates.
     uint4 q_rows[2];
     uint4 k_rows[2];
@@ -656,11 +652,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     __syncthreads();
     scale_by(0);
     scale_by(1);
-    const auto scaled = [](uint2 pairs, float factor) {
-        Four four = unpack_four(pairs);
-        four *= factor;
-        return four;
-    };
     unsigned query[2][4];  // pairs of neighbours, scaled
     unsigned key[2][4];
     float query_decay[2][OWN];  // from the last middle of a block, at which the row is in the later half
@@ -669,12 +660,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     for (int i = 0; i < 4; ++i) {
         const int e = i / 2;
         const int four = i % 2;
-        const Four queries = scaled(half_of(q_rows[e], four), scales[0]);
-        const Four keys = scaled(half_of(k_rows[e], four), scales[1]);
+        const uint2 queries = half_of(q_rows[e], four);
+        const uint2 keys = half_of(k_rows[e], four);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            query[e][2 * four + j] = pack_scaled(queries.x[2 * j], queries.x[2 * j + 1]);
-            key[e][2 * four + j] = pack_scaled(keys.x[2 * j], keys.x[2 * j + 1]);
+            query[e][2 * four + j] = scaled(j ? queries.y : queries.x, scales[0]);
+            key[e][2 * four + j] = scaled(j ? keys.y : keys.x, scales[1]);
         }
         const Four decay = decay_of(unpack_four(half_of(g_rows[e], four)));
 #pragma unroll
@@ -1191,8 +1182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
             store_values(memory.upstream, upstream_rows, scales[3]);
 #pragma unroll
             for (int i = 0; i < PARTS; ++i) {
-                const unsigned words[4] = {r_parts[i].x, r_parts[i].y, r_parts[i].z, r_parts[i].w};
-                store_part(memory.adjoint, i, words);
+                *reinterpret_cast<uint4*>(&memory.adjoint[0][place_of(i)]) = r_parts[i];
             }
             __syncthreads();
         }

@@ -5,24 +5,25 @@
 //     S[t] = diag(a[t]) S[t - 1] + x[t] y[t]^T
 //     o[t] = z[t]^T S
 //
-//   ROWS               4  rows of the state in a thread
-//   LANES             32  lanes that share a column
-//   COLUMNS            4  columns of the state in a thread
-//   WARPS              4  warps that hold states
-//   GATE               2  gates: none, one per time step, one per feature
-//   FEATURE            0  features of queries and keys: as they are, elu + 1, relu
-//   OFFSETS            0  bytes of an offset, where sequences follow one another
-//   VEC                4  consecutive elements that are loaded at once
-//   bonus            yes  a token reads the state before its gate, and itself times a bonus (RWKV6)
-//   dtype            f32  float in memory, float in registers
-//   threads          256  per block
-//   shared memory  51712  bytes, dynamic: asked for at launch
-//   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
+//   ROWS                4  rows of the state in a thread
+//   LANES              32  lanes that share a column
+//   COLUMNS             4  columns of the state in a thread
+//   WARPS               4  warps that hold states
+//   GATE                2  gates: none, one per time step, one per feature
+//   FEATURE             0  features of queries and keys: as they are, elu + 1, relu
+//   OFFSETS             0  bytes of an offset, where sequences follow one another
+//   VEC                 4  consecutive elements that are loaded at once
+//   bonus             yes  a token reads the state before its gate, and itself times a bonus (RWKV6)
+//   dtype             f32  float in memory, float in registers
+//   threads           256  per block
+//   shared memory  103424  bytes, dynamic: asked for at launch
+//   grid                   (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of
+//                          columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 6fc91885, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
-//           common/gated_features.cuh.j2 273445cc, common/gated_pairs_load.cuh.j2 14881230,
-//           common/gated_pairs_walk.cuh.j2 b3f45375, common/elementwise_math.cuh.j2 289f7058
+//   parts   gated_scan.cu.j2 9c40d8df, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//           common/gated_features.cuh.j2 273445cc, common/gated_scan_load.cuh.j2 1fdec3e3,
+//           common/gated_scan_walk.cuh.j2 7100463e, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_scan_r4_l32_c4_w4_g2_bonus_f32
 
 // The state lies in registers: a thread holds ROWS x COLUMNS numbers of it, and LANES neighbouring lanes share its
@@ -31,9 +32,10 @@
 //
 // A time step reads the state as the one before left it, and its own x and y by the scalar z . x:
 //     o = z^T S + (u z . x) y;   S = a S + x y^T
-// where a = e^gate is a number for each row. Nothing is ever divided by it: gates of -inf and 0 are as good as any.
-// Time steps are taken two at a time, which saves a multiplication of the state: the first one's x, and what the
-// second one reads, are multiplied by the gates between them instead.
+// where a = e^gate is a number for each row.
+// It is S / A that is kept, where A is the product of a over a GROUP's time steps so far: x is divided by A, z is
+// multiplied by it, and the state only once, where the group ends. A group that decays by more than SMALLEST is walked
+// through as it is written above, with a multiplication at each step: gates of -inf and 0 are as good as any.
 
 using Element = float;
 
@@ -74,13 +76,16 @@ constexpr int LANES = 32;  // that share the rows of a column
 constexpr int COLUMNS = 4;  // of a thread's part
 constexpr int WARPS = 4;  // that hold states
 constexpr int LOADERS = 4;  // warps that prepare time steps
-constexpr int STEPS = 16;  // time steps from barrier to barrier
+constexpr int STEPS = 32;  // time steps from barrier to barrier
 constexpr int VEC = 4;  // consecutive elements that are loaded at once
 
 constexpr int ROOM = ROWS * LANES;  // rows, those past the end among them
 constexpr int WARP_COLUMNS = 32 / LANES * COLUMNS;
 constexpr int BLOCK_COLUMNS = WARPS * WARP_COLUMNS;
-constexpr int TOGETHER = 8;  // time steps whose results are added up over the lanes together
+constexpr int GROUP = 8;  // time steps, at whose end the state is multiplied by what their gates come to
+// What a group may decay by, as a sum of its gates. Numbers up to 1e28 stay finite when they are divided by it.
+constexpr float SMALLEST = -22;
+constexpr int TOGETHER = 4;  // time steps whose results are added up over the lanes together
 constexpr int RESULTS = TOGETHER * COLUMNS;  // of a thread then
 constexpr int SPREAD = RESULTS < LANES ? RESULTS : LANES;  // lanes among which their sums end up
 constexpr int OWN = RESULTS / SPREAD;  // sums that a lane gets
@@ -100,6 +105,13 @@ __device__ __forceinline__ void put(Element* at, float x) { *at = from_float(x);
 
 __device__ __forceinline__ float decay(float gate) { return expf(gate); }
 
+__device__ __forceinline__ float reciprocal(float x)
+{
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+    return inverse;
+}
+
 // Neighbours in memory.
 template <typename Number>
 struct alignas(VEC * sizeof(Number)) Pack {
@@ -112,8 +124,8 @@ struct alignas(16) Token {
     float x[ROOM];
     float a[ROOM];
     float y[BLOCK_COLUMNS];
-    float cross;  // what the second of two steps reads of the first one's x
     float dot;  // u z . x
+    int slow;  // whether its group is walked through with a multiplication of the state at each step
 };
 
 // What a lane has loaded of one time step, before anything waits for it.
@@ -208,85 +220,127 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r4_l32_c4_w4_g
         }
 
         Raw raw[SHARE];
+        const int mine = (warp - WARPS) * SHARE;
+        const auto stride = [&](long long step) { return step; };
+        z += time(mine) * z_step;
+        x += time(mine) * x_step;
+        y += time(mine) * y_step;
+        gate += time(mine) * gate_step;
+        // A time step that is missing at the end is zero, and its gate 1.
         const auto fetch = [&](int first) {
+            constexpr int OTHERS = STEPS - SHARE;  // time steps of the other warps
 #pragma unroll
             for (int i = 0; i < SHARE; ++i) {
-                const int step = first + (i / 2 * LOADERS + warp - WARPS) * 2 + i % 2;
-                raw[i] = {};
-                if (step < steps) {
-                    const long long t = time(step);
-                    load(raw[i].z, z + t * z_step, rows, z_row);
-                    load(raw[i].x, x + t * x_step, rows, x_row);
-                    load(raw[i].y, y + t * y_step, columns_here, y_column);
-                    load(raw[i].a, gate + t * gate_step, rows, gate_feature);
-                }
+                const bool here = first + mine + i < steps;
+                load(raw[i].z, z, here ? rows : 0, z_row);
+                load(raw[i].x, x, here ? rows : 0, x_row);
+                load(raw[i].y, y, here ? columns_here : 0, y_column);
+                z += stride(z_step);
+                x += stride(x_step);
+                y += stride(y_step);
+                load(raw[i].a, gate, here ? rows : 0, gate_feature);
+                gate += stride(gate_step);
             }
+            z += OTHERS * stride(z_step);
+            x += OTHERS * stride(x_step);
+            y += OTHERS * stride(y_step);
+            gate += OTHERS * stride(gate_step);
         };
         const auto publish = [&](int first, Token* tokens) {
-            float dots[2 * SHARE];  // of a pair: the even one's, the odd one's, that of both; and nothing
+            // Whether some row's gates come to too little.
+            bool small = false;
 #pragma unroll
-            for (int i = 0; i < SHARE; i += 2) {
-                const int step = (i / 2 * LOADERS + warp - WARPS) * 2;
-                Token& even = tokens[step];
-                Token& odd = tokens[step + 1];
-                float& even_dot = dots[2 * i] = 0;
-                float& odd_dot = dots[2 * i + 1] = 0;
-                float& cross = dots[2 * i + 2] = 0;
-                dots[2 * i + 3] = 0;
+            for (int j = 0; j < ROW_PACKS; ++j) {
+#pragma unroll
+                for (int n = 0; n < VEC; ++n) {
+                    float all = 0;
+#pragma unroll
+                    for (int i = 0; i < SHARE; ++i) {
+                        all += to_float(raw[i].a[j].at[n]);
+                    }
+                    small = small || !(all >= SMALLEST && all <= -SMALLEST);
+                }
+            }
+            const bool slow = __any_sync(ALL_LANES, small);
+            if (lane < SHARE) {
+                tokens[mine + lane].slow = slow;
+            }
+            const auto put_gates = [&](Token& token, auto gate_of) {
 #pragma unroll
                 for (int j = 0; j < ROW_PACKS; ++j) {
                     const int row = (j * 32 + lane) * VEC;
-                    Pack<float> even_z, even_x, odd_z, odd_x, both_a;
+                    Pack<float> pack;
 #pragma unroll
                     for (int n = 0; n < VEC; ++n) {
-                        const float z0 = scale * to_float(raw[i].z[j].at[n]);
-                        const float z1 = scale * to_float(raw[i + 1].z[j].at[n]);
-                        const float x0 = to_float(raw[i].x[j].at[n]);
-                        const float x1 = to_float(raw[i + 1].x[j].at[n]);
-                        const float a0 = decay(to_float(raw[i].a[j].at[n]));
-                        const float a1 = decay(to_float(raw[i + 1].a[j].at[n]));
-                        both_a.at[n] = a0 * a1;
-                        even_dot += u[j][n] * z0 * x0;
-                        odd_dot += u[j][n] * z1 * x1;
-                        cross += z1 * x0;
-                        even_z.at[n] = z0;
-                        odd_z.at[n] = z1 * a0;
-                        even_x.at[n] = x0 * a1;
-                        odd_x.at[n] = x1;
+                        pack.at[n] = gate_of(j, n);
                     }
                     if (row < ROOM) {
-                        *reinterpret_cast<Pack<float>*>(even.z + row) = even_z;
-                        *reinterpret_cast<Pack<float>*>(even.x + row) = even_x;
-                        *reinterpret_cast<Pack<float>*>(even.a + row) = both_a;
-                        *reinterpret_cast<Pack<float>*>(odd.z + row) = odd_z;
-                        *reinterpret_cast<Pack<float>*>(odd.x + row) = odd_x;
+                        *reinterpret_cast<Pack<float>*>(token.a + row) = pack;
+                    }
+                }
+            };
+            if (slow) {
+#pragma unroll
+                for (int i = 0; i < SHARE; ++i) {
+                    put_gates(tokens[mine + i], [&](int j, int n) { return decay(to_float(raw[i].a[j].at[n])); });
+#pragma unroll
+                    for (int j = 0; j < ROW_PACKS; ++j) {
+                        raw[i].a[j] = {};  // from here on as if there were none
+                    }
+                }
+            }
+            float before[ROW_PACKS][VEC];
+#pragma unroll
+            for (int j = 0; j < ROW_PACKS; ++j) {
+#pragma unroll
+                for (int n = 0; n < VEC; ++n) {
+                    before[j][n] = 1;
+                }
+            }
+            float dots[SHARE];
+#pragma unroll
+            for (int i = 0; i < SHARE; ++i) {
+                Token& token = tokens[mine + i];
+                dots[i] = 0;
+#pragma unroll
+                for (int j = 0; j < ROW_PACKS; ++j) {
+                    const int row = (j * 32 + lane) * VEC;
+                    Pack<float> pack_z, pack_x;
+#pragma unroll
+                    for (int n = 0; n < VEC; ++n) {
+                        const float z_here = to_float(raw[i].z[j].at[n]);
+                        const float x_here = to_float(raw[i].x[j].at[n]);
+                        const float after = before[j][n] * decay(to_float(raw[i].a[j].at[n]));
+                        pack_z.at[n] = scale * z_here * before[j][n];
+                        pack_x.at[n] = x_here * reciprocal(after);
+                        before[j][n] = after;
+                        dots[i] += u[j][n] * (scale * z_here) * x_here;
+                    }
+                    if (row < ROOM) {
+                        *reinterpret_cast<Pack<float>*>(token.z + row) = pack_z;
+                        *reinterpret_cast<Pack<float>*>(token.x + row) = pack_x;
                     }
                 }
 #pragma unroll
                 for (int j = 0; j < COLUMN_PACKS; ++j) {
                     const int column = (j * 32 + lane) * VEC;
-                    Pack<float> even_y, odd_y;
+                    Pack<float> pack_y;
 #pragma unroll
                     for (int n = 0; n < VEC; ++n) {
-                        even_y.at[n] = to_float(raw[i].y[j].at[n]);
-                        odd_y.at[n] = to_float(raw[i + 1].y[j].at[n]);
+                        pack_y.at[n] = to_float(raw[i].y[j].at[n]);
                     }
                     if (column < BLOCK_COLUMNS) {
-                        *reinterpret_cast<Pack<float>*>(even.y + column) = even_y;
-                        *reinterpret_cast<Pack<float>*>(odd.y + column) = odd_y;
+                        *reinterpret_cast<Pack<float>*>(token.y + column) = pack_y;
                     }
                 }
             }
+            if (!slow) {
+                put_gates(tokens[mine + SHARE - 1], [&](int j, int n) { return before[j][n]; });
+            }
             // A lane gets one of the sums.
             const float dot = sum_over_lanes<32>(dots);
-            const int pair = (lane / 4 * LOADERS + warp - WARPS) * 2;
-            if (lane < 2 * SHARE) {
-                Token& token = tokens[pair + (lane % 4 > 0)];
-                if (lane % 4 < 2) {
-                    token.dot = dot;
-                } else if (lane % 4 == 2) {
-                    token.cross = dot;
-                }
+            if (lane < SHARE) {
+                tokens[mine + lane].dot = dot;
             }
         };
 
@@ -302,6 +356,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r4_l32_c4_w4_g
     // A thread's rows are 4 (LANES i + row_lane) + n, so that lanes read neighbours; its columns follow one another.
     const int row_lane = lane % LANES;
     const int thread_column = warp * WARP_COLUMNS + lane / LANES * COLUMNS;  // within the block
+    const auto column_of = [&](int j) { return thread_column + j; };
     const auto row_of = [&](int i) { return (i / 4 * LANES + row_lane) * 4 + i % 4; };
 
     float state[ROWS][COLUMNS] = {};
@@ -311,80 +366,202 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r4_l32_c4_w4_g
         for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
             for (int j = 0; j < COLUMNS; ++j) {
-                if (row_of(i) < rows && thread_column + j < columns_here) {
-                    state[i][j] = initial[row_of(i) * initial_row + (thread_column + j) * initial_column];
+                if (row_of(i) < rows && column_of(j) < columns_here) {
+                    state[i][j] = initial[row_of(i) * initial_row + column_of(j) * initial_column];
                 }
             }
         }
     }
 
     const bool writes = row_lane < SPREAD;
-    o += batch * o_batch + head * o_head + first_column * o_column;
+    // Of the sums of TOGETHER time steps, COLUMNS of each, a lane's i-th is that of this step and this column, and then
+    // SPREAD i sums further on.
+    const int result_step = row_lane % SPREAD / COLUMNS;
+    const int result_column = thread_column + row_lane % SPREAD % COLUMNS;
+    o += batch * o_batch + head * o_head + (first_column + result_column) * o_column;
+    const long long o_stride = o_step;
+    Result* o_at = o + time(result_step - TOGETHER) * o_step;
+
+    // What some time steps read, a lane's part of it. The parts are added up while the next steps are walked through.
+    struct Sums {
+        float partial[RESULTS];
+        float own[OWN];  // of what their own x and y give
+    };
+    Sums early, late = {};
+
+    // What is read first of a time step is read while the one before it is walked through.
+    struct Ahead {
+        float y[COLUMNS];
+        float4 z, x;
+    };
+    Ahead ahead;
+    const auto look = [&](const Token& token) {
+        Ahead next;
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j += 4) {
+            *reinterpret_cast<float4*>(&next.y[j]) = *reinterpret_cast<const float4*>(token.y + column_of(j));
+        }
+        next.z = *reinterpret_cast<const float4*>(token.z + row_of(0));
+        next.x = *reinterpret_cast<const float4*>(token.x + row_of(0));
+        return next;
+    };
+    int finished = -TOGETHER;  // time steps; `late` is yet without any at first
+    const auto finish = [&](const Sums& sums) {
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            const float* const partial = sums.partial + i * SPREAD;
+            float some[SPREAD];
+#pragma unroll
+            for (int j = 0; j < SPREAD; ++j) {
+                some[j] = partial[j];
+            }
+            float sum = sum_over_lanes<LANES>(some);
+            sum += sums.own[i];
+            const int later = i * SPREAD / COLUMNS;
+            const int beside = i * SPREAD % COLUMNS;
+            const unsigned own = finished + result_step + later;  // large, before the first one
+            if (writes && own < static_cast<unsigned>(steps) && result_column + beside < columns_here) {
+                put(o_at + later * o_stride + beside * o_column, sum);
+            }
+        }
+        o_at += TOGETHER * o_stride;
+        finished += TOGETHER;
+    };
+    const auto walk = [&](const Token* tokens, const Token& then, Sums& sums, const Sums& before) {
+#pragma unroll
+        for (int n = 0; n < TOGETHER; ++n) {
+            const Token& token = tokens[n];
+            float* const partial = sums.partial + n * COLUMNS;
+            float y[COLUMNS];
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) {
+                y[j] = ahead.y[j];
+                partial[j] = 0;
+            }
+#pragma unroll
+            for (int i = 0; i < ROWS; i += 4) {
+                float z[4], x[4];
+                *reinterpret_cast<float4*>(z) = ahead.z;
+                *reinterpret_cast<float4*>(x) = ahead.x;
+                if (i + 4 < ROWS) {
+                    ahead.z = *reinterpret_cast<const float4*>(token.z + row_of(i + 4));
+                    ahead.x = *reinterpret_cast<const float4*>(token.x + row_of(i + 4));
+                } else {
+                    ahead = look(n + 1 < TOGETHER ? tokens[n + 1] : then);
+                }
+#pragma unroll
+                for (int m = 0; m < 4; ++m) {
+#pragma unroll
+                    for (int j = 0; j < COLUMNS; ++j) {
+                        partial[j] = fmaf(z[m], state[i + m][j], partial[j]);
+                    }
+                }
+#pragma unroll
+                for (int m = 0; m < 4; ++m) {
+#pragma unroll
+                    for (int n = 0; n < COLUMNS; ++n) {
+                        const int j = m % 2 == 1 ? n : COLUMNS - 1 - n;  // to and fro: fewer registers are read anew
+                        float& number = state[i + m][j];
+                        number = fmaf(x[m], y[j], number);
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            const Token& token = tokens[result_step + i * SPREAD / COLUMNS];
+            const int column = result_column + i * SPREAD % COLUMNS;
+            sums.own[i] = token.dot * token.y[column];
+        }
+        finish(before);
+};
+    const auto walk_slowly = [&](const Token* tokens, const Token& then, Sums& sums, const Sums& before) {
+#pragma unroll
+        for (int n = 0; n < TOGETHER; ++n) {
+            const Token& token = tokens[n];
+            float* const partial = sums.partial + n * COLUMNS;
+            float y[COLUMNS];
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) {
+                y[j] = ahead.y[j];
+                partial[j] = 0;
+            }
+#pragma unroll
+            for (int i = 0; i < ROWS; i += 4) {
+                float z[4], x[4], a[4];
+                *reinterpret_cast<float4*>(z) = ahead.z;
+                *reinterpret_cast<float4*>(x) = ahead.x;
+                if (i + 4 < ROWS) {
+                    ahead.z = *reinterpret_cast<const float4*>(token.z + row_of(i + 4));
+                    ahead.x = *reinterpret_cast<const float4*>(token.x + row_of(i + 4));
+                } else {
+                    ahead = look(n + 1 < TOGETHER ? tokens[n + 1] : then);
+                }
+                *reinterpret_cast<float4*>(a) = *reinterpret_cast<const float4*>(token.a + row_of(i));
+#pragma unroll
+                for (int m = 0; m < 4; ++m) {
+#pragma unroll
+                    for (int j = 0; j < COLUMNS; ++j) {
+                        partial[j] = fmaf(z[m], state[i + m][j], partial[j]);
+                    }
+                }
+#pragma unroll
+                for (int m = 0; m < 4; ++m) {
+#pragma unroll
+                    for (int n = 0; n < COLUMNS; ++n) {
+                        const int j = m % 2 == 1 ? n : COLUMNS - 1 - n;  // to and fro: fewer registers are read anew
+                        float& number = state[i + m][j];
+                        number = fmaf(x[m], y[j], a[m] * number);
+                    }
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < OWN; ++i) {
+            const Token& token = tokens[result_step + i * SPREAD / COLUMNS];
+            const int column = result_column + i * SPREAD % COLUMNS;
+            sums.own[i] = token.dot * token.y[column];
+        }
+        finish(before);
+};
+    const auto decay_state = [&](const Token& token) {
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) {
+            const float a = token.a[row_of(i)];
+#pragma unroll
+            for (int j = 0; j < COLUMNS; ++j) {
+                state[i][j] *= a;
+            }
+        }
+    };
 
     for (int first = 0; first < steps; first += STEPS) {
         meet();  // the loaders are done with this stage
         const Token* tokens = stages[first / STEPS % 2];
         const int steps_here = min(steps - first, STEPS);
+        const auto after = [&](int step) -> const Token& { return tokens[min(step + 2 * TOGETHER, STEPS - 1)]; };
+        ahead = look(tokens[0]);
 #pragma unroll 1
-        for (int step = 0; step < steps_here; step += TOGETHER) {
-            float partial[TOGETHER * COLUMNS] = {};
-#pragma unroll
-            for (int pair = 0; pair < TOGETHER; pair += 2) {
-                const Token& even = tokens[step + pair];
-                const Token& odd = tokens[step + pair + 1];
-                float* const even_partial = partial + pair * COLUMNS;
-                float* const odd_partial = even_partial + COLUMNS;
-
-                float even_y[COLUMNS], odd_y[COLUMNS];
-#pragma unroll
-                for (int j = 0; j < COLUMNS; j += 4) {
-                    const int column = thread_column + j;
-                    *reinterpret_cast<float4*>(&even_y[j]) = *reinterpret_cast<const float4*>(even.y + column);
-                    *reinterpret_cast<float4*>(&odd_y[j]) = *reinterpret_cast<const float4*>(odd.y + column);
+        for (int group = 0; group < steps_here; group += GROUP) {
+            if (tokens[group].slow) {
+#pragma unroll 1
+                for (int step = group; step < group + GROUP; step += 2 * TOGETHER) {
+                    const Token* const now = tokens + step;
+                    walk_slowly(now, now[TOGETHER], early, late);
+                    walk_slowly(now + TOGETHER, after(step), late, early);
                 }
-#pragma unroll
-                for (int i = 0; i < ROWS; i += 4) {
-                    float even_z[4], odd_z[4], even_x[4], odd_x[4], a[4];
-                    *reinterpret_cast<float4*>(even_z) = *reinterpret_cast<const float4*>(even.z + row_of(i));
-                    *reinterpret_cast<float4*>(odd_z) = *reinterpret_cast<const float4*>(odd.z + row_of(i));
-                    *reinterpret_cast<float4*>(even_x) = *reinterpret_cast<const float4*>(even.x + row_of(i));
-                    *reinterpret_cast<float4*>(odd_x) = *reinterpret_cast<const float4*>(odd.x + row_of(i));
-                    *reinterpret_cast<float4*>(a) = *reinterpret_cast<const float4*>(even.a + row_of(i));
-#pragma unroll
-                    for (int n = 0; n < 4; ++n) {
-#pragma unroll
-                        for (int j = 0; j < COLUMNS; ++j) {
-                            float& number = state[i + n][j];
-                            even_partial[j] = fmaf(even_z[n], number, even_partial[j]);
-                            odd_partial[j] = fmaf(odd_z[n], number, odd_partial[j]);
-                            number = fmaf(a[n], number, fmaf(odd_x[n], odd_y[j], even_x[n] * even_y[j]));
-                        }
-                    }
+            } else {
+#pragma unroll 1
+                for (int step = group; step < group + GROUP; step += 2 * TOGETHER) {
+                    const Token* const now = tokens + step;
+                    walk(now, now[TOGETHER], early, late);
+                    walk(now + TOGETHER, after(step), late, early);
                 }
-            }
-            // A lane gets the sums of OWN of these TOGETHER x COLUMNS results.
-#pragma unroll
-            for (int i = 0; i < OWN; ++i) {
-                float some[SPREAD];
-#pragma unroll
-                for (int j = 0; j < SPREAD; ++j) {
-                    some[j] = partial[i * SPREAD + j];
-                }
-                const float sum = sum_over_lanes<LANES>(some);
-                const int result = i * SPREAD + row_lane % SPREAD;
-                const int own = step + result / COLUMNS;
-                const int column = thread_column + result % COLUMNS;
-                if (writes && own < steps_here && column < columns_here) {
-                    const Token& token = tokens[own];
-                    float read = sum + token.dot * token.y[column];
-                    if (own % 2) {
-                        read += token.cross * tokens[own - 1].y[column];
-                    }
-                    put(o + time(first + own) * o_step + column * o_column, read);
-                }
+                decay_state(tokens[group + GROUP - 1]);
             }
         }
     }
+    finish(late);
 
     if (last) {
         last += sequence * last_sequence + head * last_head + first_column * last_column;
@@ -392,8 +569,8 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r4_l32_c4_w4_g
         for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
             for (int j = 0; j < COLUMNS; ++j) {
-                if (row_of(i) < rows && thread_column + j < columns_here) {
-                    last[row_of(i) * last_row + (thread_column + j) * last_column] = state[i][j];
+                if (row_of(i) < rows && column_of(j) < columns_here) {
+                    last[row_of(i) * last_row + column_of(j) * last_column] = state[i][j];
                 }
             }
         }

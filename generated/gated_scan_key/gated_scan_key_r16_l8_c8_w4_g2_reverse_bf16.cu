@@ -20,9 +20,9 @@
 //   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 6fc91885, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
-//           common/gated_features.cuh.j2 273445cc, common/gated_pairs_load.cuh.j2 14881230,
-//           common/gated_pairs_walk.cuh.j2 b3f45375, common/elementwise_math.cuh.j2 289f7058
+//   parts   gated_scan.cu.j2 9c40d8df, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//           common/gated_features.cuh.j2 273445cc, common/gated_scan_load.cuh.j2 1fdec3e3,
+//           common/gated_scan_walk.cuh.j2 7100463e, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_scan_key_r16_l8_c8_w4_g2_reverse_bf16
 
 // The state lies in registers: a thread holds ROWS x COLUMNS numbers of it, and LANES neighbouring lanes share its
@@ -301,6 +301,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_key_r16_l8_c8_
     // A thread's rows are 4 (LANES i + row_lane) + n, so that lanes read neighbours; its columns follow one another.
     const int row_lane = lane % LANES;
     const int thread_column = warp * WARP_COLUMNS + lane / LANES * COLUMNS;  // within the block
+    const auto column_of = [&](int j) { return thread_column + j; };
     const auto row_of = [&](int i) { return (i / 4 * LANES + row_lane) * 4 + i % 4; };
 
     float state[ROWS][COLUMNS] = {};
@@ -310,8 +311,8 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_key_r16_l8_c8_
         for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
             for (int j = 0; j < COLUMNS; ++j) {
-                if (row_of(i) < rows && thread_column + j < columns_here) {
-                    state[i][j] = initial[row_of(i) * initial_row + (thread_column + j) * initial_column];
+                if (row_of(i) < rows && column_of(j) < columns_here) {
+                    state[i][j] = initial[row_of(i) * initial_row + column_of(j) * initial_column];
                 }
             }
         }

@@ -68,7 +68,7 @@ struct alignas(VEC * sizeof(Value) < 16 ? VEC * sizeof(Value) : 16) Values {
     Value at[VEC];
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_quantized_v16_l64_r4_u1_i8(
+extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_quantized_v16_l64_r4_u1_i8(
     const Weight* __restrict__ a,
     const Value* __restrict__ x,
     const float* __restrict__ scale,

@@ -17,10 +17,10 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 4b625c8f, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 338fed24, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
+//   parts   norm.cu.j2 0c9a004d, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 a0246910, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 81a72260,
-//           common/rows_ends.cuh.j2 cd82b773, common/rows_affine.cuh.j2 93137852, common/rows_pack.cuh.j2
+//           common/rows_ends.cuh.j2 cd82b773, common/rows_affine.cuh.j2 2ed52c2d, common/rows_pack.cuh.j2
 //           6217a7e1
 //   again   kgen build norm_t128_n4_v8_rms_residual_weight_bf16
 
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_resid
         }
     }
     sum = over_row<Sum>(sum, exchanges, turn);
-    const float rstd = 1.0f / sqrtf(sum / count + eps);
+    const float rstd = rsqrtf(__fdividef(sum, count) + eps);
     if (rstds != nullptr && place == 0) {
         rstds[row] = rstd;
     }

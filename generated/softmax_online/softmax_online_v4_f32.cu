@@ -13,7 +13,7 @@
 //   grid                a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 c873983a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
+//   parts   softmax_online.cu.j2 8785db9b, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
 //           common/rows_exp.cuh.j2 5394cc39
 //   again   kgen build softmax_online_v4_f32
 
@@ -119,9 +119,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v4_f3
     long long x_row, long long y_row)
 {
     const long long row = blockIdx.x;
+    x += row * x_row;
     constexpr int begin = 0;
     const int end = columns;
-    x += row * x_row;
     y += row * y_row;
     const int first = begin + threadIdx.x * VEC;
 

@@ -14,7 +14,7 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 c873983a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
+//   parts   softmax_online.cu.j2 8785db9b, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
 //           common/rows_exp.cuh.j2 5394cc39
 //   again   kgen build softmax_online_v8_partial_bf16
 
@@ -121,9 +121,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_pa
     const int block = blockIdx.x;
     const long long row = block / parts;
     const int part = block % parts;
+    x += row * x_row;
     const int begin = part * width;
     const int end = min(begin + width, columns);
-    x += row * x_row;
     const int first = begin + threadIdx.x * VEC;
 
     // What lies past the end is -inf: it adds nothing to the sum.

@@ -12,7 +12,7 @@
 //   grid          (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))
 //
 //   after   a gathering copy
-//   parts   take.cu.j2 678d3182
+//   parts   take.cu.j2 b8c5d29c, common/tell_first.cuh.j2 f4b808eb
 //   again   kgen build take_n16_l32_a1_i64
 
 // LANES threads copy one row of the table, ACROSS words of it and 4 rows at once for each thread.

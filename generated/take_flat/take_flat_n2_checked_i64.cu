@@ -12,7 +12,8 @@
 //   grid                 (ceil(rows / group_rows) * pieces): one block per piece of a group of rows
 //
 //   after   a gathering copy
-//   parts   take_flat.cu.j2 85705116, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2 4673fbe3
+//   parts   take_flat.cu.j2 667ef8df, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2 4673fbe3,
+//           common/tell_first.cuh.j2 f4b808eb
 //   again   kgen build take_flat_n2_checked_i64
 
 // Rows of the table begin anywhere and are of any length. The result is written pack by pack as it lies. A block first

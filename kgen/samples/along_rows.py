@@ -8,7 +8,7 @@ import numpy as np
 
 from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import norm
+from kgen.ops.norm import backward_ring, norm
 from kgen.ops.norm import plans as norm_plans
 from kgen.ops.softmax import backward as softmax_backward
 from kgen.ops.softmax import online as softmax_online
@@ -107,9 +107,16 @@ def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
     return Case(softmax_backward.softmax_backward, (dy, y), {"axis": -1}, expected, settings=_taking(spec))
 
 
-def normalisation(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows that nearly fill the registers, of a mean that is not zero."""
-    return _normalisation(spec, shape or _row(spec, 3), _taking(spec))
+def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
+    """Rows that nearly fill the registers, of a mean that is not zero; and some that do not vary, where eps is 0."""
+    usual = _normalisation(spec, shape or _row(spec, 3), _taking(spec))
+    if shape or spec["rms"] or not spec["weight"]:
+        return usual
+    x, weight, bias = (between_poison(np.ones_like(x)) for x in usual.inputs)
+    means = np.ones(x.shape[:1])
+    expected = (np.full(x.shape, np.nan), means, np.inf * means)
+    options = {"eps": 0, "return_stats": True}
+    return usual, usual._replace(inputs=(x, weight, bias), options=options, expected=expected)
 
 
 def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -162,26 +169,48 @@ def normalisation_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
     return Case(norm.group_norm, (x, 2, weight, bias), {}, expected, settings=settings)  # type: ignore[arg-type]
 
 
+def _gradients_of_normal(
+    dy: Array, x: Array, weight: Array | None, *, rms: bool
+) -> tuple[list[Array], tuple[Array, ...]]:
+    """The statistics of rows, and the gradients of x, weight and bias."""
+    wide_dy, wide_x = wide(dy, x)
+    mean = np.zeros(len(x)) if rms else wide_x.mean(-1)
+    rstd = 1 / np.sqrt(((wide_x**2).mean(-1) if rms else wide_x.var(-1)) + 1e-5)
+    mean, rstd = (between_poison(statistic.astype(np.float32)) for statistic in (mean, rstd))
+    normal = (wide_x - mean[:, None]) * rstd[:, None].astype(np.float64)
+    weighed = wide_dy if weight is None else wide_dy * weight.astype(np.float64)
+    less = 0 if rms else weighed.mean(-1, keepdims=True)
+    dx = weighed - less - normal * (weighed * normal).mean(-1, keepdims=True)
+    statistics = [rstd] if rms else [mean, rstd]
+    return statistics, (dx * rstd[:, None], (wide_dy * normal).sum(0), wide_dy.sum(0))
+
+
 def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers, or so many that their sums are in several parts."""
     by_rows = spec.kernel.name == "norm_backward"
     shape = shape or (_row(spec, 3) if by_rows else (523, 132))
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
     dy, x = _read(spec, dy, x) if by_rows else (dy, x)
-    wide_dy, wide_x, wide_weight = wide(dy, x, weight)
-    mean = wide_x.mean(-1)
-    rstd = 1 / np.sqrt(wide_x.var(-1) + 1e-5)
-    mean, rstd = (between_poison(statistic.astype(np.float32)) for statistic in (mean, rstd))
-    normal = (wide_x - mean[:, None]) * rstd[:, None].astype(np.float64)
-    weighed = wide_dy * wide_weight if not by_rows or spec["weight"] else wide_dy
-    dx = weighed - weighed.mean(-1, keepdims=True) - normal * (weighed * normal).mean(-1, keepdims=True)
-    expected = (dx * rstd[:, None], (wide_dy * normal).sum(0), wide_dy.sum(0))
+    weights = (weight,) if not by_rows or spec["weight"] else ()
+    statistics, expected = _gradients_of_normal(dy, x, weight if weights else None, rms=False)
     summing = rows.Cut.of(spec) if by_rows and spec["sums"] else None
     settings = ((rows_cut, "summing", lambda *about, **how: summing), *(_taking(spec) if by_rows else ()))
     settings = () if spec.kernel.name == "norm_total" else settings
-    weights = (weight,) if not by_rows or spec["weight"] else ()
-    given = (dy, x, mean, rstd, *weights)
+    given = (dy, x, *statistics, *weights)
     return Case(norm_backward.layer_norm_backward, given, {}, expected if weights else expected[0], settings=settings)
+
+
+def backward_in_clusters(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows that nearly fill a cluster, several for each of two, the ring of which comes round."""
+    room = spec["CLUSTER"] * spec.derived["LANES"] * spec.derived["PACKS"] * spec["VEC"]
+    shape = shape or (2 * spec.derived["RING"] + 1, room - 5 * spec["VEC"])
+    dy, x, weight = numbers(spec, shape, shape, shape[-1:])
+    statistics, expected = _gradients_of_normal(dy, x, weight, rms=bool(spec["rms"]))
+    cut = backward_ring.Cut(spec["VEC"], spec["CLUSTER"], 2)
+    settings = ((backward_ring, "cut", lambda *about, **more: cut),)
+    operator = norm_backward.rms_norm_backward if spec["rms"] else norm_backward.layer_norm_backward
+    expected = expected[:2] if spec["rms"] else expected
+    return Case(operator, (dy, x, *statistics, weight), {}, expected, settings=settings)
 
 
 CASES = {
@@ -194,6 +223,7 @@ CASES = {
     "norm_grid": normalisation_of_teams,
     "norm_split": normalisation_in_parts,
     "norm_backward": backward_of_normalisation,
+    "norm_backward_ring": backward_in_clusters,
     "norm_weights": backward_of_normalisation,
     "norm_total": backward_of_normalisation,
 }

@@ -62,8 +62,8 @@ def gradients(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def gated_sum(spec: Spec, shape: Shape | None = None) -> Case:
-    """Two heads share their gates, whose gradient is a sum."""
-    q, k, v, g = _inputs(spec, shape or (1, 2, 43, 20, 28))
+    """Two heads share their gates, whose gradient is a sum: two rounds of a block's rows, and a thread left over."""
+    q, k, v, g = _inputs(spec, shape or (1, 2, 63, 20, 28))
     return _backward(spec, (q, k, v, between_poison(g[:, :1])), ())
 
 

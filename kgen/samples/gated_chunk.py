@@ -120,6 +120,9 @@ def _arrays(spec: Spec, shape: Shape, gated: bool) -> tuple[Array, ...]:
     *over, features, values = shape
     q, k, v, g = numbers(spec, *2 * [(*over, features)], (*over, values), tuple(over))
     gates = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8)
+    if gated:  # the second head hardly forgets, and yet is no larger
+        gates[:, 1:] = -abs(g[:, 1:].astype(np.float32)) / 1024
+        v[:, 1:] /= 16
     return (q, k, v, *([between_poison(gates.astype(np.float32 if spec["gfloat"] else g.dtype))] if gated else []))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from kgen.ops.moving.rope import rope as kgen_rope
 from kgen.ops.moving.take import take as kgen_take
+from kgen.ops.moving.take_kernels import FEW
 from kgen.ops.moving.transpose import transpose as kgen_transpose
 from kgen.ops.nms.nms import nms as kgen_nms
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -93,24 +94,25 @@ def take(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 def take_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Rows that begin anywhere, in pieces of two groups; otherwise as `take`."""
-    rows, length, width = shape or (900, 23, 33 if spec["short"] else 77)
+    rows, length, width = shape or (FEW + 3 if spec["checked"] else 900, 23, 33 if spec["short"] else 77)
     return _taken(spec, rows, length, width, np.dtype(f"i{spec['BYTES']}"), 257)
 
 
 def _taken(spec: Spec, rows: int, length: int, width: int, dtype: np.dtype[Any], margin: int = 256) -> tuple[Case, ...]:
     rng = np.random.default_rng(1)
     table = between_poison(rng.integers(0, np.iinfo(dtype).max // 2 + 1, (length, width), dtype), margin)
-    checked = "checked" in spec.flags
-    most = length if checked else length + 6
+    refuses = bool({"told", "checked"} & spec.flags)
+    most = length if refuses else length + 6
     indices = rng.integers(-most, most, rows).astype(spec.dtype.numpy)
     indices[-1] = length - 1
     inside = (indices >= -length) & (indices < length)
     expected = np.where(inside[:, None], table[np.where(inside, indices, 0)], -1).astype(dtype)
-    options = {"mode": "raise" if checked else "fill"}
+    options = {"mode": "raise" if refuses else "fill"}
     good = Case(kgen_take, (table, between_poison(indices)), options, expected)
-    if not checked:
+    if not refuses:
         return (good,)
-    beyond = [np.array([0, bad, length - 1, bad], spec.dtype.numpy) for bad in (length, -length - 1)]
+    more = np.zeros(FEW, spec.dtype.numpy) if spec["checked"] else ()
+    beyond = [np.array([0, bad, length - 1, bad, *more], spec.dtype.numpy) for bad in (length, -length - 1)]
     return good, *(Case(_first_beyond, (table, between_poison(one)), {}, np.array(1)) for one in beyond)
 
 

@@ -29,7 +29,7 @@ from tests.cpu.executing import watched
 from tests.cpu.mutation import Mutant
 from tests.cpu.survivors import explanation
 
-LIMIT = 60.0
+LIMIT = 300.0
 """Seconds that a mutant may take with its compilation."""
 PATIENCE = 3.0
 """Seconds without progress after which a launch counts as hung."""

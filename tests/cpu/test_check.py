@@ -122,6 +122,14 @@ BUGS = {
         asm volatile("cp.async.wait_all;" ::: "memory");
         out[t] = s[63 - t];""",
     ),
+    "a cp.async that is under way when its thread ends": (
+        "unwaited",
+        """__shared__ int s[64];
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, 0; cp.async.commit_group;"
+            :: "r"((unsigned)__cvta_generic_to_shared(&s[t])), "l"(in + t) : "memory");
+        COPY_WAIT
+        out[t] = t;""",
+    ),
     "a fence that is missing before a flag": (
         "race",
         """if (blockIdx.x == 0) { if (t == 0) { zeros[5] = 7; FENCE atomicExch(&zeros[0], 1); } }

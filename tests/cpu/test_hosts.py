@@ -11,7 +11,7 @@ import pytest
 
 from kgen import cpu
 from kgen.cpu import compiler
-from kgen.cpu.translate.kernel import translate
+from kgen.cpu.translate.kernel import _shared_out, translate
 from kgen.cpu.translate.parse import parse
 
 MEANING = {
@@ -39,6 +39,15 @@ def test_every_command_says_what_c_leaves_to_compilers_and_hosts(units: int, mon
     for command in compiling:
         for flag, opposite in MEANING.items():
             assert [word for word in command if word.startswith((flag, opposite))] == [flag], command
+
+
+def test_units_that_are_compiled_side_by_side_are_of_about_one_size() -> None:
+    functions = ["x;" * count for count in (900, 40, 700, 30, 800, 60, 20, 500)]
+    units = _shared_out(functions, 2)
+    assert sorted(text for unit in units for text in unit) == sorted(functions)
+    sizes = [sum(map(len, unit)) for unit in units]
+    assert max(sizes) - min(sizes) < len("x;" * 60)
+    assert _shared_out(functions[1:4], 8) == [[functions[2], functions[1], functions[3]]]  # too small to be shared out
 
 
 def test_of_two_blocks_that_write_and_then_read_one_sees_the_other_if_there_is_a_fence_between() -> None:

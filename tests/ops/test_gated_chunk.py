@@ -60,7 +60,9 @@ def check(xp: ModuleType, asnumpy: AsNumpy, case: Case, dtype: str) -> None:
     made = backward(do, *on, dstate=dstate, **options)
     for name, x in zip([*case.arrays, "initial"], made, strict=True):
         wanted = expected[name]
-        bar = {"g": SLOPE_BAR, "initial": STATE_BAR}.get(name, GRADIENT_SLACK * rms_bar(dtype, x.size))
+        once = name == "q" and case.operator == "linear_attention"  # rounded once, as a result is
+        slack = 1 if once else GRADIENT_SLACK
+        bar = {"g": SLOPE_BAR, "initial": STATE_BAR}.get(name, slack * rms_bar(dtype, x.size))
         error = rms_error(asnumpy(x).astype(np.float64), wanted)
         assert error < bar, f"d{name}: {error:.2e}, the bar is {bar:.2e}"
 

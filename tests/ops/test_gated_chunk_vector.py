@@ -12,6 +12,8 @@ import pytest
 
 from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
+from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
+from kgen.ops.gated import chunk_vector, chunk_vector_backward, chunk_vector_walks
 from kgen.ops.gated.gla import gla, gla_backward
 from kgen.ops.gated.rwkv6 import rwkv6, rwkv6_backward
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
@@ -29,6 +31,15 @@ LONG = (1, 1, 300, 52, 20)
 """Cut into segments, of which the last is shorter."""
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
+
+
+@pytest.fixture(autouse=True)
+def without_teams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that share sequences have tests of their own."""
+    monkeypatch.setattr(chunk_vector, "segments_of", lambda *about: 0)
+    for name in OPERATORS:
+        OPERATORS_BY_NAME[name].kinds.clear()
+        OPERATORS_BY_NAME[name]._plans.clear()
 
 
 def check(xp: ModuleType, asnumpy: AsNumpy, case: Case, dtype: str) -> None:
@@ -90,6 +101,77 @@ def test_every_kind_of_gate_is_within_the_bars(xp: ModuleType, asnumpy: AsNumpy,
 @pytest.mark.parametrize("gates", ["as GLA begins", "hard resets"])
 def test_segments_begin_with_the_state_of_those_before(xp: ModuleType, asnumpy: AsNumpy, gates: str) -> None:
     check(xp, asnumpy, make("gla", LONG, "bf16", gates=gates), "bf16")
+
+
+FADING: dict[str, Callable[[tuple[int, ...]], np.ndarray]] = {
+    "gone after 88 steps": lambda shape: np.full(shape, -1.0),
+    "never gone": lambda shape: np.full(shape, -1e-3),
+    "gone in all features but one": lambda shape: np.where(np.arange(shape[3]) == shape[3] - 1, -1e-3, -2.0),
+    "reset in all features": lambda shape: np.where(np.arange(shape[2])[:, None] % 150 == 149, -np.inf, -1e-2),
+    "gone after 11 steps": lambda shape: np.full(shape, -8.0),
+}
+"""Gates of which decays are soon below 2^-126, and that segments need not look further back than that; or not."""
+
+
+def cut_in_two(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+    """Segments, whose states are found by one block each, or by two that take chunks by turns."""
+    cut = chunk_vector_walks.Cut(1, 2, slots, 64, 32)
+    monkeypatch.setattr(chunk_vector, "cut_of", lambda problem: cut)
+    square = cut._replace(values=64)
+    monkeypatch.setattr(chunk_vector_backward, "cut_of", lambda problem, both_ways: square)
+
+
+@pytest.mark.parametrize("gates", FADING)
+@pytest.mark.parametrize("slots", [2, 4])
+def test_segments_need_what_is_before_as_long_as_there_is_decay_left(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, slots: int, gates: str
+) -> None:
+    cut_in_two(monkeypatch, slots)
+    case = make("gla", (1, 1, 600 + slots, 52, 20), "bf16", reverse=slots == 4)
+    g = case.arrays["g"]
+    case.arrays["g"] = np.broadcast_to(FADING[gates](g.shape), g.shape).astype(g.dtype)
+    check(xp, asnumpy, case, "bf16")
+    check_gradients(xp, asnumpy, case, "bf16")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_segments_of_sequences_one_after_the_other_are_each_ones_own(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    cut_in_two(monkeypatch, 4)
+    ends = [0, 0, 5, 130, 130, 400]
+    case = make("rwkv6", (1, 1, 400, 52, 20), "bf16", gates="as GLA begins")
+    initial = np.random.default_rng(5).standard_normal((5, 1, 52, 20)).astype("f") if begun else None
+    o, last = rwkv6(
+        *map(xp.asarray, case.arrays.values()),
+        initial_state=None if initial is None else xp.asarray(initial),
+        return_state=True,
+        cu_seqlens=xp.asarray(np.array(ends, np.int64)),
+        mode="chunk",
+    )
+    for n, (begin, end) in enumerate(pairwise(ends)):
+        part = {name: x if name == "u" else x[:, :, begin:end] for name, x in case.arrays.items()}
+        from_there = None if initial is None else initial[n : n + 1]
+        expected, state = reference.gated(*part.values(), scale=case.scale, initial=from_there)
+        if begun or begin < end:
+            assert rms_error(asnumpy(last)[n : n + 1], state) < state_bar(1)
+        if begin < end:
+            assert rms_error(asnumpy(o)[:, :, begin:end].astype(np.float64), expected) < rms_bar("bf16", 1)
+
+
+@pytest.mark.parametrize("slots", [2, 4])
+def test_a_segment_whose_decay_is_gone_does_not_look_further_back(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, slots: int
+) -> None:
+    cut_in_two(monkeypatch, slots)
+    case = make("gla", (1, 1, 620 + slots, 52, 20), "bf16")
+    case.arrays["g"] = np.full_like(case.arrays["g"], -1)
+    expected, _ = reference.gated(*case.arrays.values(), scale=case.scale)
+    case.arrays["v"][:, :, :100] = np.nan
+    o = asnumpy(gla(*map(xp.asarray, case.arrays.values()), mode="chunk")).astype(np.float64)
+    second = 384  # 320 of two slots, which are whole pieces of 64 time steps
+    assert np.isnan(o[:, :, :100]).all()
+    assert rms_error(o[:, :, second:], expected[:, :, second:]) < rms_bar("bf16", 1)
 
 
 @pytest.mark.parametrize("operator", [pytest.param("gla", marks=pytest.mark.gpu), "rwkv6"])

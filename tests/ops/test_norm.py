@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kgen.dtypes import DTYPES
+from kgen.backend import HOST
+from kgen.dtypes import DTYPES, F32
 from kgen.ops import rows_cut
+from kgen.ops.norm import backward_ring
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
@@ -203,7 +205,15 @@ def test_rows_have_the_variance_that_they_are_divided_by(
 
 @pytest.mark.parametrize(
     ("shape", "groups", "dtype"),
-    [((2, 6), 2, "f32"), ((3, 4, 5), 1, "bf16"), ((2, 8, 4, 4), 2, "f16"), ((1, 2, 700, 500), 1, "f32")],
+    [
+        ((2, 6), 2, "f32"),
+        ((3, 4, 5), 1, "bf16"),
+        ((2, 8, 4, 4), 2, "f16"),
+        ((1, 2, 700, 500), 1, "f32"),
+        ((3, 6, 7, 7), 2, "f16"),  # packs that lie in two channels, of rows that begin anywhere
+        ((2, 20, 57, 57), 2, "bf16"),
+        ((300, 2, 4401), 1, "bf16"),
+    ],
 )
 def test_groups_of_channels_are_normalised_each_by_itself(
     shape: tuple[int, ...], groups: int, dtype: str, xp: ModuleType, asnumpy: AsNumpy
@@ -329,6 +339,47 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
         assert (off <= ULP[dtype] * np.abs(addends.sum(0)) + 32 * ULP["f32"] * np.abs(addends).sum(0)).all()
     again = layer_norm_backward(*given)
     assert [asnumpy(v).tobytes() for v in again] == [v.tobytes() for v in (dx, dweight, dbias)]
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "vec", "cluster"), [(5000, "f32", 4, 2), (16000, "bf16", 8, 2), (16000, "f16", 8, 4)]
+)
+def test_clusters_go_through_the_next_row_while_what_they_found_of_one_gets_about(
+    width: int, dtype: str, vec: int, cluster: int, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if xp is not np and rows_cut.largest(0) == 1:
+        pytest.skip("this device has no clusters")
+    monkeypatch.setattr(backward_ring, "cut", lambda *about, **more: backward_ring.Cut(vec, cluster, 3))
+    rng = np.random.default_rng(width)
+    x, dy = (rng.standard_normal((47, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
+    weight = rng.standard_normal(width).astype("f")
+    wide_x, wide_dy = (v.astype(np.float64) for v in (x, dy))
+    for rms in (False, True):
+        _, mean, rstd = reference(x, (1,), rms=rms)
+        statistics = [rstd] if rms else [mean, rstd]
+        given = [xp.asarray(v) for v in (dy, x, *(s.astype("f") for s in statistics), weight)]
+        dx, *gradients = map(asnumpy, (rms_norm_backward if rms else layer_norm_backward)(*given))
+        upstream, normal = wide_dy * weight, (wide_x - mean[:, None]) * rstd[:, None]
+        less = 0 if rms else upstream.mean(1, keepdims=True)
+        expected = rstd[:, None] * (upstream - less - normal * (upstream * normal).mean(1, keepdims=True))
+        assert_close(dx, expected, dtype, terms=16)
+        for result, addends in zip(gradients, (wide_dy * normal, wide_dy), strict=False):
+            np.testing.assert_allclose(result, addends.sum(0), rtol=1e-5, atol=1e-4)
+        operator = rms_norm_backward if rms else layer_norm_backward
+        assert "norm_backward_ring" in explain(operator, *given)
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 2, 4, 8, 14, 132])
+def test_wide_rows_take_turns_only_where_the_device_has_room_for_a_cluster(
+    multiprocessors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the executor has not for four blocks, and a slice of a GPU for sixteen."""
+    monkeypatch.setattr(backward_ring, "multiprocessors", lambda device: multiprocessors)
+    x, means = np.zeros((2, 9248), "f"), np.zeros(2, "f")
+    for columns in (4100, 9248, 65536):
+        cut = backward_ring.cut(10**6, columns, rows_cut.Packs(4, full=True), HOST, F32, rms=False)
+        assert cut is None or cut.clusters
+    layer_norm_backward(x, x, means, means, x[0])
 
 
 def test_weights_of_any_stride_are_taken(xp: ModuleType, asnumpy: AsNumpy) -> None:

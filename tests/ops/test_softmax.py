@@ -209,6 +209,18 @@ def test_the_sum_of_what_is_not_finite_comes_out_as_in_scipy(copies: int, xp: Mo
     np.testing.assert_allclose(asnumpy(logsumexp(xp.asarray(x), -1)), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((40, 131), "bf16"), ((5, 1001), "f16"), ((3, 50257), "bf16"), ((150, 20003), "f32")]
+)
+def test_rows_that_begin_anywhere_have_the_logarithms_of_float64(
+    shape: tuple[int, int], dtype: str, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    count = shape[0] * shape[1] + 1
+    x = (3 * np.random.default_rng(5).standard_normal(count)).astype(DTYPES[dtype].numpy)
+    expected = np.log(np.exp(x[1:].astype("d").reshape(shape)).sum(1))
+    assert_close(asnumpy(logsumexp(xp.asarray(x)[1:].reshape(shape), -1)), expected, dtype, ulps=4)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_the_largest_numbers_do_not_overflow(dtype: str, xp: ModuleType, asnumpy: AsNumpy) -> None:
     largest = {"f32": 3.4028235e38, "f16": 65504.0, "bf16": 3.3895e38}[dtype]
@@ -278,6 +290,13 @@ def test_columns_of_every_length_agree_with_float64(shape: tuple[int, ...], xp: 
     x = np.random.default_rng(5).standard_normal(shape).astype("f")
     assert_close(asnumpy(softmax(xp.asarray(x), 1)), reference(x, 1), "f32", ulps=12)
     assert_close(asnumpy(log_softmax(xp.asarray(x), 1)), reference(x, 1, log=True), "f32", ulps=8, floor=1.0)
+    assert_close(asnumpy(logsumexp(xp.asarray(x), 1)), reference_sum(x, 1), "f32", ulps=8)
+    infinite = x.copy()
+    infinite[0, :, 3] = -np.inf
+    infinite[0, 1, 5] = np.inf
+    infinite[0, 1, 7] = np.nan
+    sums = asnumpy(logsumexp(xp.asarray(infinite), 1))[0, [3, 5, 7]]
+    np.testing.assert_equal(sums, np.array([-np.inf, np.inf, np.nan], "f"))
 
 
 def test_a_specialization_can_be_named(xp: ModuleType, asnumpy: AsNumpy) -> None:

@@ -92,6 +92,19 @@ def test_an_index_out_of_bounds_is_numpys_error_and_the_first_is_named(xp, share
         take(xp.asarray(table), xp.asarray(indices))
 
 
+@pytest.mark.parametrize(("width", "dtype"), [(1, "float32"), (33, "float16"), (1300, "float32")])
+def test_of_wrong_indices_in_many_blocks_the_first_is_told_and_the_next_call_finds_none(xp, shared_cache, width, dtype):
+    rng = np.random.default_rng(width)
+    table, right = xp.asarray(numbers((50, width), dtype)), rng.integers(-50, 50, 3000)
+    for _ in range(3):
+        at = np.sort(rng.choice(right.size, 5, replace=False))
+        wrong = right.copy()
+        wrong[at] = rng.choice([50, -51, 2**40, -(2**40)], at.size)
+        with pytest.raises(IndexError, match=f"take: index {wrong[at[0]]}, number {at[0]}, is out of bounds"):
+            take(table, xp.asarray(wrong))
+        take(table, xp.asarray(right))
+
+
 @pytest.mark.parametrize(
     ("table", "indices", "options", "error", "match"),
     [

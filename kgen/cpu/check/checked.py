@@ -8,12 +8,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import mmap
-import os
+import multiprocessing
 import resource
-import select
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def launch_checked(
 ) -> list[Finding]:
     """Run a launch of a checked library in this process; what the checks found, in the order of time."""
     log = ctypes.create_string_buffer(_LOG)
-    areas = [Area(at, size) for at, size, _ in program.areas]
+    areas = [Area(at, size) for at, size in program.areas]
     if launch.dynamic_shared:
         areas.append(Area(program.shared, launch.dynamic_shared))
     variables = [Buffer(library.variables[name], size) for name, size in program.globals]
@@ -112,37 +112,28 @@ def run_checked(
 
 def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) -> tuple[list[Finding], bool]:
     """What `work` returns, in a forked process, and whether it did; else how that process ended."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:  # nothing of Python's ending may run here
-        status = 1
-        try:
-            os.close(reader)
-            with_limit = resource.getrlimit(resource.RLIMIT_AS)[1]
-            resource.setrlimit(resource.RLIMIT_AS, (memory + _address_space(), with_limit))
-            for one in work():
-                os.write(writer, f"{one.kind}\x1f{one.line}\x1f{one.text}\x1e".encode())
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(writer)
-    data, until = b"", time.monotonic() + timeout
-    while True:
-        ready, _, _ = select.select([reader], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
-            os.kill(child, signal.SIGKILL)
-            break
-        part = os.read(reader, 1 << 16)
-        if not part:
-            break
-        data += part
-    os.close(reader)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    found = []
-    for record in data.decode(errors="replace").split("\x1e")[:-1]:
-        kind, line, text = record.split("\x1f", 2)
-        found.append(Finding(kind, int(line), text))
-    if status == -signal.SIGKILL and time.monotonic() >= until:
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+
+    def tell() -> None:
+        most = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (memory + _address_space(), most))
+        writer.send(work())
+
+    child = context.Process(target=tell)
+    child.start()
+    writer.close()
+    found: list[Finding] = []
+    ended = reader.poll(timeout)
+    if ended:
+        with suppress(EOFError):
+            found = reader.recv()
+    else:
+        child.kill()
+    child.join()
+    reader.close()
+    status = child.exitcode or 0
+    if not ended:
         found.append(Finding("hang", 0, f"the kernel did not end within {timeout:g} seconds"))
     elif status < 0:
         found.append(Finding("crash", 0, f"the kernel's process died of {signal.Signals(-status).name}"))

@@ -20,6 +20,7 @@ _WORDS = {
     "input": "write to an input",
     "uninitialised": "uninitialised read",
     "misaligned": "misaligned access",
+    "unwaited": "copy that nobody waits for",
     "stopped": "stopped",
 }
 

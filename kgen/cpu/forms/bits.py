@@ -2,7 +2,6 @@
 
 _BITS = "# include ops/bits.h"
 _FLOAT = "# include ops/convert.h"
-_EXTREME = "kg::each_extreme"
 
 TABLE = f"""
 bfe.u32                         | u32 | u32 u32 u32 | kg::field<uint32_t, uint32_t>(a, b & 255, c & 255) | {_BITS}
@@ -17,14 +16,16 @@ szext.wrap.u32                  | u32 | u32 u32 | kg::zero_extended(a, b & 31) |
 szext.wrap.s32                  | s32 | s32 u32 | kg::sign_extended(a, b & 31) | {_BITS}
 bmsk.clamp.b32                  | b32 | b32 b32 | kg::ones(a, b) | {_BITS}
 bmsk.wrap.b32                   | b32 | b32 b32 | kg::ones(a & 31, b & 31) | {_BITS}
+prmt.b32                        | b32 | b32 b32 b32 | kg::permuted<kg::general>(a, b, c) | {_BITS}
 prmt.b32.{{f4e,b4e,rc8,ecl,ecr,rc16}} | b32 | b32 b32 b32 | kg::permuted<kg::$1>(a, b, c) | {_BITS}
-dp2a.lo.{{u32,s32}}.{{u32,s32}} | $2 | $1 $2 u32 | kg::dot_of_two<kg::half_$1, kg::byte_$2, 0>(a, b, c) | {_BITS}
-dp2a.hi.{{u32,s32}}.{{u32,s32}} | $2 | $1 $2 u32 | kg::dot_of_two<kg::half_$1, kg::byte_$2, 2>(a, b, c) | {_BITS}
+dp4a.{{u32,s32}}.{{u32,s32}}    | s32 | b32 b32 u32 | kg::dot<kg::byte_$1, kg::byte_$2, 0>(a, b, c) | {_BITS}
+dp2a.lo.{{u32,s32}}.{{u32,s32}} | $2 | $1 $2 u32 | kg::dot<kg::half_$1, kg::byte_$2, 0>(a, b, c) | {_BITS}
+dp2a.hi.{{u32,s32}}.{{u32,s32}} | $2 | $1 $2 u32 | kg::dot<kg::half_$1, kg::byte_$2, 2>(a, b, c) | {_BITS}
 add.{{u16x2,s16x2}}             | b32 | b32 b32 | kg::each_sum(a, b) | {_BITS}
-min.{{u16,s16}}x2               | b32 | b32 b32 | {_EXTREME}<kg::$1, false, false>(a, b) | {_BITS}
-max.{{u16,s16}}x2               | b32 | b32 b32 | {_EXTREME}<kg::$1, true, false>(a, b) | {_BITS}
-min.relu.s16x2                  | b32 | b32 b32 | {_EXTREME}<int16_t, false, true>(a, b) | {_BITS}
-max.relu.s16x2                  | b32 | b32 b32 | {_EXTREME}<int16_t, true, true>(a, b) | {_BITS}
+{{min,max}}.{{u16,s16}}x2       | b32 | b32 b32 | kg::each_extreme<kg::$1, kg::$2, false>(a, b) | {_BITS}
+{{min,max}}.relu.s16x2          | b32 | b32 b32 | kg::each_extreme<kg::$1, kg::s16, true>(a, b) | {_BITS}
+{{min,max}}.xorsign.abs.f32     | f32 | f32 f32 | kg::extreme_magnitude<kg::$1, false>(a, b) | {_FLOAT}
+{{min,max}}.NaN.xorsign.abs.f32 | f32 | f32 f32 | kg::extreme_magnitude<kg::$1, true>(a, b) | {_FLOAT}
 mul24.lo.{{u32,s32}}            | $1 | $1 $1 | kg::low_24(a, b) | {_BITS}
 mul24.hi.{{u32,s32}}            | $1 | $1 $1 | kg::high_24(a, b) | {_BITS}
 mad24.lo.{{u32,s32}}            | $1 | $1 $1 $1 | kg::low_24(a, b) + c | {_BITS}
@@ -34,23 +35,5 @@ mad.hi.sat.s32                  | s32 | s32 s32 s32 | kg::clamped<int32_t>(((int
 mad.hi.u16                      | u16 | u16 u16 u16 | ((uint32_t)a * b >> 16) + c | {_BITS}
 mad.hi.s16                      | s16 | s16 s16 s16 | ((int32_t)a * b >> 16) + c | {_BITS}
 rem.{{u16,s16,u32,s32,u64,s64}} | $1 | $1 $1 | kg::remainder_of(a, b) | {_BITS}
-testp.normal.f32                | pred | f32 | kg::normal_or_zero(a) | {_FLOAT}
-testp.normal.f64                | pred | f64 | kg::normal_or_zero(a) | {_FLOAT}
 slct.ftz.{{f32,u32,s32,b32}}.f32 | $1 | $1 $1 f32 | kg::flushed(c) >= 0.0f ? a : b | {_FLOAT}
 """
-
-
-def _magnitudes() -> str:
-    """min and max of magnitudes, with the product's sign."""
-    lines = []
-    for name, maximum in (("min", "false"), ("max", "true")):
-        for nan, wins in (("", "false"), ("NaN.", "true")):
-            call = f"kg::extreme_magnitude<{maximum}, {wins}>"
-            lines += [
-                f"{name}.{nan}xorsign.abs.f32 | f32 | f32 f32 | {call}(a, b) | {_FLOAT}",
-                f"{name}.ftz.{nan}xorsign.abs.f32 | f32 | f32 f32 | {call}(kg::flushed(a), kg::flushed(b)) | {_FLOAT}",
-            ]
-    return "\n".join(lines)
-
-
-TABLE += _magnitudes()

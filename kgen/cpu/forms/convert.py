@@ -12,13 +12,8 @@ cvt.{rn,rz}.{f16,bf16}x2.f32                | $2x2 | f32 f32 | kg::pair<kg::narr
 cvt.{rn,rz}.satfinite.{f16,bf16}x2.f32      | $2x2 | f32 f32 | kg::pair<kg::narrow<kg::$2, kg::$1, true>>(a, b)
 cvt.{rn,rz}.relu.{f16,bf16}x2.f32           | $2x2 | f32 f32 | kg::pair<kg::narrow_relu<kg::$2, kg::$1>>(a, b)
 cvt.{rn,rz}.relu.satfinite.{f16,bf16}x2.f32 | $2x2 | f32 f32 | kg::pair<kg::narrow_relu<kg::$2, kg::$1, true>>(a, b)
-cvt.{rn,rz}.ftz.f16.f32             | f16 | f32 | kg::narrow<kg::f16, kg::$1>(kg::flushed(a))
 cvt.{rn,rz}.sat.f16.f32             | f16 | f32 | kg::narrow<kg::f16, kg::$1>(kg::saturated(a))
-cvt.{rn,rz}.ftz.sat.f16.f32         | f16 | f32 | kg::narrow<kg::f16, kg::$1>(kg::saturated(kg::flushed(a)))
 cvt.{rn,rz,rm,rp}.f32.f64           | f32 | f64 | kg::narrow_to_float<kg::$1>(a)
-cvt.{rn,rz,rm,rp}.ftz.f32.f64       | f32 | f64 | kg::flushed(kg::narrow_to_float<kg::$1>(a))
-cvt.{rn,rz,rm,rp}.sat.f32.f64       | f32 | f64 | kg::saturated(kg::narrow_to_float<kg::$1>(a))
-cvt.{rn,rz,rm,rp}.ftz.sat.f32.f64   | f32 | f64 | kg::saturated(kg::flushed(kg::narrow_to_float<kg::$1>(a)))
 cvt.{rn,rz,rm,rp}.bf16.f16          | bf16 | f16 | kg::narrow<kg::bf16, kg::$1>(kg::float_of_half(a))
 cvt.{rn,rz,rm,rp}.f16.bf16          | f16 | bf16 | kg::narrow<kg::f16, kg::$1>(kg::float_of_bfloat(a))
 cvt.{rna,rn,rz}.tf32.f32            | tf32 | f32 | kg::to_tf32<kg::$1>(a)
@@ -36,15 +31,8 @@ cvt.rn.relu.f16x2.{e4m3,e5m2}x2     | f16x2 | $1x2 | kg::rectified_pair(kg::half
 
 _WIDEN = """
 cvt.{f32,f64}.{f16,bf16}            | $1 | $2 | kg::wide<kg::$2>(a)
-cvt.ftz.f32.f16                     | f32 | f16 | kg::float_of_half(a)
-cvt.sat.f32.f16                     | f32 | f16 | kg::saturated(kg::float_of_half(a))
 cvt.f64.f32                         | f64 | f32 | (double)a
-cvt.ftz.f64.f32                     | f64 | f32 | (double)kg::flushed(a)
-cvt.sat.f64.f32                     | f64 | f32 | (double)kg::saturated(a)
 cvt.f32.f32                         | f32 | f32 | a
-cvt.ftz.f32.f32                     | f32 | f32 | kg::flushed(a)
-cvt.sat.f32.f32                     | f32 | f32 | kg::saturated(a)
-cvt.ftz.sat.f32.f32                 | f32 | f32 | kg::saturated(kg::flushed(a))
 cvt.f16.f16                         | f16 | f16 | kg::half_of(kg::float_of_half(a))
 cvt.sat.f16.f16                     | f16 | f16 | kg::half_of(kg::saturated(kg::float_of_half(a)))
 """
@@ -58,8 +46,6 @@ def _integral() -> str:
         lines += [
             f"cvt.{name}.f32.f32 | f32 | f32 | {whole}(a)",
             f"cvt.{name}.f64.f64 | f64 | f64 | {whole}(a)",
-            f"cvt.{name}.ftz.f32.f32 | f32 | f32 | {whole}(kg::flushed(a))",
-            f"cvt.{name}.sat.f32.f32 | f32 | f32 | kg::saturated({whole}(a))",
             f"cvt.{name}.f16.f16 | f16 | f16 | kg::integral_half<kg::{mode}>(a)",
             f"cvt.{name}.bf16.bf16 | bf16 | bf16 | kg::integral_bfloat<kg::{mode}>(a)",
         ]
@@ -68,7 +54,6 @@ def _integral() -> str:
             lines += [
                 f"cvt.{name}.{kind}.{{f32,f64}} | {kind} | $1 | {convert}(a)",
                 f"cvt.{name}.sat.{kind}.f32 | {kind} | f32 | {convert}(a)",
-                f"cvt.{name}.ftz.{kind}.f32 | {kind} | f32 | {convert}(kg::flushed(a))",
                 f"cvt.{name}.{kind}.f16 | {kind} | f16 | {convert}(kg::float_of_half(a))",
                 f"cvt.{name}.{kind}.bf16 | {kind} | bf16 | {convert}(kg::float_of_bfloat(a))",
             ]

@@ -34,6 +34,7 @@ testp.finite.{f32,f64}              | pred | $1 | __builtin_isfinite(a)
 testp.infinite.{f32,f64}            | pred | $1 | __builtin_isinf(a)
 testp.number.{f32,f64}              | pred | $1 | a == a
 testp.notanumber.{f32,f64}          | pred | $1 | a != a
+testp.normal.{f32,f64}              | pred | $1 | a == 0 || __builtin_isnormal(a)
 testp.subnormal.{f32,f64}           | pred | $1 | a != 0 && __builtin_isfinite(a) && !__builtin_isnormal(a)
 cvt.f64.f64                         | f64 | f64 | a
 """

@@ -55,12 +55,10 @@ brev.{b32,b64}                              | $1 | $1 | kg::reverse_bits(a)
 bfind.{u32,u64,s32,s64}                     | u32 | $1 | kg::highest_bit(a)
 bfind.shiftamt.{u32,u64,s32,s64}            | u32 | $1 | kg::highest_bit_shift(a)
 lop3.b32                                    | b32 | b32 b32 b32 u32 | kg::lop3(a, b, c, d)
-prmt.b32                                    | b32 | b32 b32 b32 | kg::permute(a, b, c)
-dp4a.{u32,s32}.{u32,s32}                    | s32 | b32 b32 s32 | kg::dot4('$1'[0], '$2'[0], a, b, c)
 selp.{b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64} | $1 | $1 $1 pred | c ? a : b
 slct.{b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}.s32 | $1 | $1 $1 s32 | c >= 0 ? a : b
 slct.{b16,u16,s16,b32,u32,s32,f32,b64,u64,s64,f64}.f32 | $1 | $1 $1 f32 | c >= 0 ? a : b
-""".replace("'$1'[0]", '*"$1"').replace("'$2'[0]", '*"$2"')
+"""
 
 for _name, _operator in (_COMPARISONS | _UNSIGNED).items():
     _types = "u16,u32,u64" if _name in _UNSIGNED else "u16,s16,b16,u32,s32,b32,u64,s64,b64"

@@ -230,6 +230,13 @@ static void begin_warp(Checker* c, CheckWarp* w, uint32_t block, uint32_t index,
 {
     w->now = ++c->time, w->id = block * c->per_block + 32 * index, w->shared = shared;
 }
+static void check_ended(Checker* c, const CheckWarp* w, uint32_t block)  // by itself: its copies have been waited for
+{
+    for (const Flights& f : w->flights)
+        for (uint32_t i = 0; i < f.count; ++i)
+            say(c, once(9, (int)f.items[i].site, 0), "unwaited %d %u %u its thread ends while it is under way",
+                (int)f.items[i].site, block, w->id % c->per_block / 32);
+}
 static void end_warp(const Checker* c, CheckWarp* w)
 {
     for (CheckThread& t : w->threads) drop(c, t.known), drop(c, t.pending), drop(c, t.released.known);

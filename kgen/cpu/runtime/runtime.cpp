@@ -126,6 +126,7 @@ static void ended(Runner* r)
     Block* block = r->block;
     ++current->progress;
     --block->living;
+    if (r->check) check_ended(current->checker, r->check, block->index);
     for (uint32_t id = 0; id < BARRIERS; ++id)
         if (!block->barriers[id].fixed) settle(block, id);
     if (block->living == 0) --block->cluster->living;

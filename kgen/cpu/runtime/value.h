@@ -66,32 +66,11 @@ static inline uint32_t lop3(uint32_t a, uint32_t b, uint32_t c, uint32_t table)
         if (table >> i & 1) x |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
     return x;
 }
-static inline uint32_t permute(uint32_t a, uint32_t b, uint32_t choice)
-{
-    uint64_t bytes = (uint64_t)b << 32 | a;
-    uint32_t x = 0;
-    for (int i = 0; i < 4; ++i) {
-        uint32_t pick = choice >> (4 * i) & 15, byte = bytes >> (8 * (pick & 7)) & 255;
-        if (pick & 8) byte = byte & 128 ? 255 : 0;
-        x |= byte << (8 * i);
-    }
-    return x;
-}
-static inline int32_t dot4(char kind_a, char kind_b, uint32_t a, uint32_t b, int32_t c)
-{
-    for (int i = 0; i < 4; ++i) {
-        uint32_t x = a >> (8 * i) & 255, y = b >> (8 * i) & 255;
-        c += (kind_a == 's' ? (int8_t)x : (int32_t)x) * (kind_b == 's' ? (int8_t)y : (int32_t)y);
-    }
-    return c;
-}
+
+enum Extreme { min, max };
 
 // Floats.
 
-static inline uint32_t minimum(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static inline uint32_t maximum(uint32_t a, uint32_t b) { return a < b ? b : a; }
-static inline int32_t minimum(int32_t a, int32_t b) { return a < b ? a : b; }
-static inline int32_t maximum(int32_t a, int32_t b) { return a < b ? b : a; }
 template <class T> static inline T minimum(T a, T b)  // the other one where one is a NaN; -0 < +0
 {
     if (a != a) return b;

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kgen.cpu.translate import memory
-from kgen.cpu.translate.emitter import Emitter
+from kgen.cpu.translate.emitter import Emitter, unknown
 from kgen.cpu.translate.ptx import Instruction
-from kgen.errors import UnknownInstructionError
 
 
 def _copy(emit: Emitter, at: Instruction) -> str:
     """cp.async: 4, 8 or 16 bytes that arrive later, at the latest when their group is waited for."""
     parts = memory.words(at)
     if parts[:2] != ["cp", "async"] or "bulk" in parts:
-        raise UnknownInstructionError(f"the executor does not know `{at}` yet", line=at.line)
+        raise unknown(at)
     if "commit_group" in parts:
         return "kg::async_group(w, l, false, 0);"
     if "wait_group" in parts:
@@ -27,7 +26,7 @@ def _copy(emit: Emitter, at: Instruction) -> str:
         return f"kg::async_arrive(w, l, {place}, {str('noinc' in parts).lower()}, {site});"
     size = int(at.operands[2], 0)
     if size not in (4, 8, 16):
-        raise UnknownInstructionError(f"`{at}` copies neither 4 nor 8 nor 16 bytes", line=at.line)
+        raise unknown(at, "copies neither 4 nor 8 nor 16 bytes")
     to = memory.address(emit, at.operands[0], "SHARED", at)
     source = memory.address(emit, at.operands[1], "GLOBAL", at)
     taken = f"{size}u"
@@ -44,9 +43,8 @@ def _mbarrier(emit: Emitter, at: Instruction) -> str:
     what = parts[1]
     has_state = what in ("arrive", "arrive_drop") and not at.operands[0].startswith("[")
     state, (place, *given) = (at.operands[0], at.operands[1:]) if has_state else ("_", at.operands)
-    space = memory.space_of(at)
     access = "kg::WRITE" if what in ("init", "inval") else memory.UPDATE
-    pointer = f"kg::at<kg::{space}>(w, {memory.address(emit, place, space, at)}, 8, {access}, l, {site})"
+    pointer = memory.pointer(emit, place, 8, access, at)
     number = names.value(given[0], "u32", at) if given else "1u"
     if what == "init":
         return f"kg::mbarrier_init(w, {pointer}, {number}, l, {site});"
@@ -59,7 +57,7 @@ def _mbarrier(emit: Emitter, at: Instruction) -> str:
         drop = str(what == "arrive_drop").lower()
         count, more = ("1u", f"(int32_t){number}") if "expect_tx" in parts else (number, "0")
         return names.assign(state, "b64", f"kg::mbarrier_update(w, {pointer}, {count}, {more}, {drop}, l, {site})")
-    raise UnknownInstructionError(f"the executor does not know `{at}`", line=at.line)
+    raise unknown(at)
 
 
 HANDLERS: dict[str, Callable[[Emitter, Instruction], str]] = {"cp": _copy, "mbarrier": _mbarrier}

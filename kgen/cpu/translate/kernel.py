@@ -73,14 +73,14 @@ def translate(module: Module, units: int = 2) -> Translation:
 
 
 def _shared_out(texts: list[str], most: int) -> list[list[str]]:
-    """The same in units that take about as long to compile."""
+    """The same in units that take about as long to compile: the longest first, to where there is least."""
     total = sum(text.count(";") for text in texts)
-    count = max(1, min(most, total // UNIT))
-    units: list[list[str]] = [[] for _ in range(count)]
-    at = 0
-    for text in texts:
-        units[at * count // (total + 1)].append(text)
-        at += text.count(";")
+    units: list[list[str]] = [[] for _ in range(max(1, min(most, total // UNIT)))]
+    sizes = [0] * len(units)
+    for text in sorted(texts, key=len, reverse=True):
+        least = sizes.index(min(sizes))
+        units[least].append(text)
+        sizes[least] += len(text)
     return units
 
 
@@ -128,7 +128,7 @@ class _Kernel:
         cluster = self.entry.cluster
         held_globals = tuple((f"{c_name(n)}_g", self.names.globals[n].size) for n in sorted(self.names.used_globals))
         areas, end = tuple(self.layout.areas), self.layout.end
-        return Program(self.entry.name, params, end, areas, self.layout.dynamic, stack, cluster, held_globals, sites)
+        return Program(self.entry.name, params, end, areas, stack, cluster, held_globals, sites)
 
     def frame_type(self) -> str:
         """A frame of what lives from place to place."""

@@ -171,15 +171,14 @@ class Found(NamedTuple):
 
 @functools.cache
 def lookup(opcode: str) -> Found | None:
-    """The form of an opcode: as it stands, or without the modifiers that go around any expression."""
-    known = forms()
-    if opcode in known:
-        return Found(known[opcode], False, False)
+    """The form of an opcode: as it stands, or without modifiers that go around any expression of floats."""
     words = opcode.split(".")
-    floating = words[-1] in ("f32", "f64")
-    plain = ".".join(word for word in words if not (floating and word in ("ftz", "sat")))
-    if plain in known:
-        return Found(known[plain], "ftz" in words and words[-1] == "f32", "sat" in words)
+    for around in ((), ("ftz",), ("sat",), ("ftz", "sat")):
+        form = forms().get(".".join(word for word in words if word not in around))
+        if form is None or not set(around) <= set(words):
+            continue
+        if form.result in ("f32", "f64") or ("f32" in form.operands and "sat" not in around) or not around:
+            return Found(form, "ftz" in around, "sat" in around)
     return None
 
 

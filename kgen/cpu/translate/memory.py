@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable
 
 from kgen.cpu.forms import C_TYPES, forms
-from kgen.cpu.translate.emitter import Emitter
+from kgen.cpu.translate.emitter import Emitter, unknown
 from kgen.cpu.translate.operands import listed
 from kgen.cpu.translate.ptx import SIZES, Instruction
-from kgen.errors import UnknownInstructionError
 
 _SPACES = {"global": "GLOBAL", "shared": "SHARED", "shared::cta": "SHARED", "shared::cluster": "CLUSTER"}
 _SPACES |= {"local": "LOCAL", "param": "PARAM", "param::entry": "PARAM", "const": "GLOBAL"}
@@ -47,7 +46,7 @@ def place(text: str, at: Instruction) -> tuple[str, int]:
     """What `[register + offset]` is made of."""
     found = _ADDRESS.fullmatch(text.strip("[] "))
     if found is None:
-        raise UnknownInstructionError(f"the address {text} of `{at}` is not one that the executor knows", line=at.line)
+        raise unknown(at, f"has an address that the executor does not know: {text}")
     return found[1], int(found[2] or "0", 0) - int(found[3] or "0", 0)
 
 
@@ -64,7 +63,8 @@ def address(emit: Emitter, text: str, space: str, at: Instruction) -> str:
     return f"{held} + {offset}" if offset > 0 else f"{held} - {-offset}" if offset < 0 else held
 
 
-def _pointer(emit: Emitter, text: str, size: int, what: str, at: Instruction, space: str = "") -> str:
+def pointer(emit: Emitter, text: str, size: int, what: str, at: Instruction, space: str = "") -> str:
+    """Where an access of so many bytes to `[register + offset]` goes, in this process; `what` it does is checked."""
     space = space or space_of(at)
     if space == "PARAM":
         base, offset = place(text, at)
@@ -79,18 +79,18 @@ def _load(emit: Emitter, at: Instruction) -> str:
     held = listed(at.operands[0])
     size = SIZES[kind]
     orders = [_ORDERS[word] for word in parts if word in _ORDERS]
-    pointer = _pointer(emit, at.operands[1], size * len(held), " | ".join(["kg::READ", *orders]), at)
+    source = pointer(emit, at.operands[1], size * len(held), " | ".join(["kg::READ", *orders]), at)
     load = f"kg::load{'_strong' if orders else ''}<{C_TYPES[kind]}>"
     after = _ACQUIRE if "acquire" in parts else ""
     if len(held) == 1:
-        return emit.names.assign(held[0], kind, f"{load}({pointer})") + after
+        return emit.names.assign(held[0], kind, f"{load}({source})") + after
     each = [emit.names.assign(to, kind, f"{load}(p_ + {i * size})") for i, to in enumerate(held)]
-    return f"{{ const uint8_t* p_ = {pointer}; {' '.join(each)}{after} }}"
+    return f"{{ const uint8_t* p_ = {source}; {' '.join(each)}{after} }}"
 
 
 def _store(emit: Emitter, at: Instruction) -> str:
     if at.opcode.startswith("st.bulk"):
-        raise UnknownInstructionError(f"the executor does not know `{at}`", line=at.line)
+        raise unknown(at)
     parts, kind = words(at), words(at)[-1]
     given = listed(at.operands[1])
     size = SIZES[kind]
@@ -100,19 +100,18 @@ def _store(emit: Emitter, at: Instruction) -> str:
     before, after = _RELEASE if "release" in parts else "", ""
     if parts[1] == "async":  # an mbarrier counts the bytes
         what += " | kg::ASYNC"
-        place, site = address(emit, at.operands[2], "CLUSTER", at), emit.site(at)
-        barrier = f"kg::at<kg::CLUSTER>(w, {place}, 8, {UPDATE}, l, {site})"
-        after = f" kg::async_stored(w, {barrier}, {size * len(given)}, l, {site});"
-    pointer = _pointer(emit, at.operands[0], size * len(given), what, at)
+        barrier = pointer(emit, at.operands[2], 8, UPDATE, at, "CLUSTER")
+        after = f" kg::async_stored(w, {barrier}, {size * len(given)}, l, {emit.site(at)});"
+    to = pointer(emit, at.operands[0], size * len(given), what, at)
     if len(given) == 1 and not before + after:
-        return f"{store}({pointer}, {emit.names.value(given[0], kind, at)});"
+        return f"{store}({to}, {emit.names.value(given[0], kind, at)});"
     each = [f"{store}(p_ + {i * size}, {emit.names.value(text, kind, at)});" for i, text in enumerate(given)]
-    return f"{{ uint8_t* p_ = {pointer};{before} {' '.join(each)}{after} }}"
+    return f"{{ uint8_t* p_ = {to};{before} {' '.join(each)}{after} }}"
 
 
 def _prefetch(emit: Emitter, at: Instruction) -> str:
     """It does nothing here; but what a kernel asks for in advance should be there."""
-    return f"(void)({_pointer(emit, at.operands[0], 1, 'kg::READ | kg::PLACE', at)});"
+    return f"(void)({pointer(emit, at.operands[0], 1, 'kg::READ | kg::PLACE', at)});"
 
 
 def _atomic(emit: Emitter, at: Instruction) -> str:
@@ -125,8 +124,7 @@ def _atomic(emit: Emitter, at: Instruction) -> str:
     held = listed(to) if to.startswith("{") else (to,)
     vectors = [listed(text) for text in given[: 2 if operation == "cas" else 1]]
     count, size, c_type = len(vectors[0]), SIZES[kind], C_TYPES[kind]
-    pointer = _pointer(emit, place, size * count, UPDATE + orders, at)
-    lines = [f"uint8_t* p_ = {pointer};"]
+    lines = [f"uint8_t* p_ = {pointer(emit, place, size * count, UPDATE + orders, at)};"]
     for i in range(count):
         sources = [emit.names.value(vector[i], kind, at) for vector in vectors]
         lines.append(f"{{ const {c_type} b = {sources[0]}; (void)b;")

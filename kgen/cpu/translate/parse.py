@@ -28,9 +28,8 @@ _REGISTERS = re.compile(r"\.reg\s+(?:\.\w+\s+)*?\.(\w+)\s+(.*)", re.DOTALL)
 
 def parse(text: str) -> Module:
     """Take a PTX file apart; raises CompileError for what it cannot read."""
-    target = re.search(r"\.target\s+(\w+)", text)
     text = _COMMENT.sub("", text)
-    module = Module(target[1] if target else "", {}, {})
+    module = Module({}, {})
     at = 0
     while at < len(text):
         if head := _HEAD.match(text, at):

@@ -19,8 +19,7 @@ class Program:
     name: str
     params: tuple[tuple[int, int, str], ...]  # offset, size, type
     shared: int
-    areas: tuple[tuple[int, int, str], ...]  # offset, size, name of the variables in shared memory
-    dynamic: bool
+    areas: tuple[tuple[int, int], ...]  # offset and size of the variables in shared memory
     stack: int
     cluster: tuple[int, int, int]
     globals: tuple[tuple[str, int], ...]  # symbol and size of the variables in global memory
@@ -30,22 +29,22 @@ class Program:
 class Layout:
     """Where variables lie: `shared` and `local` have their offsets, by name.
 
-    areas    offset, size and name of the variables in shared memory
-    end      of those; dynamic shared memory, if a kernel is `dynamic`, begins there
+    areas    offset and size of the variables in shared memory
+    end      of those; dynamic shared memory begins there
     room     bytes of local memory of a lane
     """
 
     def __init__(self, entry: Entry, module: Module) -> None:
         self.shared: dict[str, int] = {}
         self.local: dict[str, int] = {}
-        self.areas: list[tuple[int, int, str]] = []
+        self.areas: list[tuple[int, int]] = []
         self.room, at = 0, SHARED_START
         variables = [*entry.variables.values(), *(v for v in module.variables.values() if v.space == "shared")]
         for variable in variables:
             if variable.space == "shared" and variable.size:
                 at = -(-at // variable.align) * variable.align
                 self.shared[variable.name] = at
-                self.areas.append((at, variable.size, variable.name))
+                self.areas.append((at, variable.size))
                 at += variable.size + RED_ZONE
             elif variable.space == "local":
                 self.room = -(-self.room // variable.align) * variable.align
@@ -55,4 +54,3 @@ class Layout:
         align = max([variable.align for variable in dynamic], default=16)
         self.end = -(-at // align) * align if self.areas else SHARED_START
         self.shared |= {variable.name: self.end for variable in dynamic}
-        self.dynamic = bool(dynamic)

@@ -95,6 +95,5 @@ class Entry:
 class Module(NamedTuple):
     """A parsed file: its kernels, and the variables outside of them."""
 
-    target: str
     entries: dict[str, Entry]
     variables: dict[str, Variable]

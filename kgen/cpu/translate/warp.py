@@ -49,6 +49,17 @@ def target(emit: Emitter, text: str, c_type: str) -> str:
     return array if held == c_type else f"({c_type}*){array}"
 
 
+def _results(emit: Emitter, at: Instruction) -> str:
+    """The arrays of `number|predicate`."""
+    to, _, found = (part.strip() for part in at.operands[0].partition("|"))
+    return f"{target(emit, to, 'uint32_t')}, {target(emit, found, 'bool')}"
+
+
+def _votes(emit: Emitter, text: str, at: Instruction) -> str:
+    """The lanes whose predicate holds, as `votes`."""
+    return f"uint32_t votes = 0; {_EACH} votes |= (uint32_t)({emit.names.value(text, 'pred', at)}) << l; }}"
+
+
 def cut(emit: Emitter, at: Instruction) -> Cut:
     """Translate one cut."""
     base = at.opcode.partition(".")[0]
@@ -69,20 +80,17 @@ def _shuffle(emit: Emitter, at: Instruction) -> Cut:
     kind = next((_SHUFFLES[word] for word in memory.words(at) if word in _SHUFFLES), None)
     if kind is None or memory.words(at)[1] != "sync":
         raise unknown(at)
-    to, _, found = (part.strip() for part in at.operands[0].partition("|"))
     a, b, c = (lanes(emit, text, "u32", at) for text in at.operands[1:4])
-    out = f"{target(emit, to, 'uint32_t')}, {target(emit, found, 'bool')}"
-    code = f"kg::shuffle<{kind}>(w, group, {out}, {a}, {b}, {c}, {emit.site(at)});"
+    code = f"kg::shuffle<{kind}>(w, group, {_results(emit, at)}, {a}, {b}, {c}, {emit.site(at)});"
     return Cut(code, _mask(emit, at.operands[4], at))
 
 
 def _vote(emit: Emitter, at: Instruction) -> Cut:
     parts = memory.words(at)
-    votes = f"uint32_t votes = 0; {_EACH} votes |= (uint32_t)({emit.names.value(at.operands[1], 'pred', at)}) << l; }}"
     kind = "b32" if parts[2] == "ballot" else "pred"
     result = {"ballot": "votes", "any": "votes != 0", "all": "votes == group", "uni": "votes == 0 || votes == group"}
     write = emit.names.assign(at.operands[0], kind, result[parts[2]])
-    return Cut(f"{votes} {_EACH} {write} }}", _mask(emit, at.operands[2], at))
+    return Cut(f"{_votes(emit, at.operands[1], at)} {_EACH} {write} }}", _mask(emit, at.operands[2], at))
 
 
 def _active(emit: Emitter, at: Instruction) -> Cut:
@@ -91,11 +99,9 @@ def _active(emit: Emitter, at: Instruction) -> Cut:
 
 def _match(emit: Emitter, at: Instruction) -> Cut:
     kind = memory.words(at)[-1]
-    to, _, found = (part.strip() for part in at.operands[0].partition("|"))
     given = lanes(emit, at.operands[1], kind, at)
     every = "true" if "all" in memory.words(at) else "false"
-    out = f"{target(emit, to, 'uint32_t')}, {target(emit, found, 'bool')}"
-    return Cut(f"kg::match<{every}>(group, {out}, {given});", _mask(emit, at.operands[2], at))
+    return Cut(f"kg::match<{every}>(group, {_results(emit, at)}, {given});", _mask(emit, at.operands[2], at))
 
 
 def _reduce(emit: Emitter, at: Instruction) -> Cut:
@@ -139,10 +145,9 @@ def _barrier(emit: Emitter, at: Instruction) -> Cut:
         return Cut(code, "all")
     to, barrier, *count, vote = at.operands
     number = names.value(count[0], "u32", at) if count else "0"
-    votes = f"uint32_t votes = 0; {_EACH} votes |= (uint32_t)({names.value(vote, 'pred', at)}) << l; }}"
     call = f"w->calls->barrier(w, {names.value(barrier, 'u32', at)}, {number}, {kind}, votes, group, {site})"
     result = names.assign(to, "u32" if kind == 2 else "pred", "total")
-    return Cut(f"{votes} uint32_t total; {{ {_FIRST} total = {call}; }} {_EACH} {result} }}", "all")
+    return Cut(f"{_votes(emit, vote, at)} uint32_t total; {{ {_FIRST} total = {call}; }} {_EACH} {result} }}", "all")
 
 
 def _sleep(emit: Emitter, at: Instruction) -> Cut:
@@ -163,9 +168,7 @@ def _wait(emit: Emitter, at: Instruction) -> Cut:
     parts, names, site = memory.words(at), emit.names, emit.site(at)
     if parts[1] not in ("try_wait", "test_wait"):
         raise unknown(at)
-    space = memory.space_of(at)
-    place = memory.address(emit, at.operands[1], space, at)
-    pointer = f"kg::at<kg::{space}>(w, {place}, 8, kg::ATOMIC | kg::READ, l, {site})"
+    pointer = memory.pointer(emit, at.operands[1], 8, "kg::ATOMIC | kg::READ", at)
     if "parity" in parts:
         parity = f"{names.value(at.operands[2], 'u32', at)} & 1"
     else:

@@ -97,7 +97,7 @@ ACTIVATIONS: dict[str, Row] = {
     "leaky_relu": _row("x negative_slope", "x if x >= 0 else negative_slope * x", negative_slope=0.01),
     "elu": _row("x alpha", "x if x > 0 else alpha * expm1(x)", alpha=1.0),
     "celu": _row("x alpha", "x if x > 0 else alpha * expm1(x / alpha)", alpha=1.0),
-    "selu": _row("x", "1.0507009873554805 * (x if x > 0 else 1.6732632423543772 * expm1(x))"),
+    "selu": _row("x", "1.0507009873554805 * x if x > 0 else 1.7580993408473768 * expm1(x)"),
     "sigmoid": _row("x", "sigmoid(x)", "1 / (1 + e^-x), with all of its digits down to the denormals."),
     "safe_sigmoid": _row("x", "sigmoid(x)", "1 / (1 + e^-x) without overflow: `sigmoid`, which is safe as it stands."),
     "logsigmoid": _row("x", "minimum(x, 0) - log1p(exp(-abs(x)))", "log(1 / (1 + e^-x))"),

@@ -14,8 +14,9 @@ from kgen.dtypes import F32
 from kgen.launch import Step
 from kgen.operand import Operand
 from kgen.ops.gated import chunk_vector
-from kgen.ops.gated.chunk_vector import FEWEST_STEPS, Cut, Way, add_last, add_states, add_walks, cut_of, told
-from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_GRADIENT, PIECE, WIDEST
+from kgen.ops.gated.chunk_vector import long_enough, told
+from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_GRADIENT, PIECE
+from kgen.ops.gated.chunk_vector_walks import Cut, Way, add_last, add_states, add_walks, cut_of, unaligned
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of
 from kgen.ops.gated.sums import add_sum, add_sum_of_parts, partial_rows
 from kgen.spec import Spec
@@ -42,11 +43,7 @@ def refusal(problem: Problem, *rows: Rows) -> str | None:
 
 def pays(problem: Problem) -> bool:
     """Whether chunks are the faster way; there are more launches with parts, but a walk step by step takes three."""
-    p = problem
-    wide = max(p.features, p.values) > WIDEST
-    return p.length >= FEWEST_STEPS and (
-        not wide or p.batch * p.length >= FEWEST_OF_PARTS * p.sequences or p.numbers(1) >= FEWEST_OF_HEADS
-    )
+    return long_enough(problem, max(problem.features, problem.values), FEWEST_OF_PARTS, FEWEST_OF_HEADS)
 
 
 def backward(
@@ -74,15 +71,12 @@ def backward(
     before = add_states(program, p, cut, *ways)
     kept = [program.room(name, slots * cut.size // 2) for name in ("kept states", "kept adjoints")]
     units = [program.room(f"units of {name}", slots * cut.panels) for name in kept]
-    share = cut.slots // cut.segments
-    add_walks(
-        program, p, cut, ways, cut.segments, share, before=before, after=(NOTHING, packed), kept=kept, units=units
-    )
+    add_walks(program, p, cut, ways, before=before, after=(NOTHING, packed), kept=kept, units=units)
     add_last(program, p, cut, packed, last)
     du = gradients.get("du")
     blocks = pieces * p.heads
     bonus = program.room("bonus slopes", blocks * p.features) if du else None
-    odd = chunk_vector.unaligned(p, do, q, k, v, dq, dk) or part.word < 4
+    odd = unaligned(p, do, q, k, v, dq, dk) or part.word < 4
     fours = not odd and any(x.word < 16 for x in (do, q, k, v, gates, dq, dk))
     spec = _spec(p, cut, unaligned=odd, fours=fours)
     pointers = (do.name, q.name, k.name, v.name, gates.name, *(["u"] if du else []))

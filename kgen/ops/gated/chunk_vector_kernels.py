@@ -1,16 +1,17 @@
 """The kernels of linear attention with a gate for each feature, in chunks of time steps on the tensor cores.
 
-`gated_chunk_vector` walks along one segment of a sequence; where heads are few, `gated_chunk_vector_state` finds what
-each segment adds to the state, and `gated_prefix` makes of these the states before each segment. For gradients
-`gated_chunk_vector_state` keeps states on the way, there and back, and `gated_chunk_vector_gradient` does the rest for
-all pieces between them at once.
+`gated_chunk_vector` walks along one segment of a sequence; where heads are few, `gated_chunk_vector_ends` finds what
+each segment adds to the state, looking back from its end as far as there is decay left, and `gated_prefix` makes of
+these the states before each segment. For gradients `gated_chunk_vector_state` keeps states on the way, there and back,
+and `gated_chunk_vector_gradient` does the rest for all pieces between them at once.
 """
 
 from __future__ import annotations
 
 from kgen.arch import Arch
-from kgen.dtypes import BF16, F16, F32
+from kgen.dtypes import BF16, F16
 from kgen.ops.gated.kernels import offset_type
+from kgen.ops.gated.prefix_kernels import STATE_AXES
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -22,7 +23,6 @@ WIDEST = 128
 """Features that a chunk takes."""
 LEVELS = 5
 STAGES = 3
-PREFIX_THREADS = 128
 SCORERS = 4
 BLOCKS = 8  # of time steps, by which producers share a chunk
 _HANDED_OVER = (232, 112, 56)  # registers of consumers, producers and scorers, where 16 warps leave 128 for each
@@ -55,10 +55,17 @@ def _geometry(spec: Spec) -> dict[str, int]:
     }
 
 
+def _from_end(spec: Spec) -> bool:
+    return spec.kernel.name.endswith("_ends")
+
+
 def _state_geometry(spec: Spec) -> dict[str, int]:
     features, values = spec["K"], spec["V"]
-    stage = 2 * CHUNK * (features + values + 16) + 4 * features + 24
+    from_end = _from_end(spec)
+    stage = 2 * CHUNK * (features + values + 16) + 4 * features + (28 if from_end else 24)
     notes = 4 * BLOCKS * features + 12 * (features // 16)
+    if from_end:
+        notes += 4 * BLOCKS * features
     return {
         "THREADS": 32 * (features // 16 + features // 16),
         "CHUNK": CHUNK,
@@ -85,17 +92,11 @@ def _gradient_geometry(spec: Spec) -> dict[str, int]:
 
 def _text(spec: Spec) -> dict[str, bool | str]:
     return {
-        "results": not spec.kernel.name.endswith("_state"),
-        "float_results": bool(spec["split"]),
+        "results": not spec.kernel.name.endswith(("_state", "_ends")),
+        "from_end": _from_end(spec),
+        "team": False,  # that of blocks which share a sequence says otherwise
+        "float_results": not spec.flags.isdisjoint(("split", "fsplit")),
         "tensors": "qkvg",
-        "offset_type": offset_type(spec),
-    }
-
-
-def _gradient_text(spec: Spec) -> dict[str, bool | str]:
-    return {
-        "results": True,
-        "float_results": bool(spec["fsplit"]),
         "offset_type": offset_type(spec),
     }
 
@@ -118,19 +119,24 @@ def _gradient_problem(spec: Spec) -> str | None:
     return _bonus_problem(spec)
 
 
-def _state_problem(spec: Spec) -> str | None:
+def _ends_problem(spec: Spec) -> str | None:
     if spec["K"] == 128 and spec["V"] < 128:
         return "the scan that goes on from there does not take it"
     return _split_problem(spec)
 
 
+def _state_problem(spec: Spec) -> str | None:
+    if spec["K"] != spec["V"]:
+        return "gradients take states with room for as many features as values"
+    return _split_problem(spec)
+
+
 def _split_problem(spec: Spec) -> str | None:
-    return "parts are of as many features as there is room for" if spec["split"] and spec["K"] < 128 else None
+    return "parts are of as many features as there is room for" if "split" in spec.flags and spec["K"] < 128 else None
 
 
 _AXES = (
-    Axis("K", "k", (64, 128), "room for features of q and k; the true count comes at run time"),
-    Axis("V", "v", (32, 64, 128), "value columns of a block"),
+    *STATE_AXES,
     Axis("OFFSETS", "s", (0, 4, 8), "bytes of an offset, where sequences follow one another", default=0),
 )
 _BONUS = Flag("bonus", "a token reads the state before its gate, and itself times a bonus (RWKV6)")
@@ -171,11 +177,30 @@ CHUNK_SCAN = register(
     )
 )
 
+CHUNK_ENDS = register(
+    Kernel(
+        name="gated_chunk_vector_ends",
+        stem="gated_chunk_vector_state",
+        summary="What segments of a sequence make of the state of gated linear attention, from their ends.",
+        formula="sum of e^(g[t + 1] + ... + g[T]) k[t] v[t]^T, and the product of all e^g[t]",
+        axes=_AXES,
+        flags=(_UNALIGNED, _GFLOAT, _PANELS),
+        dtypes=(BF16, F16),
+        derive=_state_geometry,
+        check=_ends_problem,
+        text=_text,
+        grid="(tiles * slots * heads * sequences): one block per K features by V values of a slot's state",
+        origin=_ORIGIN,
+        min_arch=Arch(9, 0),
+        defaults=("gated_chunk_vector_ends_k128_v128_bf16", "gated_chunk_vector_ends_k128_v128_split_bf16"),
+    )
+)
+
 CHUNK_STATE = register(
     Kernel(
         name="gated_chunk_vector_state",
-        summary="What segments of a sequence make of the state of gated linear attention, and the states on the way.",
-        formula="S[t] = diag(e^g[t]) S[t - 1] + k[t] v[t]^T, and the product of all e^g[t]",
+        summary="The states of gated linear attention along segments of a sequence, kept on the way for gradients.",
+        formula="S[t] = diag(e^g[t]) S[t - 1] + k[t] v[t]^T",
         axes=_AXES,
         flags=(_UNALIGNED, _GFLOAT, _PANELS),
         dtypes=(BF16, F16),
@@ -202,7 +227,7 @@ CHUNK_GRADIENT = register(
         dtypes=(BF16, F16),
         derive=_gradient_geometry,
         check=_gradient_problem,
-        text=_gradient_text,
+        text=_text,
         grid="(parts * pieces * heads): one block per piece of 64 time steps, of ROOM features",
         origin=_ORIGIN,
         min_arch=Arch(9, 0),
@@ -212,39 +237,4 @@ CHUNK_GRADIENT = register(
             "gated_chunk_vector_gradient_r64_bonus_f16",
         ),
     )
-)
-
-
-def _states_kernel(name: str, summary: str, formula: str, unpack: bool, defaults: tuple[str, ...]) -> Kernel:
-    return register(
-        Kernel(
-            name=name,
-            stem="gated_prefix",
-            summary=summary,
-            formula=formula,
-            axes=_AXES[:2],
-            dtypes=(F32,),
-            derive=lambda spec: {"THREADS": PREFIX_THREADS},
-            text=lambda spec: {"unpack": unpack},
-            grid="(tiles * K * V / 4 / THREADS * heads * sequences): one thread per four numbers of a state",
-            origin="the second pass of a segmented scan",
-            min_arch=Arch(8, 0),
-            defaults=defaults,
-        )
-    )
-
-
-PREFIX = _states_kernel(
-    "gated_prefix",
-    "The states before each segment, each in place of what its segment adds.",
-    "S[s + 1] = diag(decay[s]) S[s] + added[s]",
-    False,
-    ("gated_prefix_k128_v128_f32",),
-)
-UNPACK = _states_kernel(
-    "gated_unpack",
-    "The last state, from the tiles in which chunked scans keep it to where it is wanted.",
-    "last[k, v] = S[k, v]",
-    True,
-    ("gated_unpack_k128_v128_f32",),
 )

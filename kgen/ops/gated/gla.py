@@ -39,9 +39,12 @@ def gla(
     mode : "auto", "chunk", "recurrent" or "article"
         Chunks are of 32 time steps, on tensor cores, with states and decays in float32; they take float16 and bfloat16,
         and gates of at most 0, or of little more: a growth by 32 within a chunk may overflow. More than 128 features
-        are computed in parts of 128, whose results are summed in float32: each part takes room for one, and "auto"
-        takes them from 3072 time steps of all heads on, or 256 of one.
-        "auto" takes them from 32 time steps on. An infinity or NaN in v may reach time steps up to 31 before its own.
+        are computed in parts of 128, whose results are summed in float32: each part takes room for one. "auto" takes
+        chunks from 32 time steps on, and in parts from 256 on, or 3072 of all heads. Where few heads are cut into
+        segments of at most 256 time steps that all begin at once, this takes room for two more results. An infinity or
+        NaN in v may reach time steps up to 31 before its own, and need not reach those to which no feature has 2^-126
+        of a decay left.
+        "recurrent" is in float32, one step after another; states of more than 1e26 may overflow.
         "article" computes it by five kernels, as flash-linear-attention did in 2024, to be read and timed beside ours
         (kgen.ops.gated.article): gates must be finite then, and those of -1000 cost digits.
 

@@ -33,9 +33,17 @@ def offset_type(spec: Spec) -> str:
     return {0: "", 4: "int", 8: "long long"}[spec["OFFSETS"]]
 
 
-def _steps(room: int, pairs: bool) -> int:
+def _steps(spec: Spec) -> int:
     """Time steps from barrier to barrier: fewer where each takes much of a loader's registers."""
-    return 16 if room <= 128 else 8 if room <= 256 or pairs else 4
+    room = spec["ROWS"] * spec["LANES"]
+    if _grouped(spec) and spec["GATE"] == 2 and spec["WARPS"] < 8 and room <= 256:
+        return 32 if room <= 128 else 16
+    return 16 if room <= 128 else 8 if room <= 256 or _grouped(spec) else 4
+
+
+def _group(spec: Spec) -> int:
+    """Time steps in a group, in which a state is decayed once: those that whoever prepares their gates has at hand."""
+    return _steps(spec) // LOADERS if spec["GATE"] == 2 else _steps(spec)
 
 
 class Role(NamedTuple):
@@ -61,9 +69,13 @@ def _adjoint(spec: Spec) -> bool:
     return bool(spec["adjoint"]) if any(flag.name == "adjoint" for flag in spec.kernel.flags) else _gives(spec, "key")
 
 
-def _paired(spec: Spec) -> bool:
-    """Whether time steps are taken two at a time."""
-    return not (_role(spec).turned or spec["normal"])
+def _grouped(spec: Spec) -> bool:
+    return in_groups(bool(spec["normal"]), _role(spec).turned, spec["GATE"] > 0)
+
+
+def in_groups(normal: bool, turned: bool, gated: bool) -> bool:
+    """Whether a state is decayed only once in a group of time steps."""
+    return not normal and not (turned and gated)
 
 
 def _token_floats(spec: Spec) -> int:
@@ -74,7 +86,8 @@ def _token_floats(spec: Spec) -> int:
     along_rows = 2 + (vector and not turned)
     own = products or slopes or (turned and spec["FEATURE"])
     along_columns = 1 + (vector and turned) + bool(own) + slopes + shifted
-    scalars = 1 + _paired(spec) + (spec["GATE"] == 1 or shifted)
+    scalars = bool(spec["bonus"] or not _grouped(spec)) + (spec["GATE"] == 1 or shifted)
+    scalars += bool(_grouped(spec) and spec["GATE"])
     return -(-(room * along_rows + columns * along_columns + scalars) // 4) * 4
 
 
@@ -83,12 +96,12 @@ def block_columns(spec: Spec) -> int:
 
 
 def _scan_geometry(spec: Spec) -> dict[str, int]:
-    steps = _steps(spec["ROWS"] * spec["LANES"], pairs=_paired(spec))
+    steps = _steps(spec)
     return {
         "THREADS": 32 * (spec["WARPS"] + LOADERS),
         "LOADERS": LOADERS,
         "STEPS": steps,
-        "TOGETHER": together(spec["LANES"], spec["COLUMNS"]),
+        "TOGETHER": min(together(spec["LANES"], spec["COLUMNS"]), _group(spec) // 2),
         "DYNAMIC_SMEM": 2 * steps * _token_floats(spec) * _FLOAT_BYTES,
     }
 
@@ -101,7 +114,9 @@ def _scan_text(spec: Spec) -> dict[str, Any]:
     return role._asdict() | {
         "adjoint": _adjoint(spec),
         "partial": _gives(spec, "key") and bool(spec["partial"]),
-        "paired": _paired(spec),
+        "grouped": _grouped(spec),
+        "swapped": _grouped(spec) and (spec["LANES"], spec["COLUMNS"]) == (8, 8),
+        "GROUP": _group(spec),
         "per_step": gate == 1,
         "per_row": per_row,
         "per_column": per_column,

@@ -162,8 +162,8 @@ def linear_attention_backward(
 
     Notes
     -----
-    In chunks, states and scores are rounded to bfloat16 once on the way to its gradients, whose relative RMS error is
-    2.4e-3 then; that of a correctly rounded bfloat16 is 1.7e-3, which the forward pass meets.
+    In chunks, states and scores are rounded to bfloat16 once on the way to dk and dv, whose relative RMS error is
+    2.4e-3 then; that of a correctly rounded bfloat16 is 1.7e-3, which dq and the forward pass meet.
     """
     inputs = (do, q, k, v, initial_state, cu_seqlens, initial_normalizer, dstate, dnormalizer)
     outs = (None,) * (3 + (initial_state is not None) + (initial_normalizer is not None))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kgen.device import multiprocessors
+from kgen.device import multiprocessors, shared_memory
 from kgen.dtypes import F32, DType
 from kgen.launch import Step, bind
 from kgen.operand import Ints, Operand, aligned, contiguous_strides
 from kgen.ops.calls import Plan
-from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, Mapped, scan_with
+from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, Mapped, in_groups, scan_with
 from kgen.ops.gated.tiles import Tile, tile_for
 from kgen.ops.reduce.workspace import workspace
 from kgen.scratch import Sections
@@ -174,8 +175,9 @@ def add_scan(
     """Queue one `gated_scan`; the arrays' roles are those of kgen.ops.gated.kernels. Returns how it is cut."""
     p = problem
     rows, columns = (p.values + p.normal, p.features) if turned else (p.features, p.values)
-    paired = not (turned or p.normal)
-    tile = tile_for(rows, columns, p.shared, p.gate > 0, multiprocessors(p.device), paired)
+    grouped = in_groups(p.normal, turned, p.gate > 0)
+    about = (rows, columns, p.shared, p.gate > 0, multiprocessors(p.device), grouped)
+    tile = tile_for(*about)
     halves = p.dtype is not F32
     signed = bool(gradients) and p.gate > 0
     products, slopes = signed and not adjoint, signed and adjoint
@@ -184,11 +186,8 @@ def add_scan(
     read = [z, x, y, *([p.gate_rows] if p.gate_rows and p.gate == 2 else []), *([own] if own else [])]
     kernel = SCAN if not turned else KEY_SCAN if adjoint else QUERY_SCAN
     own_flags = {SCAN.name: {"adjoint": adjoint}, KEY_SCAN.name: {"partial": partial}}.get(kernel.name, {})
-    spec = scan_with(kernel, p.mapped).spec(
-        ROWS=tile.rows,
-        LANES=tile.lanes,
-        COLUMNS=tile.columns,
-        WARPS=tile.warps,
+    spec_of = functools.partial(
+        scan_with(kernel, p.mapped).spec,
         GATE=p.gate,
         FEATURE=p.feature,
         OFFSETS=p.offsets,
@@ -202,6 +201,10 @@ def add_scan(
         ufloat=p.bonus and p.bonus_type is F32 and halves,
         dtype=p.dtype,
     )
+    spec = spec_of(**tile.axes)
+    if grouped and spec.derived["DYNAMIC_SMEM"] > shared_memory(p.device):
+        tile = tile_for(*about, 8)
+        spec = spec_of(**tile.axes)
     pointers = [z.name, x.name, y.name]
     groups = [z, x, y]
     strides = [*z.strides, *x.strides, *y.strides]

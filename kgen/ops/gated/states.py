@@ -11,10 +11,10 @@ from dataclasses import replace
 from kgen.device import multiprocessors
 from kgen.dtypes import BF16, F32, DType
 from kgen.launch import Step
-from kgen.ops.gated import chunk_cut, chunk_scan, chunk_vector
+from kgen.ops.gated import chunk_cut, chunk_scan, chunk_vector_walks
 from kgen.ops.gated.chunk_kernels import STATE, SUM_THREADS
-from kgen.ops.gated.chunk_vector_kernels import PREFIX, PREFIX_THREADS, UNPACK
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_scan
+from kgen.ops.gated.prefix_kernels import PREFIX, PREFIX_THREADS, UNPACK
 from kgen.ops.gated.tiles import Tile
 
 STATES = "states on the way"
@@ -100,14 +100,13 @@ def _add_by_step_gates(program: Program, problem: Problem, k: Rows, v: Rows, cou
 
 def _add_by_vector_gates(program: Program, problem: Problem, k: Rows, v: Rows, count: int, initial: str) -> None:
     p = problem
-    cut = chunk_vector.cut_of(p)._replace(segments=count, slots=count)
+    cut = chunk_vector_walks.cut_of(p)._replace(segments=count, slots=count)
     size = cut.size
     whole = (p.features, p.values) == (cut.parts * cut.features, cut.values)  # in tiles, they lie as they are wanted
     states = STATES if whole else program.room(f"{STATES}, in tiles", p.shared * count * size)
     decays = program.room(f"{STATES}: decays", p.shared * count * cut.parts * cut.features)
     if count > 1:
-        way = chunk_vector.Way(k, v)
-        chunk_vector.add_walks(program, p, cut, [way], count - 1, 1, after=[states], decays=[decays])
+        chunk_vector_walks.add_ends(program, p, cut, [chunk_vector_walks.Way(k, v)], [states], [decays])
     sizes = (p.heads, p.features, p.values, count, count)
     prefix = PREFIX.spec(K=cut.features, V=cut.values)
     strides = p.states.get(initial, (0, 0, 0, 0))

@@ -30,28 +30,36 @@ class Tile(NamedTuple):
         """Columns of a block."""
         return self.warps * (32 // self.lanes) * self.columns
 
+    @property
+    def axes(self) -> dict[str, int]:
+        """As a scan's axes."""
+        return {name.upper(): size for name, size in self._asdict().items()}
+
 
 def together(lanes: int, columns: int) -> int:
-    """Time steps, taken in pairs, whose results are added up over the lanes together: enough to give each lane one."""
-    return 2 * max(1, lanes // (2 * columns))
+    """Time steps whose results are added up over the lanes together: enough to give each lane one, four at most."""
+    return max(1, min(4, lanes // columns))
 
 
 @functools.lru_cache(maxsize=1024)
-def tile_for(rows: int, columns: int, heads: int, gated: bool, sms: int, paired: bool) -> Tile:
-    """The tile that takes the fewest cycles for a time step of all heads; `paired`: steps are taken two at a time."""
-    cycles = _paired_cycles if paired else _single_cycles
-    return min(_tiles(rows, columns, paired), key=lambda tile: cycles(tile, columns, heads, gated, sms))
+def tile_for(rows: int, columns: int, heads: int, gated: bool, sms: int, grouped: bool, least: int = 1) -> Tile:
+    """The tile that takes the fewest cycles for a time step of all heads; `grouped`: states decay once in a group.
+
+    Blocks have at `least` so many warps for the state: those of eight take less shared memory, which some devices need.
+    """
+    cycles = _grouped_cycles if grouped else _single_cycles
+    return min(_tiles(rows, columns, grouped, least), key=lambda tile: cycles(tile, columns, heads, gated, sms))
 
 
-def _tiles(rows: int, columns: int, paired: bool) -> Iterator[Tile]:
+def _tiles(rows: int, columns: int, grouped: bool, least: int) -> Iterator[Tile]:
     for lanes in (1, 2, 4, 8, 16, 32):
         own = -(-rows // (4 * lanes)) * 4
         if own <= 16:
             for width in (4, 8):
-                for warps in (1, 2, 4, *([8] if paired else [])):
+                for warps in (least, *(n for n in (2, 4, 8) if least < n and (n < 8 or grouped))):
                     tile = Tile(own, lanes, width, warps)
-                    fits = not paired or (own + together(lanes, width)) * width <= _held(warps)
-                    if fits and (warps == 1 or tile.width // 2 < columns):
+                    fits = not grouped or (own + together(lanes, width)) * width <= _held(warps)
+                    if fits and (warps == least or tile.width // 2 < columns):
                         yield tile
 
 
@@ -60,22 +68,23 @@ def _held(warps: int) -> int:
     return 80 if warps == 8 else 144
 
 
-def _paired_cycles(tile: Tile, columns: int, heads: int, gated: bool, sms: int) -> float:
+def _grouped_cycles(tile: Tile, columns: int, heads: int, gated: bool, sms: int) -> float:
     """What a multiprocessor with the most blocks takes for a time step."""
     rows, lanes, width, warps = tile
     blocks = -(-heads * -(-columns // tile.width) // sms)
     steps, rounds = together(lanes, width), lanes.bit_length() - 1
     spread = min(steps * width, lanes)
-    products = (2.5 if gated else 2) * rows
     folds = width * (1 - 1 / spread) + width / spread * ((lanes // spread).bit_length() - 1)
-    wide_loads = products / 4 + width / 4 + 1.5
-    own = products * width + wide_loads + 4 * folds + 36 / steps
-    loading = 8 + 0.18 * rows * lanes + 0.02 * tile.width
+    wide_loads = rows / 2 + width / 4
+    # A multiplication that shares no register with the one before it takes a cycle more.
+    products = 2 * rows * width * (1.15 + 1.2 / width) + (rows * width / 10 if gated else 0)
+    own = products + wide_loads + 3.7 * folds + 6
+    loading = 2 + 0.05 * rows * lanes + 0.027 * tile.width + (7 if gated else 0)
     issued = blocks * (max(warps / _SCHEDULERS, 1 / blocks) * own + loading)
     served = blocks * warps * (5.06 * wide_loads + folds)
     resident = max(1, _REGISTERS // (32 * (warps + LOADERS) * (rows * width + 90)))
-    alone = own + min(blocks, resident) * loading + (150 + 30 * rounds) / steps + 30
-    return max(1.137 * issued, served, -(-blocks // resident) * alone)
+    alone = own + min(blocks, resident) * loading + 5 * rounds + 20
+    return max(issued, served, -(-blocks // resident) * alone)
 
 
 def _single_cycles(tile: Tile, columns: int, heads: int, gated: bool, sms: int) -> float:

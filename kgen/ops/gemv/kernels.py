@@ -83,26 +83,26 @@ def _real(spec: Spec) -> int:
 
 def _rows_geometry(spec: Spec) -> dict[str, int]:
     shared = spec["THREADS"] // WARP * spec["ROWS"] * _real(spec) if spec["LANES"] > WARP else 0
-    return _ABSENT | _present(spec) | {"THREADS": spec["THREADS"], "BLOCKS": _resident(spec), "STATIC_SMEM": shared}
+    return _geometry(spec, shared, crowded=spec.dtype is I8)
 
 
 def _columns_geometry(spec: Spec) -> dict[str, int]:
     shared = spec["THREADS"] * spec["VEC"] * _real(spec)
     shared += 4 * spec["THREADS"] // spec["LANES"] if spec["ragged"] else 0
     shared += 4 if spec["partial"] else 0  # whether the block is the last to arrive
-    # Bytes in rows that start anywhere: a fourth block to hide their latency is worth more than registers.
-    blocks = 1024 // spec["THREADS"] if spec["ragged"] and spec.dtype in QUANTIZED else _resident(spec)
-    return _ABSENT | _present(spec) | {"THREADS": spec["THREADS"], "BLOCKS": blocks, "STATIC_SMEM": shared}
+    return _geometry(spec, shared, crowded="ragged" in spec.flags and spec.dtype in QUANTIZED)
 
 
-def _present(spec: Spec) -> dict[str, int]:
-    return dict.fromkeys(spec.flags, 1)
+def _geometry(spec: Spec, shared: int, *, crowded: bool) -> dict[str, int]:
+    """With the blocks among which the registers of an SM are divided.
 
-
-def _resident(spec: Spec) -> int:
-    """Blocks among which the registers of an SM are divided; sixteen numbers of x in registers take more."""
-    wide = spec["VEC"] == 16 or spec["ragged"]
-    return max(1, (768 if wide else 1024) // spec["THREADS"])
+    Sixteen numbers of x take more of them. But where a kernel is `crowded` with what makes numbers of bytes, a fourth
+    block, which loads meanwhile, is worth more.
+    """
+    wide = (spec["VEC"] == 16 or spec["ragged"]) and not crowded
+    blocks = max(1, (768 if wide else 1024) // spec["THREADS"])
+    present = dict.fromkeys(spec.flags, 1)
+    return _ABSENT | present | {"THREADS": spec["THREADS"], "BLOCKS": blocks, "STATIC_SMEM": shared}
 
 
 _ROWS_SUMMARY = "A matrix times a vector, for a matrix whose rows are contiguous: sums along rows."

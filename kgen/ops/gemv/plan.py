@@ -19,7 +19,7 @@ from kgen.ops.gemv.kernels import (
     value_flags,
     value_of,
 )
-from kgen.ops.gemv.product import Product, carry_out, own_columns, row_tiles
+from kgen.ops.gemv.product import Product, carry_out, column_tiles, row_tiles
 from kgen.registry import parse
 from kgen.spec import Spec
 
@@ -97,6 +97,8 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
         packs = -(-product.rows // vec)
         threads = 256
         wide = WARP if ragged and vec < 16 else WARP // 2
+        if vec == 16 and not ragged and nbytes > ALONE:
+            wide = LINE_LANES
         lanes = min(wide, max(4, power_of_two(packs) // (4 if ragged else 8)), power_of_two(packs))
         # Narrow tiles that are as tall as the matrix, where they occupy every SM: they need not meet.
         narrowest = 2 if nbytes <= NARROW else LINE_LANES
@@ -119,7 +121,7 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
             **_flags(product),
             dtype=product.a.dtype,
         )
-    tiles = -(-product.rows // own_columns(spec)) * product.batches
+    tiles = column_tiles(product, spec) * product.batches
     if small or (2 * tiles >= sms and nbytes <= ALONE):
         return spec, 1
     deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]

@@ -77,9 +77,9 @@ def own_columns(spec: Spec) -> int:
     return (spec["LANES"] - spec["ragged"]) * spec["VEC"]
 
 
-def own_tiles(product: Product, spec: Spec) -> int:
-    """Tiles of columns of all batches: the blocks of `gemv_columns` where sums are in one part."""
-    return -(-product.rows // own_columns(spec)) * product.batches
+def column_tiles(product: Product, spec: Spec) -> int:
+    """Blocks of `gemv_columns` for one batch, where sums are in one part."""
+    return -(-product.rows // own_columns(spec))
 
 
 def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
@@ -96,7 +96,9 @@ def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
     factors = (product.alpha, product.beta)
     finish = _Finish((*product.y_strides, *product.out_strides), factors, product.x.dtype is F64)
     quantized = product.a.dtype in QUANTIZED
-    if splits == 1 or (not product.along_rows and own_tiles(product, spec) > COUNTERS):
+    tiles = 0 if product.along_rows else column_tiles(product, spec) * product.batches  # whose blocks would meet
+    real = 8 if product.x.dtype is F64 else 4
+    if splits == 1 or tiles > COUNTERS:
         step = finish.of(_step(product, spec, 1, chunk))
         (run,) = bind([step], device)
 
@@ -109,8 +111,7 @@ def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
     if not product.along_rows:
         step = finish.of(_step(product, _partial(spec), splits, chunk))
         (run,) = bind([step], device)
-        tiles = own_tiles(product, spec)
-        nbytes = tiles * splits * spec["LANES"] * spec["VEC"] * (8 if product.x.dtype is F64 else 4)
+        nbytes = tiles * splits * spec["LANES"] * spec["VEC"] * real
 
         def launch_one(at: Sequence[int], stream: int) -> None:
             a, x, y, scale, out = at
@@ -125,7 +126,7 @@ def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
     blocks = -(-total // SUM_COLUMNS)
     second = finish.of(Step(SUM.spec(dtype=product.x.dtype), blocks, 3, (total, product.rows, splits)))
     run_first, run_second = bind([first, second], device)
-    nbytes = splits * total * (8 if product.x.dtype is F64 else 4)
+    nbytes = splits * total * real
 
     def launch_both(at: Sequence[int], stream: int) -> None:
         a, x, y, scale, out = at
@@ -155,7 +156,7 @@ def _step(product: Product, spec: Spec, splits: int, chunk: int) -> Step:
         tiles = row_tiles(product, spec)
         longs = [over_results, over_batches, over_products]
     else:
-        tiles = -(-product.rows // own_columns(spec))
+        tiles = column_tiles(product, spec)
         longs = [over_products, over_batches, over_results]
     ints = [product.rows, product.depth, tiles]
     if spec["partial"]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from kgen.dtypes import I32, I64, U8
 from kgen.launch import Step
 from kgen.operand import Ints
-from kgen.ops.moving.take_kernels import MODES, one_rule
+from kgen.ops.moving.take_kernels import MODES, one_rule, told_bytes
 from kgen.ops.moving.transpose_kernels import MOST_AXES, PACK
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -45,7 +45,8 @@ def least_width(nbytes: int) -> int:
 def _geometry(spec: Spec) -> dict[str, int]:
     least = least_width(spec["BYTES"])
     most_rows = _piece(spec["BYTES"]) // least + 2
-    return {"THREADS": THREADS, "ITEMS": _ITEMS[spec["BYTES"]], "LEAST_WIDTH": least, "STATIC_SMEM": 8 * most_rows}
+    shared = 8 * most_rows + told_bytes(spec)
+    return {"THREADS": THREADS, "ITEMS": _ITEMS[spec["BYTES"]], "LEAST_WIDTH": least, "STATIC_SMEM": shared}
 
 
 ROWS_FLAT = register(

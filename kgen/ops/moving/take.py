@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,14 +13,12 @@ from kgen.launch import Step, bind
 from kgen.operand import INT_MAX, Ints, Operand, contiguous_strides, joined, power_of_two
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.moving.flat_kernels import TAKE_FLAT, WORD, is_short, launch_of, suits
-from kgen.ops.moving.take_kernels import TAKE, THREADS
+from kgen.ops.moving.take_kernels import FEW, NONE, TAKE, THREADS
 from kgen.ops.moving.transpose import contiguous_copy
 from kgen.ops.told import Told
 from kgen.scratch import scratch
 
 MODES = ("raise", "fill", "clip", "wrap")
-_NONE = b"\xff" * 8
-"""No index was out of bounds: the largest of the numbers that kernels leave the smallest of."""
 
 
 class _OutOfBounds(Exception):
@@ -109,7 +106,7 @@ def embedding(indices: Any, table: Any, *, mode: str = "fill", out: Any = None, 
     """
     if mode == "raise":
         return take(table, indices, 0, out=out, stream=stream)
-    return _embedding.call((indices, table), (out,), (mode,), stream)[0]
+    return _embedding.call((table, indices), (out,), (mode,), stream)[0]
 
 
 def _results(op: str, given: Sequence[Operand], axis: int, mode: str) -> Results:
@@ -164,17 +161,19 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
 
     launch = copy_and_run if copies else run
 
-    def launch_and_wait(pointers: Sequence[int], stream: int) -> None:
-        told = Told.of(op, len(_NONE), device, stream)
-        told.fill(0xFF)
+    few = "told" in step.spec.flags
+
+    def launch_and_hear(pointers: Sequence[int], stream: int) -> None:
+        told = Told.of(op, 8, device, stream)
+        told.hush()
         launch((*pointers, told.ptr), stream)
-        verdict = told.wait()
-        if verdict != _NONE:
-            raise _OutOfBounds(int.from_bytes(verdict, sys.byteorder))
+        first = told.hear(ahead=few)
+        if first < NONE:
+            raise _OutOfBounds(first)
 
     copied = [part for _, _, plan in copies for part in plan.steps]
     why = f"{math.prod(indices.shape)} rows move in words of {step.spec['BYTES']} bytes"
-    return Plan(launch_and_wait if mode == "raise" else launch, (*copied, str(step)), why)
+    return Plan(launch_and_hear if mode == "raise" else launch, (*copied, str(step)), why)
 
 
 def _step(
@@ -199,7 +198,8 @@ def _step(
     rows = count * slices
     if max(rows, width) > INT_MAX:
         raise ValueError(f"take: {rows} rows of {width} words are more than a kernel counts")
-    flags = {"clip": mode == "clip", "wrap": mode == "wrap", "checked": mode == "raise", "sliced": slices > 1}
+    flags = {"clip": mode == "clip", "wrap": mode == "wrap", "sliced": slices > 1}
+    flags |= {"told": mode == "raise" and count <= FEW, "checked": mode == "raise" and count > FEW}
     sliced = ((count,), (over_slices // per_word,)) if slices > 1 else ((), ())
     pointers = 4 if mode == "raise" else 3
     if over_columns == 1 and suits(word, width, out.ptr) and (word < WORD or width < THREADS):
@@ -228,28 +228,12 @@ _TAKES = {"table": tuple(DTYPES.values()), "indices": (I64, I32)}
 _take = Operator(
     "take", ("table", "indices"), ("axis", "mode"), _results, _prepare, takes=_TAKES, mixed=True, rows=False
 )
-
-
-def _embedding_results(op: str, given: Sequence[Operand], mode: str) -> Results:
-    return _results(op, given[::-1], 0, mode)
-
-
-def _prepare_embedding(op: str, given: Sequence[Operand], results: Sequence[Operand], mode: str) -> Plan:
-    taking = _prepare(op, given[::-1], results, 0, mode)
-
-    def launch(pointers: Sequence[int], stream: int) -> None:
-        indices, table, *written = pointers
-        taking.launch((table, indices, *written), stream)
-
-    return taking._replace(launch=launch)
-
-
 _embedding = Operator(
     "embedding",
-    ("indices", "table"),
+    ("table", "indices"),
     ("mode",),
-    _embedding_results,
-    _prepare_embedding,
+    lambda op, given, mode: _results(op, given, 0, mode),
+    lambda op, given, results, mode: _prepare(op, given, results, 0, mode),
     takes=_TAKES,
     mixed=True,
     rows=False,

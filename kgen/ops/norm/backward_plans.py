@@ -10,6 +10,7 @@ from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import as_rows, staged
 from kgen.ops.calls import Plan
+from kgen.ops.norm import backward_ring
 from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS
 from kgen.ops.norm.plans import rows_of
 from kgen.ops.rows_text import WEIGHT_TYPES
@@ -45,11 +46,17 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         flags[WEIGHT_TYPES[weight.dtype]] = True
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
+    turning = backward_ring.cut(count, width, taken, device, x.dtype, rms=rms) if weight is not None else None
     cut = rows_cut.summing(count, width, taken, SUMMED, device, pairs=bias) if weight is not None else None
     if cut is not None and weight is not None:
-        spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
-        blocks = rows.grid(spec, count, device)
-        parts = blocks // cut.cluster
+        if turning:
+            own = {name: on for name, on in flags.items() if name != "weight"}
+            spec = backward_ring.RING.spec(VEC=turning.vec, CLUSTER=turning.cluster, **own, bias=bias, dtype=x.dtype)
+            parts, blocks = turning.clusters, turning.clusters * turning.cluster
+        else:
+            spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
+            blocks = rows.grid(spec, count, device)
+            parts = blocks // cut.cluster
         first = Step(spec, blocks, len(taking) + 1 + bias, (count, width), pitches, floats)
         steps = (first, _total(weight, parts, width, bias=bias))
         one_pass, finish = bind(steps, device)
@@ -61,7 +68,7 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
             one_pass([*(pointers[i] for i in taking), *sums], stream)
             finish([*sums, *pointers[inputs + 1 :]], stream)
 
-        why = f"{count} rows of {width} for {cut}; their weights' gradients are sums of {parts} parts"
+        why = f"{count} rows of {width} for {turning or cut}; their weights' gradients are sums of {parts} parts"
         return Plan(launch, tuple(map(str, steps)), why)
 
     cut = rows_cut.cut(count, width, taken, HELD, device, looped=0 if weight else 2)

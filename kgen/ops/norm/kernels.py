@@ -80,8 +80,8 @@ def _text_of_parts(spec: Spec) -> dict[str, Any]:
 def _check_rows(spec: Spec) -> str | None:
     if spec["residual"] and not spec["rms"]:
         return "only an RMS norm takes a residual"
-    if spec["channels"] and (spec["ragged"] or spec["shifted"]):
-        return "the packs of a group lie within its channels"
+    if spec["channels"] and spec["shifted"]:
+        return "the packs of a group are read as they are written"
     if spec["residual"] and spec["looped"]:
         return "rows that are taken in turn are those of one array"
     return check_affine(spec) or rows.check(spec, HELD, looped_lanes=8)

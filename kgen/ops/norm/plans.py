@@ -73,9 +73,9 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     few = (rows.WIDEST,) if x.dtype is F32 else ()
     flags = {**affine, "rms": normal.rms, "residual": residual is not None}
     pitches = tuple(rows_of(o, axes).pitch for o in ([x, residual, y, total] if residual else [x, y]) if o)
-    turns = int(residual is None)
-    cut = rows_cut.cut(read.rows, read.columns, taken, HELD, device, looped=turns, kept=bool(weights), few=few)
-    if rows_grid.preferred(cut, taken):
+    turns, kept = int(residual is None), bool(weights) and not groups
+    cut = rows_cut.cut(read.rows, read.columns, taken, HELD, device, looped=turns, kept=kept, few=few)
+    if rows_grid.preferred(cut, taken) and not (groups and taken.ragged):
         shared = plan_grid(named, read, pitches, taken, flags, order, nobody, groups, floats)
         if shared:
             return shared
@@ -154,7 +154,13 @@ def _packs(
     """How rows, and the weights along them, are loaded and stored; what is written last."""
     stored = long[-2:] if len(long) > 2 else long[-1:]
     alike = len({o.offset(row) % rows.VECTOR - stored[-1].offset(row) % rows.VECTOR for o in stored for row in (0, 1)})
-    taken = rows_cut.packs(long, columns, ragged=ragged and not normal.groups and alike == 1)
+    # A pack lies in two channels at most; for float32, narrower loads cost no more than telling these apart.
+    across = stored[-1].itemsize == 2 and normal.spatial >= rows.VECTOR // 2
+    taken = rows_cut.packs(long, columns, ragged=ragged and alike == 1 and (across or not normal.groups))
+    if normal.groups and taken.shifted:
+        taken = rows_cut.packs(long, columns)
+    if normal.groups and ragged and across and taken.full and normal.spatial % taken.vec:
+        return taken._replace(ragged=True)
     if taken.ragged:  # weights are then taken from anywhere, too
         return taken
     if taken.shifted:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kgen.device import multiprocessors
-from kgen.dtypes import BF16, BOOL, F16
+from kgen.dtypes import BF16, BOOL, F16, F32, F64
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
@@ -37,6 +37,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         return text_of_extreme("max", BOOL)
     bits = 8 * spec.dtype.itemsize
     own = result_of_bits(spec.dtype, bits, fractional=False, brain=spec.dtype is BF16)
+    if spec.dtype is F32:  # a double holds a product of floats exactly, and the loads leave time for it
+        return text_of_sum("sum", F32, F64) | {"result": own.c}
     return text_of_sum("sum", spec.dtype, own)
 
 
@@ -73,9 +75,9 @@ DOT = register(
 def dot(a: Any, b: Any, out: Any = None, *, algorithm: str | None = None, stream: Any = None) -> Any:
     """The inner product of two vectors of one dtype, as `numpy.dot` of one-dimensional arrays; the result has no axes.
 
-    float16 and bfloat16 are multiplied and added in float32, float64 in double, integers modulo their own range; bool
-    is whether both are true anywhere. The same input gives the same bits. Raises ValueError for lengths that differ and
-    for arrays of other than one dimension: those are for `matmul`, or `gemv`.
+    float16 and bfloat16 are multiplied and added in float32, float32 and float64 in double, integers modulo their own
+    range; bool is whether both are true anywhere. The same input gives the same bits. Raises ValueError for lengths
+    that differ and for arrays of other than one dimension: those are for `matmul`, or `gemv`.
 
     algorithm  None to choose; "naive" (an element a load), "vec4" and "vec8" (16 bytes) are the steps of a ladder
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from kgen.device import multiprocessors
 from kgen.dtypes import F32
 from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
@@ -18,6 +19,8 @@ from kgen.registry import register
 from kgen.spec import Spec
 
 HELD = 40  # numbers of a row in a thread's registers
+MANY = 4  # rows for each multiprocessor
+SINGLE = 2048  # columns of float32, up to which a thread may as well load its few numbers one by one
 
 
 def _joined(spec: Spec) -> bool:
@@ -60,8 +63,10 @@ def _text(spec: Spec) -> dict[str, Any]:
 
 
 def _check(spec: Spec) -> str | None:
-    if (spec["ragged"] or spec["shifted"]) and (spec["mask"] or spec["wide"] or spec["lse"]):
+    if (spec["ragged"] or spec["shifted"]) and (spec["mask"] or (spec["wide"] and not spec["lse"])):
         return "what goes with ragged rows would have to be ragged alike"
+    if spec["shifted"] and spec["lse"]:
+        return "packs are those of what is read, where no row is written"
     if spec["looped"] and (spec["mask"] or spec["wide"] or spec["lse"] or spec["causal"]):
         return "rows that are taken in turn are taken and written whole"
     return softmax_flags.check(spec) or rows.check(spec, HELD)
@@ -125,17 +130,20 @@ def plan_rows(
     """One launch, or None where rows are too wide for the registers of a cluster, or do better in a team."""
     wide = y.dtype is not x.dtype
     groups = (mask and mask_rows(mask, axes)) or (1, 0, 0)
-    taken = rows_cut.packs(
-        pitched(x, mask, y, read, written, wanted, groups),
-        read.columns,
-        ragged=not (wide or mask or wanted.op == "logsumexp"),
-    )
+    edged = not (wide or mask)
+    if wanted.op == "logsumexp":
+        edged = x.dtype is not F32 or read.columns > SINGLE
+    taken = rows_cut.packs(pitched(x, mask, y, read, written, wanted, groups), read.columns, ragged=edged)
     if spec is None:
         # Rows of float32 lose as much to turns as they gain: they have half the arithmetic for each byte.
         whole = x.dtype is not F32 and not (wide or mask or wanted.causal or wanted.op == "logsumexp")
         found = rows_cut.cut(read.rows, read.columns, taken, HELD, y.device, looped=int(whole))
         if found is None or (whole and rows_grid.preferred(found, taken)):
             return None
+        if wanted.op == "logsumexp" and found.lanes * found.cluster >= rows.WIDEST:
+            enough = multiprocessors(y.device) * (1 if found.cluster > 1 else MANY)
+            if read.rows >= enough:  # then a smaller block for each does better, since nothing has to be kept
+                return None
         spec = SOFTMAX.spec(**found.values(), **wanted.flags(wide=wide), **taken.flags(), dtype=x.dtype)
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)

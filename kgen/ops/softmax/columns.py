@@ -12,6 +12,7 @@ from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import ALIGNED
+from kgen.ops.softmax import flags as softmax_flags
 from kgen.ops.softmax.flags import FLAGS, Wanted, answer, below, text
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -30,7 +31,7 @@ def _check(spec: Spec) -> str | None:
         return f"a thread has no registers for more than {HELD} numbers"
     if spec["LANES"] * spec["DEPTH"] > THREADS:
         return f"a block has at most {THREADS} threads"
-    return "float32 is wide" if spec["wide"] and spec.dtype.itemsize == 4 else None
+    return softmax_flags.check(spec)
 
 
 def _text(spec: Spec) -> dict[str, Any]:
@@ -46,13 +47,13 @@ COLUMNS = register(
         summary="Softmax along columns, whose neighbours in memory lie in other columns.",
         formula="y[i, c] = exp(x[i, c] - m[c]) / sum over j of exp(x[j, c] - m[c]), where m[c] = max over i of x[i, c]",
         axes=(
-            Axis("LANES", "t", (8, 16, 32, 64), "threads side by side"),
+            Axis("LANES", "t", (4, 8, 16, 32, 64), "threads side by side"),
             Axis("DEPTH", "d", DEPTHS, "threads that share a column"),
             Axis("HELD", "n", (1, 2, 4, 8, 16, 32), "numbers of a column in a thread's registers"),
             rows.VEC,
         ),
         flags=(
-            *(flag for flag in FLAGS if flag.name in ("log", "scaled", "wide")),
+            *(flag for flag in FLAGS if flag.name in ("log", "lse", "scaled", "wide")),
             Flag("online", "columns are longer than the threads can hold, and are read twice"),
         ),
         derive=lambda spec: {
@@ -70,7 +71,8 @@ COLUMNS = register(
 
 def plan_columns(x: Operand, y: Operand, read: Planes, written: Planes, wanted: Wanted, spec: Spec | None) -> Plan:
     """One launch, with a strip of columns for each block."""
-    both = ((x, read), (y, written))
+    whole = wanted.op == "logsumexp"
+    both = ((x, read),) if whole else ((x, read), (y, written))
     apart = [
         rows_cut.Pitched(o, pitch, o.dtype.itemsize) for o, planes in both for pitch in (planes.step, planes.plane)
     ]
@@ -78,6 +80,8 @@ def plan_columns(x: Operand, y: Operand, read: Planes, written: Planes, wanted: 
     flags = {name: on for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
     if spec is None:
         lanes = 64 if vec == 1 else max(8, LINE // (vec * x.dtype.itemsize))
+        if 2 * read.planes * -(-read.columns // (lanes * vec)) < multiprocessors(y.device):
+            lanes //= 2  # half a line, since multiprocessors without work cost more
         held = HELD // vec
         depths = [depth for depth in DEPTHS if 128 <= depth * lanes <= THREADS]
         depth = next((depth for depth in depths if depth * held >= read.length), depths[-1])
@@ -90,7 +94,7 @@ def plan_columns(x: Operand, y: Operand, read: Planes, written: Planes, wanted: 
             f"{wanted.op}: {spec.name} does not take columns of {read.length} in packs of {vec} at most neighbours"
         )
     blocks = -(-read.columns // (spec["LANES"] * spec["VEC"])) * read.planes
-    steps = (read.plane, read.step, written.plane, written.step)
+    steps = (read.plane, read.step, written.plane, *(() if whole else (written.step,)))
     step = Step(spec, blocks, 2, (read.length, read.columns), steps, wanted.floats)
     run = bind([step], y.device)[0]
     why = f"{read.planes} x {read.columns} columns of {read.length} for {multiprocessors(y.device)} multiprocessors"

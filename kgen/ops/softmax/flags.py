@@ -68,7 +68,7 @@ def answer(spec: Spec, number: str, at: str = "") -> str:
 
 def check(spec: Spec) -> str | None:
     """Why a combination of FLAGS is illegal, or None."""
-    if spec["lse"] and any(spec[flag] for flag in ("log", "scaled", "causal", "mask")):
+    if spec["lse"] and not spec.flags.isdisjoint(("log", "scaled", "causal", "mask")):
         return "the sum alone is of all that is there"
     if spec["wide"] and spec.dtype is F32:
         return "float32 is wide"

@@ -24,6 +24,7 @@ from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 PACKS = {1: 16, 2: 8, 4: 4, 8: 4}  # in flight, by how wide they are
+NARROW = 64 * 1024  # bytes of a row, up to which a sum of it alone takes a block of half as many threads
 TOTAL = 8  # bytes of what is known of a part
 PARTS = 4  # for each multiprocessor, where there are few rows
 
@@ -33,6 +34,8 @@ def _check(spec: Spec) -> str | None:
         return "a part's total is that, whatever comes of it"
     if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR:
         return f"no load is wider than {rows.VECTOR} bytes"
+    if spec["ragged"] and (not spec["lse"] or spec["apply"] or spec["VEC"] == 1):
+        return "only where no row is written may its packs begin anywhere"
     return softmax_flags.check(spec)
 
 
@@ -41,6 +44,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     outside = "past what the query sees" if spec["causal"] else "past the end"
     return {
         **ALIGNED,
+        "ragged": bool(spec["ragged"]),
         **softmax_flags.text(spec),
         "outside": f"{outside} or is left out" if spec["mask"] else outside,
         "inside": f"{inside} && chosen.of[i]" if spec["mask"] else inside,
@@ -63,6 +67,7 @@ ONLINE = register(
             *softmax_flags.FLAGS,
             Flag("partial", "only the total of a part of a row"),
             Flag("apply", "only the second reading, from the totals of the parts"),
+            Flag("ragged", "rows begin anywhere, or end so, not at multiples of a pack"),
         ),
         derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 12},
         text=_text,
@@ -88,10 +93,14 @@ def plan_online(
     device = y.device
     whole = wanted.op == "logsumexp"
     groups = (mask and mask_rows(mask, axes)) or (1, 0, 0)
-    taken = rows_cut.packs(pitched(x, mask, y, read, written, wanted, groups), read.columns)
+    taken = rows_cut.packs(pitched(x, mask, y, read, written, wanted, groups), read.columns, ragged=whole)
     flags = wanted.flags(wide=y.dtype is not x.dtype)
+    ragged = {"ragged": True} if taken.ragged else {}
     if spec is None:
-        spec = ONLINE.spec(VEC=taken.vec, PACKS=PACKS[taken.vec], **flags, dtype=x.dtype)
+        size = {"PACKS": PACKS[taken.vec]}
+        if whole and taken.full and read.rows >= PARTS * multiprocessors(device):
+            size = {"PACKS": 2} if read.columns * x.dtype.itemsize > NARROW else {"LANES": 256, "PACKS": 4}
+        spec = ONLINE.spec(VEC=taken.vec, **size, **flags, **ragged, dtype=x.dtype)
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
@@ -112,7 +121,7 @@ def plan_online(
     width = -(-read.columns // (parts * tile)) * tile
     parts = -(-read.columns // width)
     values = {axis.name: spec[axis.name] for axis in ONLINE.axes}
-    partial = ONLINE.spec(**values, **flags | {"log": False, "wide": False}, partial=True, dtype=x.dtype)
+    partial = ONLINE.spec(**values, **flags | {"log": False, "wide": False}, **ragged, partial=True, dtype=x.dtype)
     apply = ONLINE.spec(**values, **flags, apply=True, dtype=x.dtype)
     ints = (read.columns, parts, width, *queries, *inner)
     blocks = read.rows * parts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kgen.errors import SpecError
 from kgen.operand import Operand
 from kgen.ops import rows
-from kgen.ops.axes import Rows, as_planes, as_rows, others, part, staged
+from kgen.ops.axes import Planes, Rows, as_planes, as_rows, others, part, staged
 from kgen.ops.calls import Plan
 from kgen.ops.softmax.along_rows import mask_rows, plan_rows
 from kgen.ops.softmax.columns import plan_columns
@@ -30,7 +30,8 @@ def plan(
     spec = _named(wanted, algorithm, x, y)
     kernel = spec.kernel.name if spec else algorithm
     if kernel in (None, "softmax_columns"):
-        read, written = as_planes(x, axes), as_planes(y, axes)
+        read = as_planes(x, axes)
+        written = as_planes(y, axes) if wanted.op != "logsumexp" else _one_each(y, axes, read)
         if read and written and written.length == read.length and mask is None and not wanted.causal:
             return plan_columns(x, y, read, written, wanted, spec)
         if kernel:
@@ -60,6 +61,15 @@ def plan(
         return found
 
     return staged((x, mask, y), 2, axes, fits, build)
+
+
+def _one_each(y: Operand, axes: tuple[int, ...], read: Planes | None) -> Planes | None:
+    """Where a number for each column is written, or None where these are no neighbours."""
+    before, pitches = part(y, range(axes[0]))
+    after, inner = part(y, range(axes[-1] + 1, len(y.shape)))
+    if read is None or len(before) > 1 or inner != (1,):
+        return None
+    return Planes(read.planes, read.length, after[0], pitches[0] if pitches else 0, 0)
 
 
 def _writes(y: Operand, axes: tuple[int, ...]) -> bool:

@@ -228,18 +228,14 @@ def _prepare_sum(
     return plan(a, None, with_axes(results[0], a, axes), axes, Wanted(op, 1.0, False, False), None)
 
 
-_TAKES = {"x": FLOATS, "mask": (BOOL,)}
-_OPTIONS = ("axis", "scale", "causal", "algorithm", "dtype")
-
-
 def _operator(name: str) -> Operator:
     return Operator(
         name,
         ("x", "mask"),
-        _OPTIONS,
+        ("axis", "scale", "causal", "algorithm", "dtype"),
         _results,
         _prepare,
-        takes=_TAKES,
+        takes={"x": FLOATS, "mask": (BOOL,)},
         optional=("mask",),
         mixed=True,
         rows=False,

@@ -16,10 +16,9 @@ template <typename Int, typename Unsigned>
 static inline Int field(Int x, uint32_t start, uint32_t length)
 {
     constexpr uint32_t width = 8 * sizeof x;
-    constexpr bool is_signed = Int(-1) < Int(0);
     if (length == 0) return 0;
     const uint64_t last = uint64_t(start) + length - 1;
-    const bool top = is_signed && (Unsigned(x) >> (last < width ? last : width - 1) & 1);
+    const bool top = Limits<Int>::is_signed && (Unsigned(x) >> (last < width ? last : width - 1) & 1);
     Unsigned found = start < width ? Unsigned(x) >> start : 0;
     const uint32_t valid = start >= width ? 0 : length < width - start ? length : width - start;
     if (valid < width) found &= (Unsigned(1) << valid) - 1;
@@ -48,8 +47,8 @@ static inline int32_t sign_extended(uint32_t x, uint32_t bits)
     return bits == 0 ? 0 : bits >= 32 ? int32_t(x) : int32_t(x << (32 - bits)) >> (32 - bits);
 }
 
-// prmt's modes: byte i of the result is byte `pick(i)` of the eight in b:a.
-enum Permutation { f4e, b4e, rc8, ecl, ecr, rc16 };
+// prmt's modes: byte i of the result is byte `pick` of the eight in b:a; or, as c says for each, eight times its sign.
+enum Permutation { general, f4e, b4e, rc8, ecl, ecr, rc16 };
 template <Permutation P>
 static inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -57,22 +56,25 @@ static inline uint32_t permuted(uint32_t a, uint32_t b, uint32_t c)
     const uint32_t s = c & 3;
     uint32_t result = 0;
     for (uint32_t i = 0; i < 4; ++i) {
-        const uint32_t pick = P == f4e ? s + i
+        const uint32_t pick = P == general ? c >> 4 * i & 15
+            : P == f4e ? s + i
             : P == b4e ? (s - i) & 7
             : P == rc8 ? s
             : P == ecl ? (i > s ? i : s)
             : P == ecr ? (i < s ? i : s)
                        : (s & 1) * 2 + (i & 1);
-        result |= uint32_t(bytes >> 8 * pick & 255) << 8 * i;
+        const uint32_t byte = bytes >> 8 * (pick & 7) & 255;
+        result |= (pick & 8 ? (byte >> 7) * 255 : byte) << 8 * i;
     }
     return result;
 }
 
-// Two 16-bit elements of a times two bytes of b, the lower or the upper ones.
-template <typename Half, typename Byte, int FIRST>
-static inline uint32_t dot_of_two(uint32_t a, uint32_t b, uint32_t c)
+// The elements of a times as many bytes of b, from the FIRST on.
+template <typename Element, typename Byte, int FIRST>
+static inline uint32_t dot(uint32_t a, uint32_t b, uint32_t c)
 {
-    for (int i = 0; i < 2; ++i) c += uint32_t(int32_t(Half(a >> 16 * i)) * int32_t(Byte(b >> 8 * (FIRST + i))));
+    constexpr int bits = 8 * sizeof(Element);
+    for (int i = 0; i < 32 / bits; ++i) c += int32_t(Element(a >> bits * i)) * int32_t(Byte(b >> 8 * (FIRST + i)));
     return c;
 }
 
@@ -80,13 +82,13 @@ static inline uint32_t each_sum(uint32_t a, uint32_t b)
 {
     return ((a + b) & 0xffff) | ((a & 0xffff0000u) + (b & 0xffff0000u));
 }
-template <typename Half, bool MAXIMUM, bool RELU>
+template <Extreme WHICH, typename Half, bool RELU>
 static inline uint32_t each_extreme(uint32_t a, uint32_t b)
 {
     uint32_t result = 0;
     for (int i = 0; i < 2; ++i) {
         const Half x = Half(a >> 16 * i), y = Half(b >> 16 * i);
-        const Half found = (x < y) == MAXIMUM ? y : x;
+        const Half found = (x < y) == (WHICH == max) ? y : x;
         result |= uint32_t(uint16_t(RELU && found < Half(0) ? Half(0) : found)) << 16 * i;
     }
     return result;

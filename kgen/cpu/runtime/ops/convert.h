@@ -8,33 +8,20 @@
 
 namespace kg {
 
-static inline bool is_nan(float x) { return (bits_of(x) & 0x7fffffff) > 0x7f800000; }
-static inline bool is_nan(double x) { return (bits_of(x) & 0x7fffffffffffffff) > 0x7ff0000000000000; }
-
 static inline uint16_t saturated_half(uint16_t x) { return x > 0x7fff || x > 0x7c00 ? 0 : x > 0x3c00 ? 0x3c00 : x; }
 
 // .relu: what is negative becomes zero. NaN has no sign here.
 template <int BITS>
 static inline uint32_t rectified(uint32_t code) { return code >> (BITS - 1) & 1 ? 0 : code; }
 
-// testp.normal counts zero in.
-static inline bool normal_or_zero(float x)
-{
-    return x == 0.0f || (__builtin_fabsf(x) >= 0x1p-126f && __builtin_fabsf(x) < __builtin_inff());
-}
-static inline bool normal_or_zero(double x)
-{
-    return x == 0.0 || (__builtin_fabs(x) >= 0x1p-1022 && __builtin_fabs(x) < __builtin_inf());
-}
-
 // min and max with .xorsign.abs: of the magnitudes, with the product's sign.
-template <bool MAXIMUM, bool NAN_WINS>
+template <Extreme WHICH, bool NAN_WINS>
 static inline float extreme_magnitude(float a, float b)
 {
     const uint32_t sign = (bits_of(a) ^ bits_of(b)) & 0x80000000;
     const uint32_t x = bits_of(a) & 0x7fffffff, y = bits_of(b) & 0x7fffffff;
     const bool first = NAN_WINS ? x > 0x7f800000 : y > 0x7f800000, second = NAN_WINS ? y > 0x7f800000 : x > 0x7f800000;
-    const uint32_t found = first ? x : second ? y : (x < y) == MAXIMUM ? y : x;
+    const uint32_t found = first ? x : second ? y : (x < y) == (WHICH == max) ? y : x;
     return float_of(found | sign);
 }
 
@@ -50,7 +37,7 @@ template <typename To, Rounding R>
 static inline uint16_t narrow(double x)
 {
     const uint64_t bits = bits_of(x);
-    if (is_nan(x) && bits != f64::nan) {
+    if (x != x && bits != f64::nan) {
         const uint64_t payload = bits >> (52 - To::mantissa) & ((1u << To::mantissa) - 1);
         return uint16_t(bits >> 63 << To::sign | To::infinity | payload | 1u << (To::mantissa - 1));
     }
@@ -122,14 +109,11 @@ static inline uint16_t integral_bfloat(uint16_t a) { return bfloat_of(integral<R
 template <typename Int, Rounding R, typename Real>
 static inline Int integer(Real x)
 {
-    constexpr bool is_signed = Int(-1) < Int(0);
-    constexpr int bits = 8 * sizeof(Int) - is_signed;
-    constexpr Int largest = Int(~uint64_t(0) >> (64 - bits));
-    constexpr Int smallest = is_signed ? Int(-largest - 1) : Int(0);
-    if (is_nan(x)) return sizeof(Int) == 8 || sizeof(Real) == 8 ? Int(uint64_t(1) << (8 * sizeof(Int) - 1)) : Int(0);
+    using Holds = Limits<Int>;
+    if (x != x) return sizeof(Int) == 8 || sizeof(Real) == 8 ? Int(uint64_t(1) << (8 * sizeof(Int) - 1)) : Int(0);
     const Real whole = integral<R>(x);
-    const Real end = Real(uint64_t(1) << (bits - 1)) * Real(2);
-    return whole >= end ? largest : whole < (is_signed ? -end : Real(0)) ? smallest : Int(whole);
+    const Real end = Real(Holds::high / 2 + 1) * Real(2);
+    return whole >= end ? Holds::high : whole < (Holds::is_signed ? -end : Real(0)) ? Holds::low : Int(whole);
 }
 
 // tf32 is a float whose last 13 bits are zero.

@@ -112,8 +112,8 @@ static inline bool any(Columns mask)
     return words[0] | words[1] | words[2] | words[3];
 }
 
-// How a sum becomes the accumulator's type: float, cut off, or binary16, to nearest even. Fragments of them: float
-// register r holds row g + 8 (r / 2), column 2 t + r % 2; a pair of binary16 row g + 8 r, columns 2 t and 2 t + 1.
+// How a sum becomes the accumulator's type: float, cut off, or binary16, to nearest even. A lane's i-th
+// sum is that of row g + 8 (i / 2), column 2 t + i % 2; of binary16 two share a register.
 using Sums = float[16][8];
 struct FloatSums {
     static Reals rounded(Reals cut_off, Columns) { return cut_off; }
@@ -123,21 +123,8 @@ struct FloatSums {
         return float(double_of(bits_of(x) & ~uint64_t(0x1fffffff)));
     }
     static float added(float x, float y) { return x + y; }
-    static void read(Sums& sums, const uint32_t* const* c)
-    {
-        for (int r = 0; r < 4; ++r)
-            for (int lane = 0; lane < 32; ++lane)
-                sums[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2] = float_of(c[r][lane]);
-    }
-    static void write(uint32_t* const* d, const Sums& sums)
-    {
-        for (int r = 0; r < 4; ++r) {
-            for (int lane = 0; lane < 32; ++lane) {
-                const float x = sums[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2];
-                d[r][lane] = x != x ? 0x7fffffff : bits_of(x);
-            }
-        }
-    }
+    static float read(const uint32_t* const* c, int i, int lane) { return float_of(c[i][lane]); }
+    static void write(uint32_t* const* d, int i, int lane, float x) { d[i][lane] = x != x ? 0x7fffffff : bits_of(x); }
 };
 struct HalfSums {
     // What was cut off goes into the last bit, so that rounding again sees it.
@@ -153,23 +140,27 @@ struct HalfSums {
         return float_of_half(uint16_t(narrowed<f64, f16, rn, false, uint64_t>(bits_of(x))));
     }
     static float added(float x, float y) { return float_of_half(half_of(x + y)); }
-    static void read(Sums& sums, const uint32_t* const* c)
+    static float read(const uint32_t* const* c, int i, int lane)
     {
-        for (int r = 0; r < 4; ++r)
-            for (int lane = 0; lane < 32; ++lane) {
-                const uint16_t half = uint16_t(c[r / 2][lane] >> r % 2 * 16);
-                sums[lane / 4 + r / 2 * 8][lane % 4 * 2 + r % 2] = float_of_half(half);
-            }
+        return float_of_half(uint16_t(c[i / 2][lane] >> i % 2 * 16));
     }
-    static void write(uint32_t* const* d, const Sums& sums)
+    static void write(uint32_t* const* d, int i, int lane, float x)  // i = 0, 1, ..
     {
-        for (int r = 0; r < 2; ++r) {
-            for (int lane = 0; lane < 32; ++lane) {
-                const float* const pair = &sums[lane / 4 + 8 * r][lane % 4 * 2];
-                d[r][lane] = pair_of(half_of(pair[0]), half_of(pair[1]));
-            }
-        }
+        uint32_t& pair = d[i / 2][lane];
+        pair = i % 2 ? pair_of(low(pair), half_of(x)) : half_of(x);
     }
 };
+template <typename Kind>
+static inline void read(Sums& sums, const uint32_t* const* c)
+{
+    for (int i = 0; i < 4; ++i)
+        for (int lane = 0; lane < 32; ++lane) sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2] = Kind::read(c, i, lane);
+}
+template <typename Kind>
+static inline void write(uint32_t* const* d, const Sums& sums)
+{
+    for (int i = 0; i < 4; ++i)
+        for (int lane = 0; lane < 32; ++lane) Kind::write(d, i, lane, sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2]);
+}
 
 }  // namespace kg

@@ -46,7 +46,6 @@ template <> inline uint16_t mul<bf16>(uint16_t a, uint16_t b) { return fma_rn<bf
 // Minimum and maximum: -0 is less than 0, and a NaN loses. As integers, magnitudes are ordered as the numbers are.
 static inline int ordered(uint16_t x) { return x & 0x8000 ? -1 - int(x & 0x7fff) : int(x); }
 template <typename H> static inline bool is_nan_code(uint16_t x) { return (x & 0x7fff) > H::infinity; }
-enum Extreme { min, max };
 template <typename H, Extreme WHICH, bool NAN_WINS>
 static inline uint16_t extreme(uint16_t a, uint16_t b)
 {

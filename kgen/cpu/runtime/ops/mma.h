@@ -102,9 +102,9 @@ template <typename Kind, typename A, typename B, int K>
 static inline void mma(uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)
 {
     Sums sums;
-    Kind::read(sums, c);
+    read<Kind>(sums, c);
     add_products<Kind, A, B, K>(sums, a, b, 0);
-    Kind::write(d, sums);
+    write<Kind>(d, sums);
 }
 
 // Hopper has no mma.sync for 8-bit floats: the compiler makes halves of them, multiplies the lower and then the upper
@@ -114,12 +114,12 @@ static inline void mma_of_bytes(
     uint32_t* const* d, const uint32_t* const* a, const uint32_t* const* b, const uint32_t* const* c)
 {
     Sums sums = {}, before;
-    Kind::read(before, c);
+    read<Kind>(before, c);
     add_products<Kind, A, B, K / 2>(sums, a, b, 0);
     add_products<Kind, A, B, K / 2>(sums, a, b, 2);
     for (int row = 0; row < 16; ++row)
         for (int j = 0; j < 8; ++j) sums[row][j] = Kind::added(before[row][j], sums[row][j]);
-    Kind::write(d, sums);
+    write<Kind>(d, sums);
 }
 
 }  // namespace kg

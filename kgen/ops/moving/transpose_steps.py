@@ -1,0 +1,126 @@
+"""Which kernel permutes axes, once those that move together are joined: rows that stay whole, or tiles turned over."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kgen.dtypes import U8, U16, U32, U64
+from kgen.launch import Step
+from kgen.operand import INT_MAX, Operand, power_of_two
+from kgen.ops.moving.flat_kernels import ROWS_FLAT, is_short, launch_of, suits
+from kgen.ops.moving.transpose_kernels import (
+    MOST_NARROW,
+    MOST_SHORT,
+    NARROW,
+    PACK,
+    RAGGED,
+    ROOM,
+    ROWS,
+    SHORT,
+    THREADS,
+    TRANSPOSE,
+)
+
+_OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
+_TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
+"""Rows and columns of a tile, by the size of elements."""
+_SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
+"""The same where they move one by one."""
+_RAGGED_TILE = {1: (128, 128, 256), 2: (128, 128, 256), 4: (128, 64, 256), 8: (64, 32, 256)}
+"""The same where rows start anywhere, and the threads of a block."""
+_LARGE_RAGGED_TILE = {1: (128, 256, 512), 2: (128, 256, 512), 4: (128, 128, 512), 8: (64, 32, 256)}
+LARGE = 128 << 20
+"""Bytes of an array from which on these are faster: there are tiles for many waves of blocks."""
+
+
+class Axis(NamedTuple):
+    """One axis of the result: its size, and the strides over it of the input and of the result, in elements."""
+
+    size: int
+    source: int
+    target: int
+
+
+def move_rows(last: Axis, outer: Sequence[Axis], by_host: Sequence[Axis], x: Operand, out: Operand) -> Step:
+    itemsize = word = x.dtype.itemsize
+    if last.source == 1 or last.size == 1:
+        strides = [stride * itemsize for axis in (*outer, *by_host) for stride in (axis.source, axis.target)]
+        word = math.gcd(PACK, x.ptr, out.ptr, last.size * itemsize, *strides)
+    per_word = word // itemsize
+    width = last.size // per_word
+    if width > INT_MAX:
+        raise ValueError(f"transpose: x has shape {x.shape}; a row of {width} words is more than a kernel counts")
+    walked = outer or [Axis(1, 0, 0)]
+    rows = math.prod(axis.size for axis in walked)
+    sizes = tuple(axis.size for axis in walked[1:])
+    strides_in = tuple(axis.source // per_word for axis in walked)
+    if last.source == 1 and suits(word, width, math.gcd(out.ptr, *(axis.target * itemsize for axis in by_host))):
+        flat = ROWS_FLAT.spec(BYTES=word, BATCH=len(walked), short=is_short(word, width), dtype=U8)
+        axes = ((axis.size, stride) for axis, stride in zip(walked, strides_in))
+        return launch_of(flat, 2, rows, width, sizes, strides_in, axes)
+    across = 4 if width > THREADS else 1
+    lanes = min(power_of_two(-(-width // across)), THREADS)
+    spec = ROWS.spec(BYTES=word, LANES=lanes, ACROSS=across, BATCH=len(walked), dtype=U8)
+    column_tiles = -(-width // (lanes * across))
+    row_tiles = -(-rows // (THREADS // lanes * (4 // across)))
+    step = last.source if per_word == 1 else 1
+    return Step(spec, row_tiles * column_tiles, 2, (rows, width, column_tiles, *sizes), (*strides_in, step))
+
+
+def turn_tiles(
+    read: Axis, last: Axis, outer: Sequence[Axis], by_host: Sequence[Axis], x: Operand, out: Operand
+) -> Step:
+    itemsize = x.dtype.itemsize
+    widest = PACK // itemsize
+    others = (*outer, *by_host)
+    load = math.gcd(widest, read.size, last.source, x.ptr // itemsize, *(axis.source for axis in others))
+    load = load if read.source == 1 else 1
+    store = math.gcd(widest, last.size, read.target, out.ptr // itemsize, *(axis.target for axis in others))
+    sizes = tuple(axis.size for axis in outer)
+    outer_strides = tuple(stride for axis in outer for stride in (axis.source, axis.target))
+    merged = 1 < last.size <= MOST_SHORT and read.target == last.size and load == widest
+    split = 1 < read.size <= MOST_SHORT and last.source == read.size and store == widest
+    starts = (x.ptr // itemsize, out.ptr // itemsize, *(n for axis in others for n in (axis.source, axis.target)))
+    packed = math.gcd(widest, *starts) == widest
+    if packed and read.source == 1 and (merged or split):
+        width, long, row = (read.size, last.size, read.target) if split else (last.size, read.size, last.source)
+        if width <= MOST_NARROW:
+            narrow = NARROW.spec(WIDTH=width, BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
+            tiles_of_row = -(-long // widest // THREADS)
+            ints = (long // widest, tiles_of_row, *sizes)
+            return Step(narrow, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
+        if width * itemsize % PACK:
+            short = SHORT.spec(BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
+            own = ROOM // PACK // width // 8 * 8  # packs of each long row: whole lines
+            tiles_of_row = -(-long // widest // own)
+            ints = (long // widest, width, own, tiles_of_row, *sizes)
+            return Step(short, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
+    if read.source == 1 and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
+        nbytes = last.size * read.size * math.prod(sizes) * itemsize
+        rows, columns, threads = (_RAGGED_TILE if nbytes < LARGE else _LARGE_RAGGED_TILE)[itemsize]
+        ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
+        # Packs begin up to all but one element early, so that the last rows may need a tile more.
+        tiles = (-(-(last.size + widest - 1) // rows), -(-read.size // columns))
+        strides = (last.source, *outer_strides, read.target)
+        return Step(ragged, math.prod((*tiles, *sizes)), 2, (last.size, read.size, *tiles, *sizes), strides)
+    rows, columns = (_TILE if store == widest else _SCALAR_TILE)[itemsize]
+    area = rows * columns
+    if last.size <= rows // 2:
+        rows = max(4, power_of_two(last.size))
+        columns = min(512, area // rows)
+    elif read.size <= columns // 2:
+        columns = max(4, power_of_two(read.size))
+        rows = min(512, area // columns)
+    while rows * columns % (THREADS * load) or columns % load:
+        load //= 2
+    while rows * columns % (THREADS * store) or rows % store:
+        store //= 2
+    spec = TRANSPOSE.spec(
+        ROWS=rows, COLUMNS=columns, LOAD=load, STORE=store, BATCH=len(outer), dtype=_OF_SIZE[itemsize]
+    )
+    row_tiles, column_tiles = -(-last.size // rows), -(-read.size // columns)
+    blocks = row_tiles * column_tiles * math.prod(sizes)
+    strides = (last.source, *([read.source] if load == 1 else []), *outer_strides)
+    return Step(spec, blocks, 2, (last.size, read.size, row_tiles, column_tiles, *sizes), (*strides, read.target))
