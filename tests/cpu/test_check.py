@@ -313,6 +313,24 @@ def test_a_hundred_blocks_that_meet_are_watched_in_seconds(fence: str, found: se
     assert found or np.array_equal(out, np.roll(np.arange(out.size), -512))
 
 
+def test_memory_that_begins_and_ends_anywhere_is_watched_to_its_end() -> None:
+    """Of 126 words and a bit, which reach into one more, or two: what is known of 128 fills a page, of 129 one more."""
+    text = """extern "C" __global__ void k(unsigned char* out, int n)
+    {
+        for (int i = threadIdx.x; i < n; i += 64) {
+            out[i] = i;
+        }
+    }"""
+    kernel = cpu.compile_cuda(text, check=True)
+    for size in range(504, 508):
+        for offset in range(4):
+            memory = np.zeros(size + 8, np.uint8)
+            out = memory[-memory.ctypes.data % 4 + offset :][:size]
+            outcome = kernel.check(grid=1, block=64, args=[out, np.int32(size)], outputs=[out])
+            assert not outcome.findings, f"{size} bytes at {offset}: {outcome}"
+            assert np.array_equal(out, np.arange(size) % 256)
+
+
 def test_checks_that_take_too_much_memory_say_so() -> None:
     out, data, count = (np.zeros(64 * 64, np.int32) for _ in range(3))
     kernel = cpu.compile_cuda(MEETING.replace("FENCE", "__threadfence();"), check=True)

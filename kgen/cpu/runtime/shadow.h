@@ -61,11 +61,13 @@ static void* zeroed(uint64_t size)
     return or_end(mmap(nullptr, size ? size : 1, PROT_READ | PROT_WRITE, flags, -1, 0));
 }
 
+static uint64_t words_of(const Shadow* s) { return s->size / 4 + 2; }
+
 static Shadow* new_shadow(uint64_t base, uint64_t size)  // of what nobody has written
 {
     Shadow* s = (Shadow*)calloc(1, sizeof(Shadow));
-    const uint64_t words = size / 4 + 2;
     s->base = base & ~3ull, s->size = size + (base & 3);
+    const uint64_t words = words_of(s);
     s->words = (Cell*)zeroed(words * sizeof(Cell));
     s->bytes = (Cell*)zeroed(4 * words * sizeof(Cell));
     s->split = (uint8_t*)zeroed(words);
@@ -73,7 +75,7 @@ static Shadow* new_shadow(uint64_t base, uint64_t size)  // of what nobody has w
 }
 static void free_shadow(Shadow* s)
 {
-    const uint64_t words = s->size / 4 + 2;
+    const uint64_t words = words_of(s);
     munmap(s->words, words * sizeof(Cell)), munmap(s->bytes, 4 * words * sizeof(Cell)), munmap(s->split, words);
     free(s);
 }
@@ -81,7 +83,7 @@ static void free_shadow(Shadow* s)
 // What was written before the launch, and, when it has ended, by then.
 static void note_written(Shadow* s, const Area& b)
 {
-    const uint64_t words = s->size / 4 + 2, skipped = b.base - s->base;
+    const uint64_t words = words_of(s), skipped = b.base - s->base;
     for (uint64_t i = 0; i < words; ++i) {
         uint32_t count = 0;
         bool is[4];
