@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops import rows, rows_cut, rows_grid
+from kgen.ops import rows, rows_cut, rows_grid, rows_ring
 from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import backward_ring, norm
 from kgen.ops.norm import plans as norm_plans
@@ -129,7 +129,7 @@ def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
     x += np.asarray(3, x.dtype)
     if "shifted" in spec.flags:
         x, residual = _read(spec, x, residual)
-    if spec["residual"]:
+    if "residual" in spec.flags:
         total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
         expected = _normal(total, weight, None, rms=True)
         options = {"residual": residual}
@@ -145,6 +145,26 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
     y: Array = x / np.sqrt((x**2).mean(-1, keepdims=True) + (1e-6 if rms else 1e-5))
     y = y if weight is None else y * weight.astype(np.float64)
     return y if bias is None else y + bias.astype(np.float64)
+
+
+def _in_turn(spec: Spec, shape: Shape | None) -> tuple[Shape, Settings]:
+    """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and the cut."""
+    room = spec["CLUSTER"] * spec["LANES"] * spec["PACKS"] * spec["VEC"]
+    cut = rows_ring.Cut(spec["PACKS"], spec["VEC"], spec["CLUSTER"], 2, spec["LANES"], spec["RESIDENT"])
+    shape = shape or (2 * spec.derived["STAGES"] + 3, room - 5 * spec["VEC"])
+    return shape, ((rows_ring, "cut", lambda *about, **more: cut),)
+
+
+def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> Case:
+    """Of rows that clusters take in turn."""
+    shape, settings = _in_turn(spec, shape)
+    (x,) = numbers(spec, shape)
+    return Case(softmaxes.softmax, (x,), {"axis": -1, "algorithm": "softmax_ring"}, _softmax(x, -1), settings=settings)
+
+
+def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> Case:
+    """Of rows that clusters take in turn."""
+    return _normalisation(spec, *_in_turn(spec, shape))
 
 
 def _none(*about: Any, **more: Any) -> None:
@@ -215,11 +235,13 @@ def backward_in_clusters(spec: Spec, shape: Shape | None = None) -> Case:
 
 CASES = {
     "softmax": softmax,
+    "softmax_ring": softmax_of_clusters,
     "softmax_grid": softmax_of_teams,
     "softmax_online": softmax_of_long_rows,
     "softmax_columns": softmax_columns,
     "softmax_backward": backward_of_softmax,
     "norm": normalisation,
+    "norm_ring": normalisation_of_clusters,
     "norm_grid": normalisation_of_teams,
     "norm_split": normalisation_in_parts,
     "norm_backward": backward_of_normalisation,
