@@ -13,16 +13,16 @@
 //   weight            yes  the result is multiplied by a vector
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
-//   shared memory     320  bytes, static
+//   shared memory     352  bytes, static
 //   shared memory  196608  bytes, dynamic: asked for at launch
 //   grid                   a cluster of blocks for many rows: as many clusters as all multiprocessors have
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 6c23680f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 7faa9f7d,
+//   parts   norm_ring.cu.j2 8a40457c, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 af89d6c0,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_ring.cuh.j2
-//           505aac98, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 31779f82,
-//           common/rows_deferred.cuh.j2 6b964fe1, common/rows_place.cuh.j2 81a72260
+//           6c7b1f21, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 31779f82,
+//           common/rows_deferred.cuh.j2 0319da9a, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build norm_ring_n8_v8_c2_rms_weight_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing.
@@ -136,6 +136,7 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
 struct Exchange {
     float of_warp[WARPS];
     float of_block[CLUSTER];
+    int coming;  // the row that comes where this one lies
     unsigned long long arrived;
 };
 
@@ -146,8 +147,10 @@ __device__ __forceinline__ void initialize(Exchange& exchange)
 
 // What each warp has found of a row is told to all blocks, and heard when the next row has been gone through. Four
 // exchanges serve in turn: when the turn of one comes again, all have heard what it was last used for.
-template <typename Merge>
-__device__ __forceinline__ void tell(float of_warp, Exchange& exchange, const Merge& over_warps)
+// With it goes the row that the first block has claimed for the cluster.
+template <typename Merge, typename Claim>
+__device__ __forceinline__ void tell(
+    float of_warp, Exchange& exchange, const Merge& over_warps, int& claimed, const Claim& claim)
 {
     const int lane = threadIdx.x % 32;
     const unsigned arrived = shared_address(&exchange.arrived);
@@ -158,7 +161,7 @@ __device__ __forceinline__ void tell(float of_warp, Exchange& exchange, const Me
     if (threadIdx.x < 32) {
         const float of_block = over_warps(exchange.of_warp[lane % WARPS]);
         if (lane == 0) {
-            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived), "n"(4 * CLUSTER)
+            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived), "n"(4 * CLUSTER + 4)
                          : "memory");
         }
         if (lane < CLUSTER) {
@@ -167,6 +170,18 @@ __device__ __forceinline__ void tell(float of_warp, Exchange& exchange, const Me
                              address_at(slot, lane)),
                          "r"(__float_as_uint(of_block)), "r"(address_at(arrived, lane))
                          : "memory");
+        }
+        if (cluster_rank() == 0) {
+            const int coming = __shfl_sync(0xffffffff, claimed, 0);
+            if (lane < CLUSTER) {
+                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                                 address_at(shared_address(&exchange.coming), lane)),
+                             "r"(coming), "r"(address_at(arrived, lane))
+                             : "memory");
+            }
+            if (lane == 0) {
+                claimed = claim();  // for the next time: it takes as long as a load
+            }
         }
     }
 }
@@ -220,33 +235,42 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const Weight* __restrict__ weight,
     Element* y,
     float* __restrict__ rstds,  // of the rows, or null where nobody asks
+    unsigned* claims,  // of rows: how many; zero before and after
     int rows, int columns,
     float eps, float weight_offset,
     long long x_row, long long y_row)
 {
-    long long row = blockIdx.x / CLUSTER;
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
-    x += row * x_row + place;
-    y += row * y_row + place;
+    x += place;
+    y += place;
     const bool last = place + (PACKS - 1) * STRIDE < columns;  // all packs but the last of a thread lie in the row
     const auto there = [&](int pack) { return pack < PACKS - 1 || last; };
 
     // The packs of this thread, of one row after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(16) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are LANES apart
-    const auto fetch = [&](Pack* stage, int turns, int pack) {  // of the row that comes so many turns after this one
-        if (row + turns * teams < rows && there(pack)) {
-            copy_async(stage + pack * LANES, x + turns * teams * x_row + pack * STRIDE);
+    const auto fetch = [&](Pack* stage, int row, int pack) {
+        if (row < rows && there(pack)) {
+            copy_async(stage + pack * LANES, x + row * x_row + pack * STRIDE);
         }
     };
+    int row[STAGES];  // that this cluster takes, from this one on
 #pragma unroll
     for (int stage = 0; stage < STAGES; ++stage) {
+        row[stage] = blockIdx.x / CLUSTER + stage * teams;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            fetch(ring + stage * PART, stage, pack);
+            fetch(ring + stage * PART, row[stage], pack);
         }
         close_group();
+    }
+
+    // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
+    const auto claim = [&] { return STAGES * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
+    int claimed = 0;
+    if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
+        claimed = claim();
     }
 
     __shared__ Exchange exchanges[EXCHANGES];
@@ -280,25 +304,27 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 }
             }
         }
-        tell(over_lanes<Sum, 32>(sum), exchange, over_warps);
+        tell(over_lanes<Sum, 32>(sum), exchange, over_warps, claimed, claim);
     };
 
     wait_for_rows<STAGES - 1>();
-    if (row < rows) {
+    if (row[0] < rows) {
         find(ring, exchanges[0]);
     }
     Pack* stage = ring;
-    for (int turn = 0; row < rows; ++turn, row += teams) {
+    for (int turn = 0; row[0] < rows; ++turn) {
         Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
         wait_for_rows<STAGES - 2>();
-        if (row + teams < rows) {
+        if (row[1] < rows) {
             find(next, exchanges[(turn + 1) % EXCHANGES]);
         }
 
-        const float squares = over_lanes<Sum, CLUSTER>(hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2));
+        const float of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
+        const int coming = exchanges[turn % EXCHANGES].coming;
+        const float squares = over_lanes<Sum, CLUSTER>(of_block);
         const float rstd = rsqrtf(squares * share + eps);
         if (rstds != nullptr && place == 0) {
-            rstds[row] = rstd;
+            rstds[row[0]] = rstd;
         }
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -311,13 +337,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                     const float normal = float_of(value, i) * rstd;
                     given.at[i] = from_float(normal * (weight_offset + weight_of(weights, i)));
                 }
-                fetch(stage, STAGES, pack);  // where it has just read
-                store(y + pack * STRIDE, given);
+                fetch(stage, coming, pack);  // where it has just read
+                store(y + row[0] * y_row + pack * STRIDE, given);
             }
         }
         close_group();
         stage = next;
-        x += teams * x_row;
-        y += teams * y_row;
+#pragma unroll
+        for (int turns = 1; turns < STAGES; ++turns) {
+            row[turns - 1] = row[turns];
+        }
+        row[STAGES - 1] = coming;
     }
 }

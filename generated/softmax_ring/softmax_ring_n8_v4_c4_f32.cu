@@ -11,15 +11,15 @@
 //   RESIDENT            1  blocks of a multiprocessor
 //   dtype             f32  float in memory, float in registers
 //   threads           512  per block
-//   shared memory     672  bytes, static
+//   shared memory     704  bytes, static
 //   shared memory  196608  bytes, dynamic: asked for at launch
 //   grid                   a cluster of blocks for many rows: as many clusters as all multiprocessors have
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 33493064, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows.cuh.j2 7faa9f7d, common/rows_ring.cuh.j2 505aac98, common/rows_pack.cuh.j2 31779f82,
-//           common/rows_deferred.cuh.j2 6b964fe1, common/rows_place.cuh.j2 81a72260
+//   parts   softmax_ring.cu.j2 289bcd48, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//           common/rows.cuh.j2 af89d6c0, common/rows_ring.cuh.j2 6c7b1f21, common/rows_pack.cuh.j2 31779f82,
+//           common/rows_deferred.cuh.j2 0319da9a, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build softmax_ring_n8_v4_c4_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing. Each
@@ -177,6 +177,7 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
 struct Exchange {
     float2 of_warp[WARPS];
     float2 of_block[CLUSTER];
+    int coming;  // the row that comes where this one lies
     unsigned long long arrived;
 };
 
@@ -187,8 +188,10 @@ __device__ __forceinline__ void initialize(Exchange& exchange)
 
 // What each warp has found of a row is told to all blocks, and heard when the next row has been gone through. Four
 // exchanges serve in turn: when the turn of one comes again, all have heard what it was last used for.
-template <typename Merge>
-__device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, const Merge& over_warps)
+// With it goes the row that the first block has claimed for the cluster.
+template <typename Merge, typename Claim>
+__device__ __forceinline__ void tell(
+    float2 of_warp, Exchange& exchange, const Merge& over_warps, int& claimed, const Claim& claim)
 {
     const int lane = threadIdx.x % 32;
     const unsigned arrived = shared_address(&exchange.arrived);
@@ -199,7 +202,7 @@ __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, const M
     if (threadIdx.x < 32) {
         const float2 of_block = over_warps(exchange.of_warp[lane % WARPS]);
         if (lane == 0) {
-            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived), "n"(8 * CLUSTER)
+            asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived), "n"(8 * CLUSTER + 4)
                          : "memory");
         }
         if (lane < CLUSTER) {
@@ -212,6 +215,18 @@ __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, const M
                              address_at(slot + 4, lane)),
                          "r"(__float_as_uint(of_block.y)), "r"(address_at(arrived, lane))
                          : "memory");
+        }
+        if (cluster_rank() == 0) {
+            const int coming = __shfl_sync(0xffffffff, claimed, 0);
+            if (lane < CLUSTER) {
+                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                                 address_at(shared_address(&exchange.coming), lane)),
+                             "r"(coming), "r"(address_at(arrived, lane))
+                             : "memory");
+            }
+            if (lane == 0) {
+                claimed = claim();  // for the next time: it takes as long as a load
+            }
         }
     }
 }
@@ -237,32 +252,41 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     kgen_softmax_ring_n8_v4_c4_f32(
     const Element* x,
     Element* y,
+    unsigned* claims,  // of rows: how many; zero before and after
     int rows, int columns,
     long long x_row, long long y_row)
 {
-    long long row = blockIdx.x / CLUSTER;
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
-    x += row * x_row + place;
-    y += row * y_row + place;
+    x += place;
+    y += place;
     const bool last = place + (PACKS - 1) * STRIDE < columns;  // all packs but the last of a thread lie in the row
     const auto there = [&](int pack) { return pack < PACKS - 1 || last; };
 
     // The packs of this thread, of one row after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(16) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are LANES apart
-    const auto fetch = [&](Pack* stage, int turns, int pack) {  // of the row that comes so many turns after this one
-        if (row + turns * teams < rows && there(pack)) {
-            copy_async(stage + pack * LANES, x + turns * teams * x_row + pack * STRIDE);
+    const auto fetch = [&](Pack* stage, int row, int pack) {
+        if (row < rows && there(pack)) {
+            copy_async(stage + pack * LANES, x + row * x_row + pack * STRIDE);
         }
     };
+    int row[STAGES];  // that this cluster takes, from this one on
 #pragma unroll
     for (int stage = 0; stage < STAGES; ++stage) {
+        row[stage] = blockIdx.x / CLUSTER + stage * teams;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            fetch(ring + stage * PART, stage, pack);
+            fetch(ring + stage * PART, row[stage], pack);
         }
         close_group();
+    }
+
+    // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
+    const auto claim = [&] { return STAGES * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
+    int claimed = 0;
+    if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
+        claimed = claim();
     }
 
     __shared__ Exchange exchanges[EXCHANGES];
@@ -302,22 +326,23 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             }
         }
         const float of_warp = over_lanes<Sum, 32>(static_cast<double>(sum));
-        tell(make_float2(top, of_warp), exchange, over_warps);
+        tell(make_float2(top, of_warp), exchange, over_warps, claimed, claim);
     };
 
     wait_for_rows<STAGES - 1>();
-    if (row < rows) {
+    if (row[0] < rows) {
         find(ring, exchanges[0]);
     }
     Pack* stage = ring;
-    for (int turn = 0; row < rows; ++turn, row += teams) {
+    for (int turn = 0; row[0] < rows; ++turn) {
         Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
         wait_for_rows<STAGES - 2>();
-        if (row + teams < rows) {
+        if (row[1] < rows) {
             find(next, exchanges[(turn + 1) % EXCHANGES]);
         }
 
         const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
+        const int coming = exchanges[turn % EXCHANGES].coming;
         float top = of_block.x;
         const double sum = over_lanes_below<CLUSTER>(top, of_block.y);
         const float2 inverse = inverse_of(sum);
@@ -325,7 +350,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             value[pack] = there(pack) ? stage[pack * LANES] : filled(0.0f);
-            fetch(stage, STAGES, pack);  // where it has just read
+            fetch(stage, coming, pack);  // where it has just read
         }
         close_group();
 #pragma unroll
@@ -337,11 +362,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 given.at[i] = from_float(times(exponential_below(float_of(taken, i), top), inverse));
             }
             if (there(pack)) {
-                store(y + pack * STRIDE, given);
+                store(y + row[0] * y_row + pack * STRIDE, given);
             }
         }
         stage = next;
-        x += teams * x_row;
-        y += teams * y_row;
+#pragma unroll
+        for (int turns = 1; turns < STAGES; ++turns) {
+            row[turns - 1] = row[turns];
+        }
+        row[STAGES - 1] = coming;
     }
 }

@@ -6,14 +6,17 @@ about among the blocks, the next row is gone through, and those that follow are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kgen.device import multiprocessors, shared_memory
 from kgen.ops import rows_cut
+from kgen.ops.reduce.workspace import workspace
 from kgen.ops.rows import REACH, RESERVED, SHARED, VECTOR
 from kgen.ops.rows_cut import Packs
 from kgen.ops.rows_text import ALIGNED
 from kgen.spec import Axis, Spec
+from kgen.step import Run
 
 LANES = Axis("LANES", "t", (256, 512, 1024), "threads of a block", default=512)
 PACKS = Axis("PACKS", "n", (2, 3, 4, 5, 6, 7, 8, 9), "packs of a thread in its block's part of a row")
@@ -76,9 +79,20 @@ def cut(height: int, columns: int, taken: Packs, device: int, *, weights: int = 
     return None
 
 
+def taking(run: Run, device: int) -> Run:
+    """A launch whose clusters claim rows: behind its pointers comes the counter of the claims."""
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        _, claims, held = workspace(0, 1, device, stream)
+        run((*pointers, claims), stream)
+        del held  # once the launch is queued
+
+    return launch
+
+
 def derive(spec: Spec, found: int) -> dict[str, int]:
     """The constants of a kernel that finds so many bytes of a part of a row."""
-    static = EXCHANGES * (found * (spec["LANES"] // 32 + spec["CLUSTER"]) + 8)
+    static = EXCHANGES * -(-(found * (spec["LANES"] // 32 + spec["CLUSTER"]) + 4 + 8) // 8 * 8)
     room = (SHARED + RESERVED) // spec["RESIDENT"] - RESERVED - static
     part = spec["LANES"] * spec["PACKS"] * VECTOR  # of a row
     return {
@@ -110,6 +124,7 @@ def text(spec: Spec, reduced: str) -> dict[str, Any]:
         "turns": True,
         "staged": True,
         "deferred": True,
+        "claimed": True,
         "joined": False,
         "reduced": reduced,
     }

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgen.backend import HOST
+import kgen
+from kgen.backend import HOST, notice
 from kgen.dtypes import DTYPES
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm.norm import layer_norm, rms_norm
@@ -135,6 +136,21 @@ def test_rows_in_turn_have_the_same_bits_again_and_again_on_any_number_of_cluste
         x = xp.asarray(host[:, : 12000 + 4 * clusters])[:, :12000]  # of strides for which nothing is decided yet
         results.append([asnumpy(softmax(x, -1)).tobytes(), asnumpy(layer_norm(x)).tobytes()])
     assert results.count(results[0]) == 4
+
+
+@pytest.mark.parametrize(("rows", "clusters"), [(1, 1), (1, 3), (20, 1), (20, 2), (20, 5)])
+def test_the_counter_of_claimed_rows_is_zero_again(
+    rows: int, clusters: int, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(Cut(3, 4, 2, clusters))
+    claims = np.zeros(1, np.uint32)
+    monkeypatch.setattr(rows_ring, "workspace", lambda *about: (0, notice(claims).ctypes.data, claims))
+    host = numbers((rows, 12000 + 4 * clusters), "f32")
+    with kgen.backend("cpu"):
+        for _ in range(2):
+            result = np.asarray(softmax(host, -1))
+            assert claims[0] == 0
+    test_softmax.assert_close(result, test_softmax.reference(host, -1), "f32")
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 2, 4, 8, 14, 132])

@@ -83,7 +83,7 @@ def plan_ring(
         return None
     own = {name: on for name, on in flags.items() if name != "residual"}
     spec = RING.spec(**cut.values(), **own, dtype=x.dtype)
-    pointers = len(order) + len(nobody)
+    pointers = len(order) + len(nobody) + 1
     step = Step(spec, cut.blocks, pointers, (read.rows, read.columns), tuple(pitches), floats)
-    run = picked(bind([step], y.device)[0], order, len(nobody))
+    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
     return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")

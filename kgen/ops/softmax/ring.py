@@ -61,7 +61,7 @@ def plan_ring(x: Operand, y: Operand, read: Rows, written: Rows, wanted: Wanted)
         return None
     flags = {flag.name: wanted.flags(wide=False)[flag.name] for flag in FLAGS}
     spec = RING.spec(**cut.values(), **flags, dtype=x.dtype)
-    step = Step(spec, cut.blocks, 2, (read.rows, read.columns), (read.pitch, written.pitch), wanted.floats)
-    run = bind([step], y.device)[0]
+    step = Step(spec, cut.blocks, 3, (read.rows, read.columns), (read.pitch, written.pitch), wanted.floats)
+    run = rows_ring.taking(bind([step], y.device)[0], y.device)
     why = f"{read.rows} rows of {read.columns} for {cut}"
     return Plan(picked(run, (0, -1)), (str(step),), why)  # no mask
