@@ -147,24 +147,29 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
     return y if bias is None else y + bias.astype(np.float64)
 
 
-def _in_turn(spec: Spec, shape: Shape | None) -> tuple[Shape, Settings]:
-    """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and the cut."""
+def _in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
+    """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them."""
     room = spec["CLUSTER"] * spec["LANES"] * spec["PACKS"] * spec["VEC"]
     cut = rows_ring.Cut(spec["PACKS"], spec["VEC"], spec["CLUSTER"], 2, spec["LANES"], spec["RESIDENT"])
-    shape = shape or (2 * spec.derived["STAGES"] + 3, room - 5 * spec["VEC"])
-    return shape, ((rows_ring, "cut", lambda *about, **more: cut),)
+    settings = ((rows_ring, "cut", lambda *about, **more: cut),)
+    heights = (2 * spec.derived["STAGES"] + 3, 1)
+    shapes = (shape,) if shape else tuple((height, room - 5 * spec["VEC"]) for height in heights)
+    return tuple((each, settings) for each in shapes)
 
 
-def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> Case:
+def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn."""
-    shape, settings = _in_turn(spec, shape)
+    return tuple(_softmax_in_turn(spec, *about) for about in _in_turn(spec, shape))
+
+
+def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
     (x,) = numbers(spec, shape)
     return Case(softmaxes.softmax, (x,), {"axis": -1, "algorithm": "softmax_ring"}, _softmax(x, -1), settings=settings)
 
 
-def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> Case:
+def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn."""
-    return _normalisation(spec, *_in_turn(spec, shape))
+    return tuple(_normalisation(spec, *about) for about in _in_turn(spec, shape))
 
 
 def _none(*about: Any, **more: Any) -> None:
