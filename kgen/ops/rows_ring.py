@@ -101,6 +101,7 @@ def derive(spec: Spec, found: int) -> dict[str, int]:
         "DYNAMIC_SMEM": room // part * part,
         "STAGES": room // part,
         "EXCHANGES": EXCHANGES,
+        "CLUSTER": spec["CLUSTER"],
     }
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kgen
 from kgen.backend import HOST, notice
+from kgen.catalog import parse
 from kgen.dtypes import DTYPES
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm.norm import layer_norm, rms_norm
@@ -180,3 +180,8 @@ def test_wide_rows_take_turns_only_where_the_device_has_room_for_a_cluster(
 )
 def test_other_rows_are_left_to_other_kernels(rows: int, columns: int, packs: rows_cut.Packs, why: str) -> None:
     assert rows_ring.cut(rows, columns, packs, HOST) is None, why
+
+
+def test_a_cluster_of_sixteen_is_announced_to_the_driver() -> None:
+    for kernel in ("softmax_ring", "norm_ring"):
+        assert parse(f"{kernel}_n8_v4_c16_f32").derived["CLUSTER"] == 16  # more than a launch gets without asking
