@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kgen
 from kgen.backend import HOST, notice
 from kgen.catalog import parse
 from kgen.dtypes import DTYPES
