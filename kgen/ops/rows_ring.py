@@ -24,6 +24,7 @@ VEC = Axis("VEC", "v", (4, 8), "neighbours that make a pack, and are loaded and 
 CLUSTER = Axis("CLUSTER", "c", (2, 4, 8, 16), "blocks that share a row, as a cluster")
 RESIDENT = Axis("RESIDENT", "r", (1, 2), "blocks of a multiprocessor", default=1)
 AXES = (LANES, PACKS, VEC, CLUSTER, RESIDENT)
+THREADS, BLOCKS = 512, 1  # of a block, and such blocks of a multiprocessor
 EXCHANGES = 4  # of what is found of a row, in turn
 MOST = 8  # packs of a thread, of which three rows fit into shared memory
 STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
@@ -39,8 +40,8 @@ class Cut(NamedTuple):
     vec: int
     cluster: int
     clusters: int
-    lanes: int = 512
-    resident: int = 1
+    lanes: int = THREADS
+    resident: int = BLOCKS
 
     def values(self) -> dict[str, int]:
         """For `Kernel.spec`."""
@@ -71,10 +72,10 @@ def cut(height: int, columns: int, taken: Packs, device: int, *, weights: int = 
     if not aligned or total <= WIDE or shared_memory(device) < SHARED:
         return None
     for cluster in CLUSTER.values:
-        packs = -(-total // (512 * cluster))
+        packs = -(-total // (THREADS * cluster))
         if cluster > rows_cut.largest(device) or packs > MOST or packs * weights > 4 * WEIGHTS:
             continue
-        clusters = int(multiprocessors(device) * REACH[cluster]) // cluster
+        clusters = int(BLOCKS * multiprocessors(device) * REACH[cluster]) // cluster
         return Cut(packs, taken.vec, cluster, clusters) if 0 < TURNS * clusters <= height else None
     return None
 

@@ -21,7 +21,7 @@ def _check(spec: Spec) -> str | None:
     if spec["channels"]:
         return "weights of channels have other columns in each row"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
-    if kept * spec["LANES"] * spec["RESIDENT"] > 4 * rows_ring.WEIGHTS * 512:
+    if kept * spec["LANES"] * spec["RESIDENT"] > 4 * rows_ring.WEIGHTS * rows_ring.THREADS * rows_ring.BLOCKS:
         return "a thread has no registers for so many weights"
     return check_affine(spec) or rows_ring.check(spec)
 
