@@ -19,14 +19,14 @@ from kgen.spec import Axis, Spec
 from kgen.step import Run
 
 LANES = Axis("LANES", "t", (256, 512, 1024), "threads of a block", default=512)
-PACKS = Axis("PACKS", "n", (2, 3, 4, 5, 6, 7, 8, 9), "packs of a thread in its block's part of a row")
+PACKS = Axis("PACKS", "n", (2, 3, 4, 5, 6, 7, 8), "packs of a thread in its block's part of a row")
 VEC = Axis("VEC", "v", (4, 8), "neighbours that make a pack, and are loaded and stored at once")
 CLUSTER = Axis("CLUSTER", "c", (2, 4, 8, 16), "blocks that share a row, as a cluster")
 RESIDENT = Axis("RESIDENT", "r", (1, 2), "blocks of a multiprocessor", default=1)
 AXES = (LANES, PACKS, VEC, CLUSTER, RESIDENT)
 THREADS, BLOCKS = 512, 1  # of a block, and such blocks of a multiprocessor
 EXCHANGES = 4  # of what is found of a row, in turn
-MOST = 8  # packs of a thread, of which three rows fit into shared memory
+MOST = PACKS.values[-1]  # of which three rows fit into shared memory
 STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
 WIDE = 4096  # packs, beyond which a block has no room for a row
 WEIGHTS = 64  # registers of a thread, at most, for weights
