@@ -60,7 +60,7 @@ def plan(
         if found is None and kernel in (None, "softmax_online"):
             found = plan_online(x, mask, y, axes, read, written, wanted, spec)
         if found is None:
-            raise SpecError(f"{wanted.op}: rows of {read.columns} are too wide for the algorithm {algorithm!r}")
+            raise SpecError(f"{wanted.op}: {read.rows} rows of {read.columns} are not for the algorithm {algorithm!r}")
         return found
 
     return staged((x, mask, y), 2, axes, fits, build)
