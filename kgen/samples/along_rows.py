@@ -110,13 +110,15 @@ def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
 def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """Rows that nearly fill the registers, of a mean that is not zero; and some that do not vary, where eps is 0."""
     usual = _normalisation(spec, shape or _row(spec, 3), _taking(spec))
-    if shape or spec["rms"] or not spec["weight"]:
-        return usual
+    return usual if shape or spec["rms"] or not spec["weight"] else (usual, _without_variance(usual))
+
+
+def _without_variance(usual: Case) -> Case:
+    """Rows of ones, where eps is 0."""
     x, weight, bias = (between_poison(np.ones_like(x)) for x in usual.inputs)
     means = np.ones(x.shape[:1])
     expected = (np.full(x.shape, np.nan), means, np.inf * means)
-    options = {"eps": 0, "return_stats": True}
-    return usual, usual._replace(inputs=(x, weight, bias), options=options, expected=expected)
+    return usual._replace(inputs=(x, weight, bias), options={"eps": 0, "return_stats": True}, expected=expected)
 
 
 def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -168,8 +170,9 @@ def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
 
 
 def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Of rows that clusters take in turn."""
-    return tuple(_normalisation(spec, *about) for about in _in_turn(spec, shape))
+    """Of rows that clusters take in turn; and of some that do not vary, where eps is 0."""
+    cases = tuple(_normalisation(spec, *about) for about in _in_turn(spec, shape))
+    return cases if shape or spec["rms"] else (*cases, _without_variance(cases[0]))
 
 
 def _none(*about: Any, **more: Any) -> None:
