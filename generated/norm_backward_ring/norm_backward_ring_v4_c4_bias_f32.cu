@@ -16,9 +16,9 @@
 //                          room for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 0b96f8ea, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 a0246910,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_place.cuh.j2 81a72260, common/rows_pack.cuh.j2
-//           6217a7e1
+//   parts   norm_backward_ring.cu.j2 a378a27e, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 af89d6c0,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_place.cuh.j2 dcd801b4, common/rows_pack.cuh.j2
+//           31779f82, common/rows_deferred.cuh.j2 0319da9a
 //   again   kgen build norm_backward_ring_v4_c4_bias_f32
 
 // The blocks of a cluster share a row of both arrays, which stays in shared memory from its one reading to the writing
@@ -117,19 +117,19 @@ __device__ __forceinline__ void initialize(Exchange& exchange)
     asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&exchange.arrived)) : "memory");
 }
 
-// What is found of a row is told to the other blocks, and heard when the next row has been gone through. Four exchanges
-// serve in turn: when the turn of one comes again, all have heard what it was last used for.
-__device__ __forceinline__ void tell(float2 x, Exchange& exchange)
+// What each warp has found of a row is told to all blocks, and heard when the next row has been gone through. Four
+// exchanges serve in turn: when the turn of one comes again, all have heard what it was last used for.
+template <typename Merge>
+__device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, const Merge& over_warps)
 {
     const int lane = threadIdx.x % 32;
     const unsigned arrived = shared_address(&exchange.arrived);
-    x = over_lanes<Sum, 32>(x);
     if (lane == 0) {
-        exchange.of_warp[threadIdx.x / 32] = x;
+        exchange.of_warp[threadIdx.x / 32] = of_warp;
     }
     __syncthreads();  // every warp's share is there
     if (threadIdx.x < 32) {
-        x = over_lanes<Sum, WARPS>(exchange.of_warp[lane % WARPS]);
+        const float2 of_block = over_warps(exchange.of_warp[lane % WARPS]);
         if (lane == 0) {
             asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived), "n"(8 * CLUSTER)
                          : "memory");
@@ -138,16 +138,17 @@ __device__ __forceinline__ void tell(float2 x, Exchange& exchange)
             const unsigned slot = shared_address(&exchange.of_block[cluster_rank()]);
             asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
                              address_at(slot, lane)),
-                         "r"(__float_as_uint(x.x)), "r"(address_at(arrived, lane))
+                         "r"(__float_as_uint(of_block.x)), "r"(address_at(arrived, lane))
                          : "memory");
             asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
                              address_at(slot + 4, lane)),
-                         "r"(__float_as_uint(x.y)), "r"(address_at(arrived, lane))
+                         "r"(__float_as_uint(of_block.y)), "r"(address_at(arrived, lane))
                          : "memory");
         }
     }
 }
 
+// What one of the blocks has told: CLUSTER neighbouring lanes have what all have.
 __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
 {
     const unsigned arrived = shared_address(&exchange.arrived);
@@ -161,7 +162,7 @@ __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
             : "r"(arrived), "r"(phase)
             : "memory");
     } while (!done);
-    return over_lanes<Sum, CLUSTER>(exchange.of_block[threadIdx.x % 32 % CLUSTER]);
+    return exchange.of_block[threadIdx.x % CLUSTER];
 }
 
 // Weights are read by every row, and should stay in the caches.
@@ -279,7 +280,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
                 }
             }
         }
-        tell(make_float2(product, sum), exchanges[(turn + ahead) % EXCHANGES]);
+        const auto over_warps = [](float2 found) { return over_lanes<Sum, WARPS>(found); };
+        tell(over_lanes<Sum, 32>(make_float2(product, sum)), exchanges[(turn + ahead) % EXCHANGES], over_warps);
     };
 
     ask(0);
@@ -292,7 +294,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         const float rstd = next_rstd;
         asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2 * PACKS) : "memory");  // the next row is there
         find(after, 1);
-        const float2 of_row = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
+        const float2 of_row = over_lanes<Sum, CLUSTER>(hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2));
         const float product = of_row.x / count;
         const float sum = of_row.y / count;
         const auto gradient = [&](float dy, float weight, float value) {

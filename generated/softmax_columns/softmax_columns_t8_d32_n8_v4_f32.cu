@@ -14,8 +14,8 @@
 //   grid                 (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 ef5a0045, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
-//           common/rows_exp.cuh.j2 5394cc39
+//   parts   softmax_columns.cu.j2 ef5a0045, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 31779f82,
+//           common/rows_exp.cuh.j2 3aa7c39f
 //   again   kgen build softmax_columns_t8_d32_n8_v4_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.

@@ -13,8 +13,8 @@
 //   grid                a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 8785db9b, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 6217a7e1,
-//           common/rows_exp.cuh.j2 5394cc39
+//   parts   softmax_online.cu.j2 8785db9b, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 31779f82,
+//           common/rows_exp.cuh.j2 3aa7c39f
 //   again   kgen build softmax_online_v4_f32
 
 // A thread carries the greatest number so far and the sum of exponentials below it; when a greater one comes, the sum

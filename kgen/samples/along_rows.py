@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops import rows, rows_cut, rows_grid
+from kgen.ops import rows, rows_cut, rows_grid, rows_ring
 from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import backward_ring, norm
 from kgen.ops.norm import plans as norm_plans
@@ -110,13 +110,15 @@ def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
 def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """Rows that nearly fill the registers, of a mean that is not zero; and some that do not vary, where eps is 0."""
     usual = _normalisation(spec, shape or _row(spec, 3), _taking(spec))
-    if shape or spec["rms"] or not spec["weight"]:
-        return usual
+    return usual if shape or spec["rms"] or not spec["weight"] else (usual, _without_variance(usual))
+
+
+def _without_variance(usual: Case) -> Case:
+    """Rows of ones, where eps is 0."""
     x, weight, bias = (between_poison(np.ones_like(x)) for x in usual.inputs)
     means = np.ones(x.shape[:1])
     expected = (np.full(x.shape, np.nan), means, np.inf * means)
-    options = {"eps": 0, "return_stats": True}
-    return usual, usual._replace(inputs=(x, weight, bias), options=options, expected=expected)
+    return usual._replace(inputs=(x, weight, bias), options={"eps": 0, "return_stats": True}, expected=expected)
 
 
 def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -129,7 +131,7 @@ def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
     x += np.asarray(3, x.dtype)
     if "shifted" in spec.flags:
         x, residual = _read(spec, x, residual)
-    if spec["residual"]:
+    if "residual" in spec.flags:
         total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
         expected = _normal(total, weight, None, rms=True)
         options = {"residual": residual}
@@ -145,6 +147,32 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
     y: Array = x / np.sqrt((x**2).mean(-1, keepdims=True) + (1e-6 if rms else 1e-5))
     y = y if weight is None else y * weight.astype(np.float64)
     return y if bias is None else y + bias.astype(np.float64)
+
+
+def _in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
+    """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them."""
+    room = spec["CLUSTER"] * spec["LANES"] * spec["PACKS"] * spec["VEC"]
+    cut = rows_ring.Cut(spec["PACKS"], spec["VEC"], spec["CLUSTER"], 2, spec["LANES"], spec["RESIDENT"])
+    settings = ((rows_ring, "cut", lambda *about, **more: cut),)
+    heights = (2 * spec.derived["STAGES"] + 3, 1)
+    shapes = (shape,) if shape else tuple((height, room - 5 * spec["VEC"]) for height in heights)
+    return tuple((each, settings) for each in shapes)
+
+
+def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Of rows that clusters take in turn."""
+    return tuple(_softmax_in_turn(spec, *about) for about in _in_turn(spec, shape))
+
+
+def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    (x,) = numbers(spec, shape)
+    return Case(softmaxes.softmax, (x,), {"axis": -1}, _softmax(x, -1), settings=settings)
+
+
+def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Of rows that clusters take in turn; and of some that do not vary, where eps is 0."""
+    cases = tuple(_normalisation(spec, *about) for about in _in_turn(spec, shape))
+    return cases if shape or spec["rms"] else (*cases, _without_variance(cases[0]))
 
 
 def _none(*about: Any, **more: Any) -> None:
@@ -215,11 +243,13 @@ def backward_in_clusters(spec: Spec, shape: Shape | None = None) -> Case:
 
 CASES = {
     "softmax": softmax,
+    "softmax_ring": softmax_of_clusters,
     "softmax_grid": softmax_of_teams,
     "softmax_online": softmax_of_long_rows,
     "softmax_columns": softmax_columns,
     "softmax_backward": backward_of_softmax,
     "norm": normalisation,
+    "norm_ring": normalisation_of_clusters,
     "norm_grid": normalisation_of_teams,
     "norm_split": normalisation_in_parts,
     "norm_backward": backward_of_normalisation,

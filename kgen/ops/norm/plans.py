@@ -15,6 +15,7 @@ from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
+from kgen.ops.norm.ring import plan_ring
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
 
@@ -73,6 +74,9 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     few = (rows.WIDEST,) if x.dtype is F32 else ()
     flags = {**affine, "rms": normal.rms, "residual": residual is not None}
     pitches = tuple(rows_of(o, axes).pitch for o in ([x, residual, y, total] if residual else [x, y]) if o)
+    turning = plan_ring(named, read, pitches, taken, flags, order, nobody, floats)
+    if turning:
+        return turning
     turns, kept = int(residual is None), bool(weights) and not groups
     cut = rows_cut.cut(read.rows, read.columns, taken, HELD, device, looped=turns, kept=kept, few=few)
     if rows_grid.preferred(cut, taken) and not (groups and taken.ragged):

@@ -14,10 +14,11 @@ from kgen.ops.softmax.columns import plan_columns
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.grid import plan_grid
 from kgen.ops.softmax.online import plan_online
+from kgen.ops.softmax.ring import plan_ring
 from kgen.registry import parse
 from kgen.spec import Spec
 
-ALGORITHMS = ("softmax", "softmax_grid", "softmax_online", "softmax_columns")
+ALGORITHMS = ("softmax", "softmax_ring", "softmax_grid", "softmax_online", "softmax_columns")
 
 
 def plan(
@@ -50,14 +51,16 @@ def plan(
         assert read is not None
         written = Rows(read.rows, read.columns, heights[1][0] if heights[1] else read.columns)
         found = None
-        if kernel not in ("softmax_online", "softmax_grid"):
+        if kernel in (None, "softmax_ring"):
+            found = plan_ring(x, y, read, written, wanted)
+        if found is None and kernel in (None, "softmax"):
             found = plan_rows(x, mask, y, axes, read, written, wanted, spec)
         if found is None and kernel in (None, "softmax_grid"):
             found = plan_grid(x, y, axes, read, written, wanted)
-        if found is None and kernel not in ("softmax", "softmax_grid"):
+        if found is None and kernel in (None, "softmax_online"):
             found = plan_online(x, mask, y, axes, read, written, wanted, spec)
         if found is None:
-            raise SpecError(f"{wanted.op}: rows of {read.columns} are too wide for the algorithm {algorithm!r}")
+            raise SpecError(f"{wanted.op}: {read.rows} rows of {read.columns} are not for the algorithm {algorithm!r}")
         return found
 
     return staged((x, mask, y), 2, axes, fits, build)

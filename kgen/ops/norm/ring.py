@@ -1,0 +1,89 @@
+"""Norms of rows that clusters take in turn: the kernel, and its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kgen.dtypes import F32
+from kgen.launch import Step, bind, picked
+from kgen.operand import Operand
+from kgen.ops import rows_cut, rows_ring
+from kgen.ops.axes import Rows
+from kgen.ops.calls import Plan
+from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
+from kgen.ops.rows_text import affine, centred, off_mean, text_of_weights, weight_of
+from kgen.registry import register
+from kgen.spec import Kernel, Spec
+
+
+def _check(spec: Spec) -> str | None:
+    if spec["channels"]:
+        return "weights of channels have other columns in each row"
+    kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
+    if kept * spec["LANES"] * spec["RESIDENT"] > 4 * rows_ring.WEIGHTS * rows_ring.THREADS * rows_ring.BLOCKS:
+        return "a thread has no registers for so many weights"
+    return check_affine(spec) or rows_ring.check(spec)
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    return {
+        **rows_ring.text(spec, "float" if spec["rms"] else "float2"),
+        **text_of_weights(spec),
+        "carried": spec.dtype is F32,
+        "merges": {"Sum": "a + b"},
+        "moments": not spec["rms"],
+        "vectors": vectors(spec),
+        "held": True,
+        "centred": centred(spec, "float_of(value, i)"),
+        "off": off_mean(spec, "float_of(value, i)"),
+        "affine": affine(spec),
+    }
+
+
+RING = register(
+    Kernel(
+        name="norm_ring",
+        summary="Normalises wide rows, which clusters of blocks take in turn.",
+        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        axes=rows_ring.AXES,
+        flags=(RMS, *AFFINE),
+        derive=lambda spec: rows_ring.derive(spec, found=4 if spec["rms"] else 8),
+        text=_text,
+        check=_check,
+        min_arch=rows_cut.CLUSTERS,
+        grid="a cluster of blocks for many rows: as many clusters as all multiprocessors have room for",
+        origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
+        defaults=("norm_ring_n8_v4_c4_weight_bias_f32", "norm_ring_n8_v8_c2_rms_weight_bf16"),
+    )
+)
+
+
+def plan_ring(
+    named: Mapping[str, Operand | None],
+    read: Rows,
+    pitches: Sequence[int],
+    taken: rows_cut.Packs,
+    flags: Mapping[str, bool],
+    order: Sequence[int],
+    nobody: Sequence[int],
+    floats: tuple[float, ...],
+) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
+
+    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
+    """
+    x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
+    assert x is not None and y is not None
+    if flags["residual"] or flags.get("channels"):
+        return None
+    kept = sum(taken.vec * w.dtype.itemsize for w in (weight, bias) if w)
+    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, weights=kept)
+    if cut is None:
+        return None
+    own = {name: on for name, on in flags.items() if name != "residual"}
+    spec = RING.spec(**cut.values(), **own, dtype=x.dtype)
+    pointers = len(order) + len(nobody) + 1
+    step = Step(spec, cut.blocks, pointers, (read.rows, read.columns), tuple(pitches), floats)
+    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
+    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")

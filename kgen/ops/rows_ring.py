@@ -1,0 +1,132 @@
+"""Rows too wide for a block, which the clusters of a grid take in turn: how they are cut, and when that pays.
+
+A row stays in the shared memory of a cluster from its one reading to its one writing. While what was found of it gets
+about among the blocks, the next row is gone through, and those that follow are on their way all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kgen.device import multiprocessors, shared_memory
+from kgen.ops import rows_cut
+from kgen.ops.reduce.workspace import workspace
+from kgen.ops.rows import REACH, RESERVED, SHARED, VECTOR
+from kgen.ops.rows_cut import Packs
+from kgen.ops.rows_text import ALIGNED
+from kgen.spec import Axis, Spec
+from kgen.step import Run
+
+LANES = Axis("LANES", "t", (256, 512, 1024), "threads of a block", default=512)
+PACKS = Axis("PACKS", "n", (2, 3, 4, 5, 6, 7, 8), "packs of a thread in its block's part of a row")
+VEC = Axis("VEC", "v", (4, 8), "neighbours that make a pack, and are loaded and stored at once")
+CLUSTER = Axis("CLUSTER", "c", (2, 4, 8, 16), "blocks that share a row, as a cluster")
+RESIDENT = Axis("RESIDENT", "r", (1, 2), "blocks of a multiprocessor", default=1)
+AXES = (LANES, PACKS, VEC, CLUSTER, RESIDENT)
+THREADS, BLOCKS = 512, 1  # of a block, and such blocks of a multiprocessor
+EXCHANGES = 4  # of what is found of a row, in turn
+MOST = PACKS.values[-1]  # of which three rows fit into shared memory
+STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
+WIDE = 4096  # packs, beyond which a block has no room for a row
+WEIGHTS = 64  # registers of a thread, at most, for weights
+TURNS = 8  # rows of a cluster, from which on it pays
+
+
+class Cut(NamedTuple):
+    """A point on AXES, and how many clusters take rows in turn."""
+
+    packs: int
+    vec: int
+    cluster: int
+    clusters: int
+    lanes: int = THREADS
+    resident: int = BLOCKS
+
+    def values(self) -> dict[str, int]:
+        """For `Kernel.spec`."""
+        return {
+            "LANES": self.lanes,
+            "PACKS": self.packs,
+            "VEC": self.vec,
+            "CLUSTER": self.cluster,
+            "RESIDENT": self.resident,
+        }
+
+    @property
+    def blocks(self) -> int:
+        """Of the launch."""
+        return self.cluster * self.clusters
+
+    def __str__(self) -> str:
+        return f"{self.cluster} blocks of {self.lanes} threads, which take rows in turn"
+
+
+def cut(height: int, columns: int, taken: Packs, device: int, *, weights: int = 0) -> Cut | None:
+    """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
+
+    `weights`: bytes of what goes with a pack of every row.
+    """
+    total = columns // taken.vec
+    aligned = taken.full and not (taken.ragged or taken.shifted)
+    if not aligned or total <= WIDE or shared_memory(device) < SHARED:
+        return None
+    for cluster in CLUSTER.values:
+        packs = -(-total // (THREADS * cluster))
+        if cluster > rows_cut.largest(device) or packs > MOST or packs * weights > 4 * WEIGHTS:
+            continue
+        clusters = int(BLOCKS * multiprocessors(device) * REACH[cluster]) // cluster
+        return Cut(packs, taken.vec, cluster, clusters) if 0 < TURNS * clusters <= height else None
+    return None
+
+
+def taking(run: Run, device: int) -> Run:
+    """A launch whose clusters claim rows: behind its pointers comes the counter of the claims."""
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        _, claims, held = workspace(0, 1, device, stream)
+        run((*pointers, claims), stream)
+        del held  # once the launch is queued
+
+    return launch
+
+
+def derive(spec: Spec, found: int) -> dict[str, int]:
+    """The constants of a kernel that finds so many bytes of a part of a row."""
+    static = EXCHANGES * -(-(found * (spec["LANES"] // 32 + spec["CLUSTER"]) + 4 + 8) // 8 * 8)
+    room = (SHARED + RESERVED) // spec["RESIDENT"] - RESERVED - static
+    part = spec["LANES"] * spec["PACKS"] * VECTOR  # of a row
+    return {
+        "THREADS": spec["LANES"],
+        "STATIC_SMEM": static,
+        "DYNAMIC_SMEM": room // part * part,
+        "STAGES": room // part,
+        "EXCHANGES": EXCHANGES,
+        "CLUSTER": spec["CLUSTER"],
+    }
+
+
+def check(spec: Spec) -> str | None:
+    """Why a combination of AXES is illegal, or None."""
+    if spec["VEC"] * spec.dtype.itemsize != VECTOR:
+        return f"what is fetched for later is of {VECTOR} bytes"
+    if spec["LANES"] * spec["RESIDENT"] > 1024:
+        return "threads need more registers"
+    if spec.derived["STAGES"] < STAGES:
+        return f"there is shared memory for {STAGES} rows at least"
+    return None
+
+
+def text(spec: Spec, reduced: str) -> dict[str, Any]:
+    """What the templates need beside numbers; `reduced`: the type of what is found of a part."""
+    return {
+        **ALIGNED,
+        "CLUSTER": spec["CLUSTER"],  # not that of ALIGNED
+        "shared": True,
+        "turns": True,
+        "staged": True,
+        "deferred": True,
+        "claimed": True,
+        "joined": False,
+        "reduced": reduced,
+    }

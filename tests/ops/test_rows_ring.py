@@ -1,0 +1,188 @@
+"""Softmax and norms of rows that clusters take in turn: beside float64, however many rows, packs and clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kgen
+from kgen.backend import HOST, notice
+from kgen.catalog import parse
+from kgen.dtypes import DTYPES
+from kgen.ops import rows_cut, rows_ring
+from kgen.ops.norm.norm import layer_norm, rms_norm
+from kgen.ops.questions import explain
+from kgen.ops.rows_ring import Cut
+from kgen.ops.softmax.softmax import log_softmax, softmax
+from tests.ops import test_norm, test_softmax
+from tests.ops.test_softmax import ULP
+
+AsNumpy = Callable[[Any], np.ndarray]
+Take = Callable[[Cut], None]
+
+# Packs that all threads have and packs that some have; more rows than a ring has room for, and fewer than clusters.
+CASES = [
+    ("f32", 13, 12268, Cut(3, 4, 2, 2)),
+    ("f32", 1, 12288, Cut(3, 4, 2, 2)),
+    ("f32", 37, 16640, Cut(3, 4, 4, 3)),
+    ("f32", 9, 30004, Cut(4, 4, 2, 2, lanes=1024)),
+    ("bf16", 33, 16344, Cut(2, 8, 2, 1)),
+    ("bf16", 11, 9000, Cut(3, 8, 2, 2, lanes=256, resident=2)),
+    ("f16", 17, 19680, Cut(2, 8, 4, 2)),
+]
+
+
+@pytest.fixture
+def take(xp: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Take:
+    """Has rows of any width taken in turn, by clusters of this cut."""
+    if xp is not np and rows_cut.largest(0) == 1:
+        pytest.skip("this device has no clusters")
+    return lambda cut: monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: cut)
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    """Normal numbers about 3."""
+    return (np.random.default_rng(seed).standard_normal(shape) + 3).astype(DTYPES[dtype].numpy)
+
+
+@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), CASES)
+def test_softmax_of_rows_in_turn_agrees_with_float64(
+    dtype: str, rows: int, columns: int, cut: Cut, xp: ModuleType, asnumpy: AsNumpy, take: Take
+) -> None:
+    take(cut)
+    host = numbers((rows, columns), dtype)
+    x = xp.asarray(host)
+    assert "softmax_ring" in explain(softmax, x, -1)
+    test_softmax.assert_close(asnumpy(softmax(x, -1)), test_softmax.reference(host, -1), dtype)
+    scaled = asnumpy(softmax(x, -1, scale=-0.5, out=xp.zeros_like(x)))
+    test_softmax.assert_close(scaled, test_softmax.reference(host, -1, scale=-0.5), dtype)
+    expected = test_softmax.reference(host, -1, log=True)
+    result = asnumpy(log_softmax(x, -1, out=x))  # in its place
+    test_softmax.assert_close(result, expected, dtype, ulps=1.5)
+
+
+@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), CASES)
+@pytest.mark.parametrize("own", ["f32", "bf16"])
+def test_norms_of_rows_in_turn_agree_with_float64(
+    dtype: str, rows: int, columns: int, cut: Cut, own: str, xp: ModuleType, asnumpy: AsNumpy, take: Take
+) -> None:
+    take(cut)
+    host, weight, bias = numbers((rows, columns), dtype), numbers((columns,), own, 2), numbers((columns,), own, 3)
+    x, w, b = (xp.asarray(array) for array in (host, weight, bias))
+    assert "norm_ring" in explain(layer_norm, x, w, b)
+    y, mean, rstd = layer_norm(x, w, b, return_stats=True)
+    expected, means, rstds = test_norm.reference(host, (1,), weight, bias)
+    test_norm.assert_close(asnumpy(y), expected, dtype, terms=8)
+    np.testing.assert_allclose(asnumpy(mean), means, rtol=3e-7)
+    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=3e-7)
+    y, rstd = rms_norm(x, w, eps=1e-5, weight_offset=1.0, return_rstd=True)
+    expected, _, rstds = test_norm.reference(host, (1,), weight, rms=True, offset=1.0)
+    test_norm.assert_close(asnumpy(y), expected, dtype, terms=4)
+    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=3e-7)
+    expected, _, _ = test_norm.reference(host, (1,))
+    plain = asnumpy(layer_norm(x, out=x))  # in its place, without weights
+    test_norm.assert_close(plain, expected, dtype, terms=8)
+
+
+@pytest.mark.parametrize(("dtype", "cut"), [("f32", Cut(3, 4, 2, 2)), ("bf16", Cut(2, 8, 2, 2))])
+@pytest.mark.parametrize("log", [False, True])
+def test_nan_and_infinity_stay_in_their_row(
+    dtype: str, cut: Cut, log: bool, xp: ModuleType, asnumpy: AsNumpy, take: Take
+) -> None:
+    take(cut)
+    x = (np.random.default_rng(7).standard_normal((9, 12000)) * 3).astype("f")
+    x[0, 7], x[1, -1], x[2], x[3, :9000], x[5, 1:], x[7, 9] = np.nan, np.inf, -np.inf, -np.inf, -np.inf, -np.inf
+    x[3, 9000:] -= 200  # the sum must not be scaled by exp(200)
+    x[4, :9000] = -3e4
+    host = x.astype(DTYPES[dtype].numpy)
+    result = asnumpy((log_softmax if log else softmax)(xp.asarray(host), -1))
+    expected = test_softmax.reference(host, -1, log=log)
+    assert (np.isnan(result) == np.isnan(expected)).all()
+    test_softmax.assert_close(result[3:], expected[3:], dtype, ulps=16, floor=1.0 if log else 0.0)
+    normal = asnumpy(layer_norm(xp.asarray(host[[6, 0, 1, 8]])))
+    assert np.isnan(normal[1:3]).all()
+    assert np.isfinite(normal[[0, 3]].astype("f")).all()
+
+
+def test_the_largest_numbers_do_not_overflow_in_a_cluster(xp: ModuleType, asnumpy: AsNumpy, take: Take) -> None:
+    take(Cut(2, 4, 2, 1))
+    x = np.zeros((2, 8000), "f")
+    x[0, ::2], x[0, 1::4], x[1] = 3.4028235e38, -3.4028235e38, -3.4028235e38
+    test_softmax.assert_close(asnumpy(softmax(xp.asarray(x), -1)), test_softmax.reference(x, -1), "f32")
+
+
+def test_a_small_variance_beside_a_large_mean_is_found_by_a_cluster(
+    xp: ModuleType, asnumpy: AsNumpy, take: Take
+) -> None:
+    take(Cut(3, 4, 2, 2))
+    host = (numbers((5, 12000), "f32").astype(np.float64) + 1e4).astype(np.float32)
+    y, mean, rstd = layer_norm(xp.asarray(host), return_stats=True)
+    expected, means, rstds = test_norm.reference(host, (1,))
+    np.testing.assert_allclose(asnumpy(mean), means, rtol=ULP["f32"])
+    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=1e-5)  # of means of parts that are rounded
+    np.testing.assert_allclose(asnumpy(y), expected, atol=2e-3)  # of a mean that is rounded
+
+
+def test_rows_in_turn_have_the_same_bits_again_and_again_on_any_number_of_clusters(
+    xp: ModuleType, asnumpy: AsNumpy, take: Take
+) -> None:
+    host = numbers((23, 12020), "f32")
+    results = []
+    for clusters in (1, 2, 2, 5):
+        take(Cut(3, 4, 2, clusters))
+        x = xp.asarray(host[:, : 12000 + 4 * clusters])[:, :12000]  # of strides for which nothing is decided yet
+        results.append([asnumpy(softmax(x, -1)).tobytes(), asnumpy(layer_norm(x)).tobytes()])
+    assert results.count(results[0]) == 4
+
+
+@pytest.mark.parametrize(("rows", "clusters"), [(1, 1), (1, 3), (20, 1), (20, 2), (20, 5)])
+def test_the_counter_of_claimed_rows_is_zero_again(
+    rows: int, clusters: int, take: Take, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(Cut(3, 4, 2, clusters))
+    claims = np.zeros(1, np.uint32)
+    monkeypatch.setattr(rows_ring, "workspace", lambda *about: (0, notice(claims).ctypes.data, claims))
+    host = numbers((rows, 12000 + 4 * clusters), "f32")
+    with kgen.backend("cpu"):
+        for _ in range(2):
+            result = np.asarray(softmax(host, -1))
+            assert claims[0] == 0
+    test_softmax.assert_close(result, test_softmax.reference(host, -1), "f32")
+
+
+@pytest.mark.parametrize("multiprocessors", [1, 2, 4, 8, 14, 132])
+def test_wide_rows_take_turns_only_where_the_device_has_room_for_a_cluster(
+    multiprocessors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the executor has not for eight blocks, and a slice of a GPU for sixteen."""
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: multiprocessors)
+    for columns in (16400, 40000, 131072, 262144, 300000):
+        for weights in (0, 32, 64):
+            cut = rows_ring.cut(10**6, columns, rows_cut.Packs(4, full=True), HOST, weights=weights)
+            assert cut is None or cut.clusters
+    x = np.zeros((2, 20000), "f")
+    for function in (softmax, layer_norm, rms_norm):
+        function(x)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "packs", "why"),
+    [
+        (10**6, 16384, rows_cut.Packs(4, full=True), "a block has room for a row"),
+        (10**6, 20000, rows_cut.Packs(4, ragged=True, full=True), "rows begin anywhere"),
+        (10**6, 20000, rows_cut.Packs(2), "packs are too short"),
+        (10**6, 10**6, rows_cut.Packs(4, full=True), "no cluster has room for a row"),
+        (9, 20000, rows_cut.Packs(4, full=True), "there are few"),
+    ],
+)
+def test_other_rows_are_left_to_other_kernels(rows: int, columns: int, packs: rows_cut.Packs, why: str) -> None:
+    assert rows_ring.cut(rows, columns, packs, HOST) is None, why
+
+
+def test_a_cluster_of_sixteen_is_announced_to_the_driver() -> None:
+    for kernel in ("softmax_ring", "norm_ring"):
+        assert parse(f"{kernel}_n8_v4_c16_f32").derived["CLUSTER"] == 16  # more than a launch gets without asking
