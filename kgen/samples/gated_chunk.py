@@ -11,7 +11,7 @@ import numpy as np
 
 from kgen import gated_reference as reference
 from kgen.dtypes import BF16
-from kgen.ops.gated import chunk_cut, chunk_scan
+from kgen.ops.gated import chunk, chunk_cut, chunk_scan
 from kgen.ops.gated.chunk_kernels import CHUNK
 from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
@@ -28,7 +28,7 @@ def gated_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
     Two segments that go round the stages in shared memory more than once, and a sequence in one, from its end.
     """
-    settings = ((chunk_scan, "WARPS", spec["WARPS"]), (chunk_scan, "_in_warpgroups", lambda *about: False))
+    settings = ((chunk_scan, "WARPS", spec["WARPS"]), (chunk_scan, "in_warpgroups", lambda *about: False))
     return tuple(
         case._replace(settings=(*case.settings, *settings)) for case in _chunks(spec, shape, stages=3, room=spec["K"])
     )
@@ -38,8 +38,10 @@ def linear_chunk(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """The same where whole warpgroups multiply."""
     flags = {name: name in spec.flags for name in ("outer", "adjoint", "products", "fine", "gfloat")}
     scan = CHUNK.spec(K=128, V=spec["V"], WARPS=spec["V"] // 16, GATE=spec["GATE"], dtype="bf16", **flags)
+    if "pair" in spec.flags:
+        return tuple(_in_teams(case, 0) for case in _pairs(scan, shape, spec.derived["STAGES"], spec["K"]))
     cases = _chunks(scan, shape, stages=spec.derived["STAGES"], room=spec["K"])
-    return tuple(_in_teams(case, 0) for case in cases)
+    return tuple(_apart(_in_teams(case, 0)) for case in cases)
 
 
 def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -59,6 +61,20 @@ def linear_team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     return _in_teams(full, 3), _in_teams(narrow, 9)
 
 
+def _pairs(scan: Spec, shape: Shape | None, stages: int, room: int) -> tuple[Case, ...]:
+    """Both scans of a pair, from one state to another: in segments of two pieces, and in one."""
+    if shape is not None:
+        return (_chunked(scan, shape, room, segments=2, reverse=False),)
+    segment = (stages + 2) * scan["C"]
+    long = _chunked(scan, (1, 2, 2 * segment - 7, room - 24, room - 8), room, segments=2, pieces=4, reverse=True)
+    return long, _chunked(scan, (1, 2, scan["C"] + 9, room - 8, room - 40), room, segments=1, reverse=False)
+
+
+def _apart(case: Case) -> Case:
+    """The scans of keys' and of values' gradients each in a launch of its own."""
+    return case._replace(settings=(*case.settings, (chunk, "pair_cut", lambda *about: None)))
+
+
 def _in_teams(case: Case, blocks: int) -> Case:
     return case._replace(settings=(*case.settings, (chunk_scan, "segments_of", lambda *about: blocks)))
 
@@ -76,9 +92,9 @@ def _chunks(spec: Spec, shape: Shape | None, stages: int, room: int) -> tuple[Ca
     return long, _chunked(spec, (1, 2, spec["C"] + 9, *narrow), room, segments=1, reverse=True)
 
 
-def _chunked(spec: Spec, shape: Shape, room: int, segments: int, *, reverse: bool) -> Case:
+def _chunked(spec: Spec, shape: Shape, room: int, segments: int, *, reverse: bool, pieces: int = 0) -> Case:
     batch, heads, length, features, values = shape
-    cut = chunk_cut.Cut(room, spec["V"], spec["C"], segments, segments)
+    cut = chunk_cut.Cut(room, spec["V"], spec["C"], pieces or segments, segments)
     if spec["products"] or (spec.dtype is BF16 and not spec["fine"] and not spec["outer"]):
         turned = (batch, heads, length, values, features)
         return _backward(spec, cut, turned, gated=bool(spec["GATE"]), reverse=reverse)
@@ -137,7 +153,7 @@ def _forward(spec: Spec, cut: chunk_cut.Cut, shape: Shape, *, gated: bool, rever
 
 
 def _backward(spec: Spec, cut: chunk_cut.Cut, shape: Shape, *, gated: bool, reverse: bool = False) -> Case:
-    """Its scans along the features are cut so; the other one as it comes."""
+    """Its scans along the features, or those of a pair, are cut so; the other one as it comes."""
     batch, heads, _, features, values = shape
     arrays = _arrays(spec, shape, gated)
     (do,) = numbers(spec, arrays[2].shape)
@@ -148,8 +164,8 @@ def _backward(spec: Spec, cut: chunk_cut.Cut, shape: Shape, *, gated: bool, reve
     options = {"initial_state": initial, "dstate": dstate, "mode": "chunk", "reverse": reverse}
     usual = chunk_cut.cut_of
 
-    def taken(problem: Problem, rows: int, columns: int, in_warpgroups: bool) -> chunk_cut.Cut:
-        return cut if columns == features else usual(problem, rows, columns, in_warpgroups)
+    def taken(problem: Problem, rows: int, columns: int, in_warpgroups: bool, scans: int = 1) -> chunk_cut.Cut:
+        return cut if columns == features or scans > 1 else usual(problem, rows, columns, in_warpgroups)
 
     bar = max(GRADIENT_SLACK * RMS_BAR[spec.dtype.name], _SLOPE_BAR)
     operator = simple_gla_backward if gated else linear_attention_backward

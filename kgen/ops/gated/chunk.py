@@ -13,6 +13,7 @@ from kgen.launch import Step
 from kgen.operand import Operand
 from kgen.ops.gated.chunk_cut import LARGE_SHARED, Cut, fours_of
 from kgen.ops.gated.chunk_kernels import SLOPE
+from kgen.ops.gated.chunk_pair import add_pair, pair_cut
 from kgen.ops.gated.chunk_scan import Scan, add_chunk
 from kgen.ops.gated.features import NUMBERS
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of, scratch_rows
@@ -63,9 +64,9 @@ def backward(
     initial: str,
     dstate: str,
 ) -> str:
-    """Queue the backward pass: three scans, and a sum for gates. `inputs` are do, q, k, v; gradients go by name.
+    """Queue the backward pass: three scans, of which two may be one launch, and a sum for gates.
 
-    Returns why it is cut as it is.
+    `inputs` are do, q, k, v; gradients go by name. Returns why it is cut as it is.
     """
     do, q, k, v = inputs
     gated = problem.gate == 1
@@ -80,8 +81,13 @@ def backward(
     begun = gated and initial != NOTHING
     own = (q, k) if gated or problem.feature else (None, None)
     queries = scan("dq", do, v, k, turned=True, initial=initial, own=own[0], fine=gated or problem.dtype is BF16)
-    keys = scan("dk", v, do, q, turned=True, adjoint=True, initial=dstate, own=own[1], fine=gated, keep_last=begun)
     last = "dinitial" if "dinitial" in gradients else NOTHING
+    dk, dv = (rows_of(name, gradients[name], layout) for name in ("dk", "dv"))
+    cut = pair_cut(problem, q, do, k, v, dk, dv) if dk.heads == dv.heads == problem.heads else None
+    if cut:
+        add_pair(program, problem, cut, q, do, (k, dv), (v, dk), initial=dstate, last=last)
+        return why(problem, queries.cut)
+    keys = scan("dk", v, do, q, turned=True, adjoint=True, initial=dstate, own=own[1], fine=gated, keep_last=begun)
     scan("dv", k, q, do, adjoint=True, initial=dstate, last=last, fine=fine, other=keys)
     if gated:
         _add_slope(program, problem, queries, keys, rows_of("dg", gradients["dg"], layout))

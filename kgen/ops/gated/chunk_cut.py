@@ -28,8 +28,11 @@ class Cut(NamedTuple):
     segments: int
 
 
-def cut_of(problem: Problem, rows: int, columns: int, in_warpgroups: bool = False) -> Cut:
-    """As many segments as fill the device, and not more; of wide heads, warpgroups take tiles as large as of others."""
+def cut_of(problem: Problem, rows: int, columns: int, in_warpgroups: bool = False, scans: int = 1) -> Cut:
+    """As many segments as fill the device, and not more; of wide heads, warpgroups take tiles as large as of others.
+
+    Two scans in one launch fill it with half as many, where these can be halved, or else in two rounds.
+    """
     sms = multiprocessors(problem.device)
     room = next(value for value in CHUNK.axes[0].values if value >= rows)
     width = next((value for value in CHUNK.axes[1].values if value >= columns), 128)
@@ -40,6 +43,8 @@ def cut_of(problem: Problem, rows: int, columns: int, in_warpgroups: bool = Fals
     blocks = problem.shared * -(-columns // width)
     length = problem.length // (max(problem.sequences, 1) if problem.offsets else 1)
     segments = max(1, min(sms // max(blocks, 1), length // (_SHORT_SEGMENT * chunk)))
+    if segments % scans == 0 and blocks * segments * scans > sms:
+        segments //= scans
     pieces = segments
     if segments > 1:
         while blocks * (segments - 1) * (pieces // segments) * 2 <= sms and pieces * 2 * chunk <= length:

@@ -13,11 +13,13 @@ from kgen.device import device_arch, has_wgmma
 from kgen.dtypes import BF16, F32
 from kgen.launch import Step
 from kgen.operand import Ints
-from kgen.ops.gated.chunk_cut import Cut, cut_of, fours_of
+from kgen.ops.gated.chunk_cut import Cut, fours_of
+from kgen.ops.gated.chunk_cut import cut_of as cut_of
 from kgen.ops.gated.chunk_kernels import CHUNK, PREFIX, STATE, SUM_THREADS, TURN
 from kgen.ops.gated.linear_chunk import CHUNK as LINEAR_CHUNK
 from kgen.ops.gated.linear_chunk import LINEAR, ROOM, WIDE
-from kgen.ops.gated.linear_team import add_team, segments_of
+from kgen.ops.gated.linear_team import add_team
+from kgen.ops.gated.linear_team import segments_of as segments_of
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 from kgen.spec import Spec
 
@@ -63,7 +65,7 @@ def add_chunk(
     """
     p = problem
     rows, columns = (p.values, p.features) if turned else (p.features, p.values)
-    grouped = not wide and _in_warpgroups(p, rows, z, x, y, o, *([own] if own else []))
+    grouped = not wide and in_warpgroups(p, rows, z, x, y, o, *([own] if own else []))
     cut = cut_of(p, rows, columns, grouped)
     grouped = grouped and cut.chunk == LINEAR_CHUNK
     tiles = -(-columns // cut.columns)
@@ -106,7 +108,7 @@ def add_chunk(
     pairs = o.word >= (8 if wide else 4) and (own is None or own.word >= 4)
     words = _words(z, x, y) if pairs else 2
     if grouped:
-        spec = _linear(p, cut, fine=fine, adjoint=adjoint, products=bool(own))
+        spec = linear(p, cut, fine=fine, adjoint=adjoint, products=bool(own))
     else:
         spec = CHUNK.spec(BYTES=words, wide=wide, products=bool(own and gates), fine=fine, **common)
     end = products = NOTHING
@@ -151,9 +153,9 @@ def add_pieces(
     rows, columns = (p.values, p.features) if turned else (p.features, p.values)
     gates = p.step_gates
     tiles, fours = -(-columns // cut.columns), fours_of(cut, columns)
-    grouped = cut.chunk == LINEAR_CHUNK and _in_warpgroups(p, rows, x, y)
+    grouped = cut.chunk == LINEAR_CHUNK and in_warpgroups(p, rows, x, y)
     if grouped:
-        spec = _linear(p, cut, outer=True, fine=bool(gates), adjoint=adjoint)
+        spec = linear(p, cut, outer=True, fine=bool(gates), adjoint=adjoint)
     else:
         common = _choices(p, cut, turned=turned, adjoint=adjoint)
         spec = CHUNK.spec(BYTES=_words(x, y), outer=True, fine=fine and bool(gates), **common)
@@ -188,7 +190,7 @@ def _choices(problem: Problem, cut: Cut, *, turned: bool, adjoint: bool) -> dict
     }
 
 
-def _linear(problem: Problem, cut: Cut, *, adjoint: bool, **flags: bool) -> Spec:
+def linear(problem: Problem, cut: Cut, *, adjoint: bool, **flags: bool) -> Spec:
     """Of the kernel whose warpgroups multiply."""
     p, gated = problem, bool(problem.step_gates)
     flags = {**flags, "adjoint": adjoint and gated, "gfloat": gated and p.gate_type is F32}
@@ -231,7 +233,7 @@ def add_state(
     program.add(Step(STATE.spec(unpack=unpack), blocks, 2, counts, strides), pointers)
 
 
-def _in_warpgroups(problem: Problem, rows: int, *arrays: Rows) -> bool:
+def in_warpgroups(problem: Problem, rows: int, *arrays: Rows) -> bool:
     """Whether whole warpgroups multiply: on Hopper, bfloat16 as it comes, more than 64 rows, at most one gate per step.
 
     The executor does likewise, with the same text but for the instruction that multiplies.

@@ -74,6 +74,8 @@ def _problem(spec: Spec) -> str | None:
         return "what is not there has no type, no order and no gradient"
     if spec["outer"] and spec["products"]:
         return "states have no results"
+    if spec["pair"] and (spec["outer"] or spec["GATE"] or spec["V"] < ROOM):
+        return "only scans without a gate, of as many rows as columns, are each other's turned"
     return None
 
 
@@ -91,6 +93,7 @@ LINEAR = register(
         ),
         flags=(
             Flag("outer", "only the states: what each piece of a sequence adds"),
+            Flag("pair", "two scans in one launch: in the other, x and y change places, and the state is turned"),
             Flag("products", "also each result times what it is the gradient of, for the gradient of gates"),
             Flag("adjoint", "a gradient's scan: a time step decays the state after it was added"),
             Flag("fine", "the state and the scores enter products in two parts, of 16 bits together, not of 8"),
@@ -101,13 +104,15 @@ LINEAR = register(
         derive=_geometry,
         check=_problem,
         text=_text,
-        grid="(ceil(columns / V) * segments * heads * sequences): one block per tile of columns and segment of time",
+        grid="(ceil(columns / V) * segments * heads * sequences): one block per tile of columns and segment of time; "
+        "as many again for the other scan of a pair",
         origin="Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer "
         "Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah et al., 2024)",
         min_arch=Arch(9, 0),
         defaults=(
             "linear_chunk_fine_bf16",
             "linear_chunk_bf16",
+            "linear_chunk_pair_bf16",
             "linear_chunk_outer_bf16",
             "linear_chunk_v64_fine_bf16",
             "linear_chunk_k256_fine_bf16",
