@@ -24,6 +24,8 @@ WIDEST = 512
 """Features and value columns that a head may have."""
 SUM_THREADS = 256
 SUM_ROUNDS = 4
+TURN = 2
+"""Time steps that a turn of a scan's loop takes where it posts what lanes read."""
 
 _FLOAT_BYTES = 4
 
@@ -95,14 +97,20 @@ def block_columns(spec: Spec) -> int:
     return spec["WARPS"] * (32 // spec["LANES"]) * spec["COLUMNS"]
 
 
+def posts(grouped: bool, gate: int, lanes: int, columns: int) -> bool:
+    """Whether a scan's loading warps may add up what its lanes read, where there is shared memory for it."""
+    return grouped and gate < 2 and (lanes, columns) == (8, 8)
+
+
 def _scan_geometry(spec: Spec) -> dict[str, int]:
-    steps = _steps(spec)
+    steps, lanes = _steps(spec), spec["LANES"]
+    parts = 2 * steps * lanes * (block_columns(spec) + 4) if spec["posted"] else 0
     return {
         "THREADS": 32 * (spec["WARPS"] + LOADERS),
         "LOADERS": LOADERS,
         "STEPS": steps,
-        "TOGETHER": min(together(spec["LANES"], spec["COLUMNS"]), _group(spec) // 2),
-        "DYNAMIC_SMEM": 2 * steps * _token_floats(spec) * _FLOAT_BYTES,
+        "TOGETHER": TURN if spec["posted"] else min(together(lanes, spec["COLUMNS"]), _group(spec) // 2),
+        "DYNAMIC_SMEM": (2 * steps * _token_floats(spec) + parts) * _FLOAT_BYTES,
     }
 
 
@@ -115,7 +123,7 @@ def _scan_text(spec: Spec) -> dict[str, Any]:
         "adjoint": _adjoint(spec),
         "partial": _gives(spec, "key") and bool(spec["partial"]),
         "grouped": _grouped(spec),
-        "swapped": _grouped(spec) and (spec["LANES"], spec["COLUMNS"]) == (8, 8),
+        "swapped": _grouped(spec) and (spec["LANES"], spec["COLUMNS"]) == (8, 8) and not spec["posted"],
         "GROUP": _group(spec),
         "per_step": gate == 1,
         "per_row": per_row,
@@ -142,6 +150,8 @@ def _scan_problem(spec: Spec) -> str | None:
         return "features other than the inputs themselves go with no gate"
     if spec.dtype is F32 and (spec["wide"] or spec["gfloat"] or spec["ufloat"]):
         return "all is float already"
+    if spec["posted"] and not posts(_grouped(spec), spec["GATE"], spec["LANES"], spec["COLUMNS"]):
+        return "what lanes read is posted where 8 lanes share 8 columns, without gates for each feature"
     if _gives(spec, "key") and spec["partial"] != (spec["GATE"] == 1) and spec["GATE"] != 2:
         return "the gradient of a gate for all features comes in parts, and none without a gate"
     return None
@@ -201,6 +211,7 @@ def _scan(
                 Flag("wide", "results are floats"),
                 Flag("gfloat", "gates are floats"),
                 Flag("ufloat", "the bonus is floats"),
+                Flag("posted", "loading warps add up what lanes read"),
             ),
             derive=_scan_geometry,
             check=_scan_problem,

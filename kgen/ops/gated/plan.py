@@ -13,7 +13,7 @@ from kgen.dtypes import F32, DType
 from kgen.launch import Step, bind
 from kgen.operand import Ints, Operand, aligned, contiguous_strides
 from kgen.ops.calls import Plan
-from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, Mapped, in_groups, scan_with
+from kgen.ops.gated.kernels import KEY_SCAN, QUERY_SCAN, SCAN, Mapped, in_groups, posts, scan_with
 from kgen.ops.gated.tiles import Tile, tile_for
 from kgen.ops.reduce.workspace import workspace
 from kgen.scratch import Sections
@@ -202,6 +202,9 @@ def add_scan(
         dtype=p.dtype,
     )
     spec = spec_of(**tile.axes)
+    if posts(grouped, p.gate, tile.lanes, tile.columns):
+        posted = spec_of(**tile.axes, posted=True)
+        spec = posted if posted.derived["DYNAMIC_SMEM"] <= shared_memory(p.device) else spec
     if grouped and spec.derived["DYNAMIC_SMEM"] > shared_memory(p.device):
         tile = tile_for(*about, 8)
         spec = spec_of(**tile.axes)
