@@ -29,6 +29,8 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
         ("rwkv6", Tile(4, 4, 8, 2), 16, 40),  # more columns than lanes
         ("simple_gla", Tile(8, 16, 4, 2), 128, 20),
         ("linear_attention", Tile(16, 32, 4, 1), 500, 12),  # fewer steps from barrier to barrier
+        ("simple_gla", Tile(16, 8, 8, 4), 120, 101),  # the loading warps add up
+        ("linear_attention", Tile(8, 8, 8, 1), 63, 40),
     ],
 )
 def test_every_cut_gives_the_results_of_float64(
