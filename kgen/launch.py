@@ -140,6 +140,28 @@ def load(spec: Spec, device: int | None = None) -> Launcher:
         return _launchers[spec, device]
 
 
+def _load_side_by_side(specs: Sequence[Spec], device: int) -> None:
+    """Load each in a thread of its own; raises what the first that failed raised.
+
+    Without concurrent.futures, whose import takes longer than a kernel from the cache.
+    """
+    failures: list[BaseException] = []
+
+    def attempt(spec: Spec) -> None:
+        try:
+            load(spec, device)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=attempt, args=(spec,)) for spec in specs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
 def _refuse_capture(spec: Spec) -> None:
     import cupy
 
@@ -177,9 +199,6 @@ def bind(steps: Sequence[Step], device: int) -> list[Run]:
         return [cpu.bind(step) for step in steps]
     missing = list(dict.fromkeys(step.spec for step in steps if (step.spec, device) not in _launchers))
     if len(missing) > 1:
-        from concurrent.futures import ThreadPoolExecutor
-
-        _refuse_capture(missing[0])  # here, since the threads below have streams of their own
-        with ThreadPoolExecutor(len(missing)) as pool:
-            list(pool.map(lambda spec: load(spec, device), missing))
+        _refuse_capture(missing[0])  # here, since the threads have streams of their own
+        _load_side_by_side(missing, device)
     return [load(step.spec, device).bind(step) for step in steps]

@@ -8,9 +8,6 @@ import re
 from typing import Any
 
 from kgen.dtypes import F32
-from kgen.ops.elementwise.expression import Function, operands
-from kgen.ops.elementwise.kernels import needed
-from kgen.ops.elementwise.program import write
 
 NUMBERS = {None: 0, "identity": 0, "elu": 1, "relu": 2}
 """The known ones, by the axis FEATURE; "elu" is elu(x) + 1."""
@@ -44,6 +41,8 @@ def check(op: str, feature_map: object, feature_slope: object = None, *, backwar
 
 
 def _check_expression(op: str, argument: str, text: object) -> None:
+    from kgen.ops.elementwise.expression import operands  # here, as below: few calls have an expression
+
     try:
         names = operands(text)  # type: ignore[arg-type]  # it says itself that it takes text
     except ValueError as error:
@@ -60,6 +59,9 @@ def _check_expression(op: str, argument: str, text: object) -> None:
 @functools.lru_cache(maxsize=256)
 def _function(name: str, text: str) -> tuple[tuple[str, ...], frozenset[str]]:
     """The C++ of an expression, `name` last among its functions, and the hand-written ones that these need."""
+    from kgen.ops.elementwise.expression import Function, operands
+    from kgen.ops.elementwise.program import write
+
     made = write(Function(name, operands(text), text), (F32,), F32)
     *others, last = made.functions
     return (*others, re.sub(r"^(.*?) \w+ apply\(", rf"\1 float {name}(", last, count=1)), made.primitives
@@ -68,6 +70,8 @@ def _function(name: str, text: str) -> tuple[tuple[str, ...], frozenset[str]]:
 @functools.lru_cache(maxsize=256)
 def code(feature_map: str, feature_slope: str | None) -> dict[str, Any]:
     """What the templates take of an expression and perhaps its derivative."""
+    from kgen.ops.elementwise.kernels import needed
+
     functions, primitives = _function("feature", feature_map)
     if feature_slope is not None:
         more, others = _function("feature_slope", feature_slope)

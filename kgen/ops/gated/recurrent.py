@@ -1,4 +1,7 @@
-"""What the operators of linear attention with gates share: how they are made, and the plans of both passes."""
+"""What the operators of linear attention with gates share: how they are made, and the plans of both passes.
+
+A plan imports what it is made of, since of the ways to compute a problem it takes one.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from typing import Any
 from kgen.dtypes import F32, FLOATS, I32, I64, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan
-from kgen.ops.gated import article, chunk, chunk_vector, chunk_vector_backward, examine, states
 from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import (
     Arrays,
@@ -41,7 +43,7 @@ def forward_operator(name: str, form: Form, *options: str) -> Operator:
         optional=form.states,
         mixed=True,
         rows=False,
-        examine=partial(examine.sequences, form, options),
+        examine=partial(_examine, "sequences", form, options),
     )
 
 
@@ -57,8 +59,14 @@ def backward_operator(name: str, form: Form, *options: str) -> Operator:
         optional=(*form.states, *form.gradients),
         mixed=True,
         rows=False,
-        examine=partial(examine.gradients, form, options),
+        examine=partial(_examine, "gradients", form, options),
     )
+
+
+def _examine(function: str, *about: Any) -> None:
+    from kgen.ops.gated import examine
+
+    getattr(examine, function)(*about)
 
 
 def _takes(arguments: Sequence[str]) -> dict[str, tuple[DType, ...]]:
@@ -116,16 +124,22 @@ def _prepare_forward(
     o, *state = results
     ends = ["state", *(["normalizer"] if options.normalize else [])] if options.return_state else []
     every = options.states_every
-    kept = [states.STATES, *([states.NORMALIZERS] if options.normalize else [])] if every else []
+    kept: list[str] = []
+    if every:
+        from kgen.ops.gated import states
+
+        kept = [states.STATES, *([states.NORMALIZERS] if options.normalize else [])]
     program = Program([*_input_names(form), "o", *ends, *kept], problem.device)
     q, k, v = (rows_of(name, x, options.layout) for name, x in zip("qkv", arrays[:3], strict=True))
     _states(problem, initial_state=arrays.initial, initial_normalizer=arrays.normal)
     _states(problem, **dict(zip([*ends, *kept], state, strict=True)))
     if options.mode == "article":
+        from kgen.ops.gated import article
+
         return article.plan(op, program, problem, arrays, options, q, k, v, rows_of("o", o, options.layout))
     result = rows_of("o", o, options.layout)
     initial, last = "initial_state" if arrays.initial else NOTHING, "state" if ends else NOTHING
-    chunks = chunk if form.gate < 2 else chunk_vector
+    chunks = _chunks(form)
     if in_chunks(op, options.mode, chunks.refusal(problem), chunks.pays(problem)):
         why = chunks.forward(program, problem, q, k, v, result, initial, last)
         if every:
@@ -138,6 +152,17 @@ def _prepare_forward(
     else:
         tile = add_scan(program, problem, q, k, v, result, initial=initial, last=last, normals=normals)
     return program.plan(_why(problem, tile.width, problem.values))
+
+
+def _chunks(form: Form, *, backward: bool = False) -> Any:
+    """The module of chunks with such gates."""
+    if form.gate < 2:
+        from kgen.ops.gated import chunk
+
+        return chunk
+    from kgen.ops.gated import chunk_vector, chunk_vector_backward
+
+    return chunk_vector_backward if backward else chunk_vector
 
 
 def _states(problem: Problem, **states: Operand | None) -> None:
@@ -177,8 +202,8 @@ def _prepare_backward(
     upstream = rows_of("do", do, layout)
     if options.mode == "article":
         raise ValueError(f"{op}: mode is 'article'; it takes 'auto', 'recurrent' or 'chunk'")
-    chunks = chunk if form.gate < 2 else chunk_vector_backward
-    refused = chunk.refusal(problem) if form.gate < 2 else chunk_vector_backward.refusal(problem, q, k, v)
+    chunks = _chunks(form, backward=True)
+    refused = chunks.refusal(problem) if form.gate < 2 else chunks.refusal(problem, q, k, v)
     if in_chunks(op, options.mode, refused, chunks.pays(problem)):
         rows = (upstream, q, k, v)
         return program.plan(chunks.backward(program, problem, rows, gradients, layout, initial, from_state))

@@ -17,7 +17,6 @@ from kgen.launch import Run, Step, bind
 from kgen.operand import Operand, aligned
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.composed import Call, calling
-from kgen.ops.gated import examine
 from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import Form
 from kgen.ops.gated.kernels import WIDEST, mapped
@@ -102,6 +101,8 @@ def _split(form: Form, given: Sequence[Operand | None]) -> list[Operand | None]:
 
 
 def _examine(form: Form, op: str, given: Sequence[Operand | None], *options: Any) -> None:
+    from kgen.ops.gated import examine
+
     *_, g, _, indices = _split(form, given)
     if g:
         examine.gates(op, g)
