@@ -87,16 +87,16 @@ if TYPE_CHECKING:
     from kgen.ops.elementwise.elementwise import elementwise as elementwise
     from kgen.ops.gated.gla import gla as gla
     from kgen.ops.gated.gla import gla_backward as gla_backward
-    from kgen.ops.gated.gla import gla_step as gla_step
     from kgen.ops.gated.gla import simple_gla as simple_gla
     from kgen.ops.gated.gla import simple_gla_backward as simple_gla_backward
-    from kgen.ops.gated.gla import simple_gla_step as simple_gla_step
     from kgen.ops.gated.linear_attention import linear_attention as linear_attention
     from kgen.ops.gated.linear_attention import linear_attention_backward as linear_attention_backward
-    from kgen.ops.gated.linear_attention import linear_attention_step as linear_attention_step
     from kgen.ops.gated.rwkv6 import rwkv6 as rwkv6
     from kgen.ops.gated.rwkv6 import rwkv6_backward as rwkv6_backward
-    from kgen.ops.gated.rwkv6 import rwkv6_step as rwkv6_step
+    from kgen.ops.gated.steps import gla_step as gla_step
+    from kgen.ops.gated.steps import linear_attention_step as linear_attention_step
+    from kgen.ops.gated.steps import rwkv6_step as rwkv6_step
+    from kgen.ops.gated.steps import simple_gla_step as simple_gla_step
     from kgen.ops.gemv.batched import matvec as matvec
     from kgen.ops.gemv.gemv import gemv as gemv
     from kgen.ops.histogram.histogram import bincount as bincount
@@ -160,9 +160,10 @@ _MODULES = {
         swish tanh tanh_backward
     """,
     "ops.elementwise.elementwise": "elementwise",
-    "ops.gated.gla": "gla gla_backward gla_step simple_gla simple_gla_backward simple_gla_step",
-    "ops.gated.linear_attention": "linear_attention linear_attention_backward linear_attention_step",
-    "ops.gated.rwkv6": "rwkv6 rwkv6_backward rwkv6_step",
+    "ops.gated.gla": "gla gla_backward simple_gla simple_gla_backward",
+    "ops.gated.linear_attention": "linear_attention linear_attention_backward",
+    "ops.gated.rwkv6": "rwkv6 rwkv6_backward",
+    "ops.gated.steps": "gla_step linear_attention_step rwkv6_step simple_gla_step",
     "ops.gemv.batched": "matvec",
     "ops.gemv.gemv": "gemv",
     "ops.histogram.histogram": "bincount histogram",

@@ -8,7 +8,8 @@ import numpy as np
 
 from kgen.layers.parameters import Array, Parameters, check_names, check_shape, library, multiple, product
 from kgen.ops.elementwise.elementwise import elementwise
-from kgen.ops.gated.gla import gla, gla_step
+from kgen.ops.gated.gla import gla
+from kgen.ops.gated.steps import gla_step
 from kgen.ops.norm.norm import layer_norm, rms_norm
 
 _LAYER = "GatedLinearAttention"

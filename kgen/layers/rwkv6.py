@@ -9,7 +9,8 @@ import numpy as np
 
 from kgen.layers.parameters import Array, Parameters, check_names, check_shape, library, product
 from kgen.ops.elementwise.elementwise import elementwise
-from kgen.ops.gated.rwkv6 import rwkv6, rwkv6_step
+from kgen.ops.gated.rwkv6 import rwkv6
+from kgen.ops.gated.steps import rwkv6_step
 from kgen.ops.norm.norm import group_norm
 
 _LAYER = "RWKV6TimeMixing"

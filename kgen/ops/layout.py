@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kgen.operand import Operand
-from kgen.ops.causal.scan import Strides
+
+if TYPE_CHECKING:
+    from kgen.ops.causal.scan import Strides
 
 AXES = {"bhtd": (0, 1, 2), "bthd": (0, 2, 1)}
 """The axes of batch, head and time in each layout; features are the last."""

@@ -12,10 +12,10 @@ import numpy as np
 from kgen import gated_reference as reference
 from kgen.dtypes import F32
 from kgen.ops.gated import plan as gated_plan
-from kgen.ops.gated.gla import gla, gla_backward, gla_step
+from kgen.ops.gated.gla import gla, gla_backward
 from kgen.ops.gated.kernels import block_columns
-from kgen.ops.gated.linear_attention import linear_attention_step
 from kgen.ops.gated.rwkv6 import rwkv6
+from kgen.ops.gated.steps import gla_step, linear_attention_step
 from kgen.ops.gated.tiles import Tile, tile_for
 from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers

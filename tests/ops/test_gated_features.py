@@ -12,7 +12,8 @@ import pytest
 import kgen
 from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
-from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward, linear_attention_step
+from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
+from kgen.ops.gated.steps import linear_attention_step
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
 
 AsNumpy = Callable[[Any], np.ndarray]

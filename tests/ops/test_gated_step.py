@@ -11,9 +11,7 @@ import pytest
 
 from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
-from kgen.ops.gated.gla import gla_step, simple_gla_step
-from kgen.ops.gated.linear_attention import linear_attention_step
-from kgen.ops.gated.rwkv6 import rwkv6_step
+from kgen.ops.gated.steps import gla_step, linear_attention_step, rwkv6_step, simple_gla_step
 from tests.gpu.numerics import rms_bar, rms_error
 
 pytestmark = pytest.mark.usefixtures("shared_cache")

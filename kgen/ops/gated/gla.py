@@ -6,7 +6,6 @@ from typing import Any
 
 from kgen.ops.gated.checks import Form
 from kgen.ops.gated.recurrent import backward_operator, forward_operator
-from kgen.ops.gated.step import step, step_operator
 
 _OPTIONS = ("scale", "reverse", "return_state", "states_every", "mode", "layout")
 _GRADIENT_OPTIONS = ("scale", "reverse", "mode", "layout")
@@ -103,39 +102,6 @@ def gla_backward(
     return tuple(_gla_backward(inputs, outs, (scale, reverse, mode, layout), stream))
 
 
-def gla_step(
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    state: Any,
-    *,
-    scale: float | None = None,
-    indices: Any = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
-    """One time step of `gla` for decoding: the states are updated in place.
-
-    Parameters
-    ----------
-    q, k, g : array [B, H, K]
-    v : array [B, H, V]
-    state : array [N, H, K, V]
-        In float32, of any strides. It is read and overwritten. N is B without `indices`.
-    indices : array [B] of int32, optional
-        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
-        The o of a slot that is not there is NaN. No state is touched for either.
-
-    The others are as in `gla`.
-
-    Returns
-    -------
-    array [B, H, V] of the inputs' dtype.
-    """
-    return step(_gla_step, (q, k, v, g, indices), state, scale, out, stream)
-
-
 def simple_gla(
     q: Any,
     k: Any,
@@ -191,43 +157,7 @@ def simple_gla_backward(
     return tuple(_simple_backward(inputs, outs, (scale, reverse, mode, layout), stream))
 
 
-def simple_gla_step(
-    q: Any,
-    k: Any,
-    v: Any,
-    g: Any,
-    state: Any,
-    *,
-    scale: float | None = None,
-    indices: Any = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
-    """One time step of `simple_gla` for decoding: the states are updated in place.
-
-    Parameters
-    ----------
-    q, k : array [B, H, K]
-    v : array [B, H, V]
-    g : array [B, H]
-    state : array [N, H, K, V]
-        In float32, of any strides. It is read and overwritten. N is B without `indices`.
-    indices : array [B] of int32, optional
-        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
-        The o of a slot that is not there is NaN. No state is touched for either.
-
-    The others are as in `simple_gla`.
-
-    Returns
-    -------
-    array [B, H, V] of the inputs' dtype.
-    """
-    return step(_simple_step, (q, k, v, g, indices), state, scale, out, stream)
-
-
 _gla = forward_operator("gla", Form("q", 2, "g"), *_OPTIONS)
 _gla_backward = backward_operator("gla_backward", Form("q", 2, "g"), *_GRADIENT_OPTIONS)
 _simple = forward_operator("simple_gla", Form("q", 1, "g"), *_OPTIONS)
 _simple_backward = backward_operator("simple_gla_backward", Form("q", 1, "g"), "scale", "reverse", "mode", "layout")
-_gla_step = step_operator(Form("q", 2, "g"), gla_step)
-_simple_step = step_operator(Form("q", 1, "g"), simple_gla_step)

@@ -6,7 +6,6 @@ from typing import Any
 
 from kgen.ops.gated.checks import Form
 from kgen.ops.gated.recurrent import backward_operator, forward_operator
-from kgen.ops.gated.step import step, step_operator
 
 _FORM = Form("q", 0, normal=True)
 _OPTIONS = ("scale", "reverse", "feature_map", "normalize", "epsilon", "return_state", "states_every", "mode", "layout")
@@ -171,43 +170,5 @@ def linear_attention_backward(
     return tuple(_backward(inputs, outs, options, stream))
 
 
-def linear_attention_step(
-    q: Any,
-    k: Any,
-    v: Any,
-    state: Any,
-    *,
-    scale: float | None = None,
-    feature_map: str | None = None,
-    normalizer: Any = None,
-    epsilon: float = 1e-6,
-    indices: Any = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
-    """One time step of `linear_attention` for decoding: the states are updated in place.
-
-    Parameters
-    ----------
-    q, k : array [B, H, K]
-    v : array [B, H, V]
-    state : array [N, H, K, V]
-        In float32, of any strides. It is read and overwritten. N is B without `indices`.
-    normalizer : array [N, H, K], optional
-        z, in float32, of any strides, likewise read and overwritten: o is divided by scale z . f(q) + epsilon.
-    indices : array [B] of int32, optional
-        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
-        The o of a slot that is not there is NaN. No state is touched for either.
-
-    The others are as in `linear_attention`.
-
-    Returns
-    -------
-    array [B, H, V] of the inputs' dtype.
-    """
-    return step(_step, (q, k, v, indices), state, scale, out, stream, feature_map, normalizer, epsilon)
-
-
 _forward = forward_operator("linear_attention", _FORM, *_OPTIONS)
 _backward = backward_operator("linear_attention_backward", _FORM, *_GRADIENT_OPTIONS)
-_step = step_operator(_FORM, linear_attention_step)

@@ -6,7 +6,6 @@ from typing import Any
 
 from kgen.ops.gated.checks import Form
 from kgen.ops.gated.recurrent import backward_operator, forward_operator
-from kgen.ops.gated.step import step, step_operator
 
 _FORM = Form("r", 2, "w", bonus=True)
 
@@ -95,41 +94,5 @@ def rwkv6_backward(
     return tuple(_backward(inputs, outs, (scale, reverse, mode, layout), stream))
 
 
-def rwkv6_step(
-    r: Any,
-    k: Any,
-    v: Any,
-    w: Any,
-    u: Any,
-    state: Any,
-    *,
-    scale: float | None = None,
-    indices: Any = None,
-    out: Any = None,
-    stream: Any = None,
-) -> Any:
-    """One time step of `rwkv6` for decoding: the states are updated in place.
-
-    Parameters
-    ----------
-    r, k, w : array [B, H, K]
-    v : array [B, H, V]
-    u : array [H, K]
-    state : array [N, H, K, V]
-        In float32, of any strides. It is read and overwritten. N is B without `indices`.
-    indices : array [B] of int32, optional
-        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
-        The o of a slot that is not there is NaN. No state is touched for either.
-
-    The others are as in `rwkv6`.
-
-    Returns
-    -------
-    array [B, H, V] of the inputs' dtype.
-    """
-    return step(_step, (r, k, v, w, u, indices), state, scale, out, stream)
-
-
 _forward = forward_operator("rwkv6", _FORM, "scale", "reverse", "return_state", "states_every", "mode", "layout")
 _backward = backward_operator("rwkv6_backward", _FORM, "scale", "reverse", "mode", "layout")
-_step = step_operator(_FORM, rwkv6_step)
