@@ -8,6 +8,7 @@ with their gradients, for heads of 64 and 128 features, from few sequences to ma
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -62,8 +63,10 @@ def names(facts: Facts) -> list[str]:
     """The default specializations, and those that the calls launch on a device, in the order of their names."""
     stand_for(facts)
     with kgen.backend("cpu"), listing_steps() as steps:
-        for call in calls():
-            kgen.explain(*call)
+        for function, *arrays in calls():
+            kgen.explain(function, *arrays)
+            if "return_state" in inspect.signature(function).parameters:  # as before decoding
+                kgen.explain(function, *arrays, return_state=True)
     default = {spec.name for spec in kgen.select() if spec.kernel.min_arch <= Arch.parse(facts.arch)}
     return sorted(default | {step.spec.name for step in steps})
 
