@@ -147,6 +147,7 @@ def _nvrtc_call(text: str, name: str, options: tuple[str, ...], result: str) -> 
         nvrtc.destroyProgram(program)
 
 
+@functools.cache  # once is enough
 def load_ahead() -> None:
     """Begin to load and wake the compiler, which takes 0.2 s, while the caller renders.
 

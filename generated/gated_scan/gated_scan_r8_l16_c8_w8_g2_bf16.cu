@@ -19,9 +19,9 @@
 //   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 9c40d8df, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//   parts   gated_scan.cu.j2 77d7f248, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
 //           common/gated_features.cuh.j2 273445cc, common/gated_scan_load.cuh.j2 1fdec3e3,
-//           common/gated_scan_walk.cuh.j2 7100463e, common/elementwise_math.cuh.j2 289f7058
+//           common/gated_scan_walk.cuh.j2 978793bc, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_scan_r8_l16_c8_w8_g2_bf16
 
 // The state lies in registers: a thread holds ROWS x COLUMNS numbers of it, and LANES neighbouring lanes share its
@@ -508,7 +508,7 @@ extern "C" __global__ void __launch_bounds__(384) kgen_gated_scan_r8_l16_c8_w8_g
         meet();  // the loaders are done with this stage
         const Token* tokens = stages[first / STEPS % 2];
         const int steps_here = min(steps - first, STEPS);
-        const auto after = [&](int step) -> const Token& { return tokens[min(step + 2 * TOGETHER, STEPS - 1)]; };
+        const auto after = [&](int step) -> const Token& { return tokens[min(step, STEPS - 1)]; };
         ahead = look(tokens[0]);
 #pragma unroll 1
         for (int group = 0; group < steps_here; group += GROUP) {
@@ -517,14 +517,14 @@ extern "C" __global__ void __launch_bounds__(384) kgen_gated_scan_r8_l16_c8_w8_g
                 for (int step = group; step < group + GROUP; step += 2 * TOGETHER) {
                     const Token* const now = tokens + step;
                     walk_slowly(now, now[TOGETHER], early, late);
-                    walk_slowly(now + TOGETHER, after(step), late, early);
+                    walk_slowly(now + TOGETHER, after(step + 2 * TOGETHER), late, early);
                 }
             } else {
 #pragma unroll 1
                 for (int step = group; step < group + GROUP; step += 2 * TOGETHER) {
                     const Token* const now = tokens + step;
                     walk(now, now[TOGETHER], early, late);
-                    walk(now + TOGETHER, after(step), late, early);
+                    walk(now + TOGETHER, after(step + 2 * TOGETHER), late, early);
                 }
                 decay_state(tokens[group + GROUP - 1]);
             }

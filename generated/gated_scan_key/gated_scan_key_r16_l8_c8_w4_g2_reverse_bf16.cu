@@ -20,9 +20,9 @@
 //   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 9c40d8df, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//   parts   gated_scan.cu.j2 77d7f248, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
 //           common/gated_features.cuh.j2 273445cc, common/gated_scan_load.cuh.j2 1fdec3e3,
-//           common/gated_scan_walk.cuh.j2 7100463e, common/elementwise_math.cuh.j2 289f7058
+//           common/gated_scan_walk.cuh.j2 978793bc, common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_scan_key_r16_l8_c8_w4_g2_reverse_bf16
 
 // The state lies in registers: a thread holds ROWS x COLUMNS numbers of it, and LANES neighbouring lanes share its

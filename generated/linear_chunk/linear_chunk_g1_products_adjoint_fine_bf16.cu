@@ -17,12 +17,12 @@
 //   threads           384  per block
 //   shared memory  232032  bytes, dynamic: asked for at launch
 //   grid                   (ceil(columns / V) * segments * heads * sequences): one block per tile of columns
-//                          and segment of time
+//                          and segment of time; as many again for the other scan of a pair
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah
 //           et al., 2024)
-//   parts   linear_chunk.cu.j2 9a991aa1, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//   parts   linear_chunk.cu.j2 d98f38ba, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
 //           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 8821f63d, common/split.cuh.j2 bb09effa,
 //           common/gated_chunk_gates.cuh.j2 9341d062, common/gated_chunk_range.cuh.j2 b4e72f4b,
 //           common/gated_chunk_sums.cuh.j2 a59454e1, common/linear_chunk_products.cuh.j2 8ae7922d,

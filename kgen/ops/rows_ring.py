@@ -30,7 +30,7 @@ MOST = PACKS.values[-1]  # of which three rows fit into shared memory
 STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
 WIDE = 4096  # packs, beyond which a block has no room for a row
 WEIGHTS = 64  # registers of a thread, at most, for weights
-TURNS = 8  # rows of a cluster, from which on it pays
+TURNS = 8  # rows of a cluster, from which on it mostly pays
 
 
 class Cut(NamedTuple):
@@ -62,10 +62,10 @@ class Cut(NamedTuple):
         return f"{self.cluster} blocks of {self.lanes} threads, which take rows in turn"
 
 
-def cut(height: int, columns: int, taken: Packs, device: int, *, weights: int = 0) -> Cut | None:
+def cut(height: int, columns: int, taken: Packs, device: int, *, weights: int = 0, turns: int = TURNS) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
 
-    `weights`: bytes of what goes with a pack of every row.
+    `weights`: bytes of what goes with a pack of every row; `turns`: rows of a cluster from which on it pays.
     """
     total = columns // taken.vec
     aligned = taken.full and not (taken.ragged or taken.shifted)
@@ -76,7 +76,7 @@ def cut(height: int, columns: int, taken: Packs, device: int, *, weights: int = 
         if cluster > rows_cut.largest(device) or packs > MOST or packs * weights > 4 * WEIGHTS:
             continue
         clusters = int(BLOCKS * multiprocessors(device) * REACH[cluster]) // cluster
-        return Cut(packs, taken.vec, cluster, clusters) if 0 < TURNS * clusters <= height else None
+        return Cut(packs, taken.vec, cluster, clusters) if 0 < turns * clusters <= height else None
     return None
 
 

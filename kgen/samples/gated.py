@@ -12,7 +12,7 @@ import numpy as np
 from kgen import gated_reference as reference
 from kgen.dtypes import F32
 from kgen.ops.gated import plan as gated_plan
-from kgen.ops.gated.gla import gla, gla_backward
+from kgen.ops.gated.gla import gla, gla_backward, simple_gla
 from kgen.ops.gated.kernels import block_columns
 from kgen.ops.gated.rwkv6 import rwkv6
 from kgen.ops.gated.steps import gla_step, linear_attention_step
@@ -46,12 +46,16 @@ def gated_scan(spec: Spec, shape: Shape | None = None) -> Case:
     shape = shape or (1, 2, 3 * spec.derived["STEPS"] + 1, room - 4, width + 4)
     batch, heads, _, features, values = shape
     arrays = _inputs(spec, shape)
+    operator: Any = gla
+    if spec["GATE"] == 1:
+        q, k, v, g = arrays
+        operator, arrays = simple_gla, (q, k, v, between_poison(g[..., 0]))
     if spec["bonus"]:
-        arrays = (*arrays, *numbers(spec, (heads, features)))
+        operator, arrays = rwkv6, (*arrays, *numbers(spec, (heads, features)))
     (initial,) = numbers(spec, (batch, heads, features, values), dtype=np.float32)
     expected = reference.gated(*arrays, scale=features**-0.5, initial=initial)
     options = {"initial_state": initial, "return_state": True, "mode": "recurrent"}
-    return Case(rwkv6 if spec["bonus"] else gla, arrays, options, expected, settings=_tile(spec))
+    return Case(operator, arrays, options, expected, settings=_tile(spec))
 
 
 def gradients(spec: Spec, shape: Shape | None = None) -> Case:

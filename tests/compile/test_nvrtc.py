@@ -22,6 +22,7 @@ from kgen.build import Built, build_many
 from kgen.dtypes import BF16, F16, F32
 from kgen.errors import ArchError, CompileError, ToolchainError
 from kgen.nvrtc import Flags, Resources, compile_source, compiler_id, supported_archs
+from kgen.ops.gated.linear_chunk import LINEAR
 from kgen.ops.gated.linear_team import TEAM
 from kgen.render import render
 from kgen.spec import Kernel, Spec
@@ -113,6 +114,12 @@ def test_defaults_use_the_shared_memory_that_their_spec_predicts_and_do_not_spil
 def test_teams_whose_warpgroups_multiply_spill_no_more_than_two_numbers(fine: bool, most: int) -> None:
     found = compile_source(render(TEAM.spec(fine=fine, warpgroup=True)), SM_90A).resources
     assert max(found.spill_stores, found.spill_loads) <= most
+
+
+@pytest.mark.parametrize("flags", [{}, {"fine": True}, {"pair": True}, {"outer": True}], ids=str)
+def test_scans_whose_warpgroups_multiply_do_not_spill(flags: dict[str, bool]) -> None:
+    found = compile_source(render(LINEAR.spec(**flags, warpgroup=True)), SM_90A).resources
+    assert found.spill_stores == found.spill_loads == 0
 
 
 def test_a_cubin_is_a_whole_elf_file(spec: Spec) -> None:

@@ -24,6 +24,7 @@ SHAPES = {
     "sum_rows_g8_v4_i4_o32_f32": (290, 139),
     "add_v4_f32": (3, 700),
     "gated_scan_r4_l32_c4_w4_g2_bonus_f32": (2, 1, 20, 92, 36),
+    "gated_scan_r16_l8_c8_w4_g1_posted_bf16": (2, 1, 20, 124, 36),
     "gated_chunk_k64_v64_w4_g1_f16": (2, 1, 130, 40, 24),
     "gated_chunk_state": (2, 1, 300, 24, 40),
     "gated_chunk_vector_k64_v64_bonus_f16": (2, 1, 70, 44, 20),

@@ -21,6 +21,7 @@ from kgen.ops.gated.gla import simple_gla, simple_gla_backward
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from kgen.ops.gated.linear_chunk import LINEAR
 from kgen.ops.gated.linear_team import LARGEST, TEAM
+from kgen.ops.gated.plan import Problem
 from kgen.ops.questions import explain
 from kgen.registry import parse
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
@@ -162,6 +163,65 @@ def test_teams_give_what_float64_gives(
     again = linear_attention(*on, scale=case.scale, reverse=reverse, mode="chunk")
     assert np.array_equal(asnumpy(alone), asnumpy(again))
     forget()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "segments", "reverse"),
+    [
+        ((2, 2, 250, 128, 104), 1, False),
+        ((1, 2, 250, 96, 128), 2, True),
+        _on_a_gpu((1, 2, 700, 128, 128), 6, False),
+        _on_a_gpu((1, 2, 450, 256, 136), 2, True),
+    ],
+)
+def test_two_scans_of_a_launch_give_the_bits_of_each_alone(
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: tuple[int, int, int, int, int],
+    segments: int,
+    reverse: bool,
+) -> None:
+    usual = chunk_cut.cut_of
+    monkeypatch.setattr(chunk_scan, "cut_of", lambda *about: usual(*about)._replace(pieces=segments, segments=segments))
+    monkeypatch.setattr(chunk_scan, "segments_of", lambda *about: 0)
+    case = make("linear_attention", sizes, "bf16", reverse=reverse)
+    on = [xp.asarray(x) for x in (case.do, *case.arrays.values())]
+    states = {"initial_state": xp.asarray(case.initial), "dstate": xp.asarray(case.dstate)}
+    ends = {"cu_seqlens": xp.asarray(np.array([0, 70, 70, sizes[2] - 1], np.int32))} if sizes[0] == 1 else {}
+    made = []
+    for paired in (True, False):
+        if not paired:
+            monkeypatch.setattr(chunk, "pair_cut", lambda *about: None)
+        forget()
+        assert ("_pair" in explain(linear_attention_backward, *on, mode="chunk")) is paired
+        options: Any = {"mode": "chunk", "reverse": reverse}
+        results = [linear_attention_backward(*on, **states, **options), linear_attention_backward(*on, **options)]
+        if ends:
+            results.append(linear_attention_backward(*on, **ends, **options))
+        do, q, *others = on
+        results.append(linear_attention_backward(do, q[:, :1], *others, **options))  # heads share queries
+        made.append([asnumpy(x) for result in results for x in result])
+    for x, wanted in zip(*made, strict=True):
+        past = sizes[2] - 1 if ends and x.shape[2] == sizes[2] else sizes[2]  # nobody writes time steps of no sequence
+        assert np.array_equal(x[:, :, :past], wanted[:, :, :past])
+    check(xp, asnumpy, case, "bf16")
+    forget()
+
+
+def test_two_scans_fill_a_device_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_cut, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(chunk_cut, "shared_memory", lambda device: 227 * 1024)
+
+    def cut(sequences: int, length: int, scans: int) -> tuple[int, int]:
+        p = Problem(sequences, sequences, 16, length, 128, 128, DTYPES["bf16"], 0, False, 1.0, False, 0, 0, HOST)
+        found = chunk_cut.cut_of(p, 128, 128, True, scans)
+        return found.segments, found.pieces
+
+    assert (cut(4, 8192, 1), cut(4, 8192, 2)) == ((2, 4), (1, 1))
+    assert (cut(1, 65536, 1), cut(1, 65536, 2)) == ((8, 8), (4, 8))
+    assert (cut(8, 2048, 1), cut(8, 2048, 2)) == ((1, 1), (1, 1))  # in two rounds
+    assert cut(1, 1024, 1) == cut(1, 1024, 2)  # as many as the length allows
 
 
 def test_teams_take_what_they_have_room_for(xp: ModuleType) -> None:

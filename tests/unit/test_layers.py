@@ -101,6 +101,19 @@ def test_importing_kgen_imports_neither_numpy_nor_cupy_nor_jinja(run_python: Cal
     assert run_python(program) == "[]\n"
 
 
+def test_a_call_imports_what_it_is_made_of_and_no_other_operator(run_python: Callable[..., str]) -> None:
+    program = """
+import sys, ml_dtypes, numpy, kgen, kgen.launch
+x = numpy.zeros((1, 1, 64, 64), ml_dtypes.bfloat16)
+with kgen.backend("cpu"), kgen.launch.listing_steps():
+    kgen.gla(x, x, x, x)
+    kgen.gla_backward(x, x, x, x, x)
+others = ("elementwise", "reduce.reduce", "gated.article", "gated.chunk", "gated.states", "gated.step", "gated.examine")
+print([name for name in (*(f"kgen.ops.{x}" for x in others), "jinja2", "concurrent.futures") if name in sys.modules])
+"""
+    assert run_python(program) == "[]\n"
+
+
 def test_importing_every_module_imports_no_array_library(run_python: Callable[..., str]) -> None:
     names = [".".join(("kgen", *path.relative_to(PACKAGE).with_suffix("").parts)) for path in MODULES]
     names = [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]

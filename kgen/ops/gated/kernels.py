@@ -119,11 +119,14 @@ def _scan_text(spec: Spec) -> dict[str, Any]:
     role, gate = _role(spec), spec["GATE"]
     shifted = bool(role.turned and spec["bonus"])
     per_row, per_column = gate == 2 and not role.turned, gate == 2 and role.turned
+    swapped = _grouped(spec) and (spec["LANES"], spec["COLUMNS"]) == (8, 8) and not spec["posted"]
+    sums = "Sums& sums, Sums& before" if swapped else "Sums& sums, const Sums& before"
     return role._asdict() | {
         "adjoint": _adjoint(spec),
         "partial": _gives(spec, "key") and bool(spec["partial"]),
         "grouped": _grouped(spec),
-        "swapped": _grouped(spec) and (spec["LANES"], spec["COLUMNS"]) == (8, 8) and not spec["posted"],
+        "swapped": swapped,
+        "sums": "float (*read)[LANES][BLOCK_COLUMNS + 4]" if spec["posted"] else sums,
         "GROUP": _group(spec),
         "per_step": gate == 1,
         "per_row": per_row,
@@ -228,7 +231,11 @@ _SCANS: dict[str, tuple[str, str, tuple[Flag, ...], tuple[str, ...]]] = {
         "Linear attention with a gate, one time step after another, the state in the registers of a few warps.",
         "S[t] = diag(a[t]) S[t - 1] + x[t] y[t]^T\no[t] = z[t]^T S",
         (Flag("adjoint", "a gradient's scan: a step decays the state after it was added"),),
-        ("gated_scan_r8_l16_c8_w8_g2_bf16", "gated_scan_r4_l32_c4_w4_g2_bonus_f32"),
+        (
+            "gated_scan_r8_l16_c8_w8_g2_bf16",
+            "gated_scan_r4_l32_c4_w4_g2_bonus_f32",
+            "gated_scan_r16_l8_c8_w4_g1_posted_bf16",
+        ),
     ),
     "gated_scan_query": (
         "The gradient of linear attention's queries, and that times the query, of which gates' gradients are made.",
