@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 
 import kgen
 from kgen import gated_reference as reference
+from kgen.ops.gated import plan
 from kgen.ops.gated.gla import gla
 from kgen.ops.gated.linear_attention import linear_attention
+from kgen.ops.gated.tiles import Tile
 from tests.gpu.numerics import rms_bar, rms_error
 from tests.ops.test_gated import FORWARD, GATED, GATES, Case, _on_a_gpu, make
+from tests.ops.test_gated_chunk import forget
 
 AsNumpy = Callable[[Any], np.ndarray]
 
@@ -100,6 +103,19 @@ def test_a_request_that_starts_from_a_cached_state_gives_what_the_whole_call_giv
         if mode == "recurrent":  # in the same order of operations
             assert np.array_equal(asnumpy(again), asnumpy(o)[:, :, i * 64 :])
             assert np.array_equal(asnumpy(end), asnumpy(last))
+
+
+@pytest.mark.parametrize("tile", [Tile(8, 8, 8, 1), Tile(4, 32, 4, 4)], ids=str)
+@pytest.mark.parametrize("operator", ["linear_attention", "simple_gla"])
+def test_a_request_goes_on_with_the_same_bits_however_states_are_cut(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, operator: str, tile: Tile
+) -> None:
+    monkeypatch.setattr(plan, "tile_for", lambda *about: tile)
+    forget()
+    test_a_request_that_starts_from_a_cached_state_gives_what_the_whole_call_gives(
+        xp, asnumpy, operator, "recurrent", "f32"
+    )
+    forget()
 
 
 @pytest.mark.parametrize(
