@@ -28,7 +28,7 @@ THREADS, BLOCKS = 512, 1  # of a block, and such blocks of a multiprocessor
 EXCHANGES = 4  # of what is found of a row, in turn
 MOST = PACKS.values[-1]  # of which three rows fit into shared memory
 STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
-WIDE = 4096  # packs, beyond which a block has no room for a row
+WIDE = 4097  # packs of a row, from which on a block has no room for it
 WEIGHTS = 64  # registers of a thread, at most, for weights
 TURNS = 8  # rows of a cluster, from which on it mostly pays
 
@@ -62,14 +62,17 @@ class Cut(NamedTuple):
         return f"{self.cluster} blocks of {self.lanes} threads, which take rows in turn"
 
 
-def cut(height: int, columns: int, taken: Packs, device: int, *, weights: int = 0, turns: int = TURNS) -> Cut | None:
+def cut(
+    height: int, columns: int, taken: Packs, device: int, *, weights: int = 0, turns: int = TURNS, wide: int = WIDE
+) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
 
-    `weights`: bytes of what goes with a pack of every row; `turns`: rows of a cluster from which on it pays.
+    `weights`: bytes of what goes with a pack of every row; `turns` and `wide`: rows of a cluster, and packs of a row,
+    from which on it pays.
     """
     total = columns // taken.vec
     aligned = taken.full and not (taken.ragged or taken.shifted)
-    if not aligned or total <= WIDE or shared_memory(device) < SHARED:
+    if not aligned or total < wide or shared_memory(device) < SHARED:
         return None
     for cluster in CLUSTER.values:
         packs = -(-total // (THREADS * cluster))

@@ -61,8 +61,9 @@ def plan_ring(x: Operand, y: Operand, read: Rows, written: Rows, wanted: Wanted)
     if wanted.causal or wanted.mask or y.dtype is not x.dtype or wanted.op == "logsumexp":
         return None
     taken = rows_cut.packs(pitched(x, None, y, read, written, wanted, (1, 0, 0)), read.columns)
-    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS)
-    if cut is None or (x.dtype is not F32 and read.columns < WIDE * taken.vec):
+    wide = rows_ring.WIDE if x.dtype is F32 else WIDE
+    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS, wide=wide)
+    if cut is None:
         return None
     flags = {flag.name: wanted.flags(wide=False)[flag.name] for flag in FLAGS}
     spec = RING.spec(**cut.values(), **flags, dtype=x.dtype)
