@@ -61,6 +61,18 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("gated_scan*", "min(steps - first, STEPS) -> STEPS", f"time steps behind the end are zero: {_IDLE}"),
     Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
     Survivor("gated_scan*", "all <= -SMALLEST", "no sample's state grows by e^22 within a group"),
+    Survivor("gated_scan*", "all <= 1 / SMALLEST", "no sample's state grows by 2^40 within a group"),
+    Survivor("gated_scan*posted*", "column >= columns_here", f"what is added up behind the last column: {_IDLE}"),
+    Survivor(
+        "gated_scan*posted*",
+        "column + 4 <= columns_here",
+        "results of samples lie without gaps: where rows are aligned, the last columns are four",
+    ),
+    Survivor(
+        "gated_scan*posted*",
+        "column + j < columns_here",
+        "where values are loaded four at a time samples have fours of columns; tests of operators have others",
+    ),
     Survivor("gated_chunk_vector_gradient*", "threadIdx.x < ROOM", "what it writes is written over before it is read"),
     Survivor("gated_chunk_vector_gradient*vsplit*", "warp < 6", f"products of further warps: {_IDLE}", "*(below,*"),
     Survivor("gated_chunk_vector_gradient*vsplit*", "value_panel + 1 < value_panels", "loads the last panel once more"),
