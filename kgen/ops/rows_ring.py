@@ -78,9 +78,16 @@ def cut(
         packs = -(-total // (THREADS * cluster))
         if cluster > rows_cut.largest(device) or packs > MOST or packs * weights > 4 * WEIGHTS:
             continue
-        clusters = int(BLOCKS * multiprocessors(device) * REACH[cluster]) // cluster
-        return Cut(packs, taken.vec, cluster, clusters) if 0 < turns * clusters <= height else None
+        clusters = taking_turns(cluster, height, turns, device)
+        return Cut(packs, taken.vec, cluster, clusters) if clusters else None
     return None
+
+
+def taking_turns(cluster: int, height: int, turns: int, device: int) -> int:
+    """As many clusters of so many blocks as a device has room for; 0 where it has none, or `turns` rows for each are
+    more than there are."""
+    clusters = int(BLOCKS * multiprocessors(device) * REACH[cluster]) // cluster
+    return clusters if turns * clusters <= height else 0
 
 
 def taking(run: Run, device: int) -> Run:
@@ -120,8 +127,9 @@ def check(spec: Spec) -> str | None:
     return None
 
 
-def text(spec: Spec, reduced: str) -> dict[str, Any]:
-    """What the templates need beside numbers; `reduced`: the type of what is found of a part."""
+def text(spec: Spec, reduced: str, *, claimed: bool = True) -> dict[str, Any]:
+    """What the templates need beside numbers; `reduced`: the type of what is found of a part; `claimed`: clusters claim
+    rows as they get on, instead of at fixed turns."""
     return {
         **ALIGNED,
         "CLUSTER": spec["CLUSTER"],  # not that of ALIGNED
@@ -129,7 +137,7 @@ def text(spec: Spec, reduced: str) -> dict[str, Any]:
         "turns": True,
         "staged": True,
         "deferred": True,
-        "claimed": True,
+        "claimed": claimed,
         "joined": False,
         "reduced": reduced,
     }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kgen.backend import HOST, backend
 from kgen.dtypes import DTYPES, F32
-from kgen.ops import rows_cut
+from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm import backward_ring
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
@@ -374,7 +374,7 @@ def test_wide_rows_take_turns_only_where_the_device_has_room_for_a_cluster(
     multiprocessors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the executor has not for four blocks, and a slice of a GPU for sixteen."""
-    monkeypatch.setattr(backward_ring, "multiprocessors", lambda device: multiprocessors)
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: multiprocessors)
     x, means = np.zeros((2, 9248), "f"), np.zeros(2, "f")
     for columns in (4100, 9248, 65536):
         cut = backward_ring.cut(10**6, columns, rows_cut.Packs(4, full=True), HOST, F32, rms=False)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kgen.device import multiprocessors, shared_memory
+from kgen.device import shared_memory
 from kgen.dtypes import F32, DType
-from kgen.ops import rows_cut
+from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm.backward_kernels import BIAS, OWN
 from kgen.ops.norm.kernels import RMS
-from kgen.ops.rows import REACH, RESERVED, SHARED, VEC, VECTOR
-from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, centred, text_of_weights
+from kgen.ops.rows import RESERVED, SHARED, VEC, VECTOR
+from kgen.ops.rows_text import WEIGHT_TYPES, centred, text_of_weights
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
@@ -48,8 +48,8 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, dtype: DT
     cluster = next((c for c in CLUSTER.values if c <= rows_cut.largest(device) and c * LANES * PACKS >= total), None)
     if cluster is None or (dtype is not F32 and (not rms or cluster == 2)):
         return None
-    clusters = int(multiprocessors(device) * REACH[cluster]) // cluster
-    return Cut(taken.vec, cluster, clusters) if 0 < TURNS * clusters <= height else None
+    clusters = rows_ring.taking_turns(cluster, height, TURNS, device)
+    return Cut(taken.vec, cluster, clusters) if clusters else None
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -72,15 +72,8 @@ def _text(spec: Spec) -> dict[str, Any]:
     factor = "(weight_offset + weight)" if spec["rms"] else "weight"
     less = "number * product" if spec["rms"] else "(sum + number * product)"
     return {
-        **ALIGNED,
+        **rows_ring.text(spec, "float" if spec["rms"] else "float2", claimed=False),
         **text_of_weights(spec),
-        "CLUSTER": spec["CLUSTER"],  # not that of ALIGNED
-        "shared": True,
-        "turns": True,
-        "staged": True,
-        "deferred": True,
-        "joined": False,
-        "reduced": "float" if spec["rms"] else "float2",
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,
         "normal": centred(spec, "number") + " * rstd",
