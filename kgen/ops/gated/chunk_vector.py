@@ -7,7 +7,7 @@ from kgen.device import device_arch, shared_memory
 from kgen.dtypes import F32
 from kgen.launch import Step
 from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_SCAN, WIDEST
-from kgen.ops.gated.chunk_vector_walks import Cut, Way, add_last, add_states, cut_of, unaligned
+from kgen.ops.gated.chunk_vector_walks import Cut, Way, add_last, add_states, cut_of, scan_of, unaligned
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 from kgen.ops.gated.sums import add_sum_of_parts, partial_rows
 from kgen.ops.gated.vector_team import add_team, segments_of
@@ -44,22 +44,12 @@ def long_enough(problem: Problem, widest: int, of_sequence: int, of_heads: int) 
 
 
 def _room(problem: Problem) -> int:
-    return _spec(problem, cut_of(problem), unaligned=False).dynamic_smem
+    return _spec(problem, cut_of(problem)).dynamic_smem
 
 
-def _spec(problem: Problem, cut: Cut, *, unaligned: bool) -> Spec:
-    p = problem
-    return CHUNK_SCAN.spec(
-        K=cut.features,
-        V=cut.values,
-        OFFSETS=p.offsets,
-        bonus=p.bonus,
-        unaligned=unaligned,
-        gfloat=p.gate_type is F32,
-        ufloat=p.bonus and p.bonus_type is F32,
-        split=cut.parts > 1,
-        dtype=p.dtype,
-    )
+def _spec(problem: Problem, cut: Cut, *, unaligned: bool = False) -> Spec:
+    more = {"OFFSETS": problem.offsets, "split": cut.parts > 1, "unaligned": unaligned}
+    return scan_of(CHUNK_SCAN, problem, cut.features, cut.values, **more)
 
 
 def forward(program: Program, problem: Problem, q: Rows, k: Rows, v: Rows, o: Rows, initial: str, last: str) -> str:

@@ -11,7 +11,7 @@ from kgen.launch import Step
 from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_ENDS, CHUNK_STATE
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 from kgen.ops.gated.prefix_kernels import PREFIX, PREFIX_THREADS, UNPACK
-from kgen.spec import Kernel
+from kgen.spec import Kernel, Spec
 
 SHORTEST = 4 * CHUNK
 """Time steps of a segment at least: each costs a pass over its keys and values."""
@@ -49,6 +49,20 @@ class Cut(NamedTuple):
     def size(self) -> int:
         """Numbers of a state in panels."""
         return self.panels * self.features * self.values
+
+
+def scan_of(kernel: Kernel, problem: Problem, features: int, values: int, **more: int) -> Spec:
+    """The specialization that scans a problem with so much room, the forward pass's or a team's."""
+    p = problem
+    return kernel.spec(
+        K=features,
+        V=values,
+        bonus=p.bonus,
+        gfloat=p.gate_type is F32,
+        ufloat=p.bonus and p.bonus_type is F32,
+        dtype=p.dtype,
+        **more,
+    )
 
 
 def cut_of(problem: Problem, both_ways: bool = False) -> Cut:

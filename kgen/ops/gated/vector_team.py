@@ -10,9 +10,10 @@ from typing import Any
 
 from kgen.arch import Arch
 from kgen.device import multiprocessors, shared_memory
-from kgen.dtypes import BF16, F16, F32
+from kgen.dtypes import BF16, F16
 from kgen.launch import Step
 from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_SCAN
+from kgen.ops.gated.chunk_vector_walks import scan_of
 from kgen.ops.gated.plan import MEETINGS, Problem, Program, Rows
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -67,7 +68,7 @@ def segments_of(problem: Problem, sizes: tuple[int, int, int]) -> int:
     blocks = multiprocessors(p.device) // max(p.shared * tiles, 1)
     segments = min(blocks, p.length // SHORTEST)
     # Two segments need no prefix: the state before the second is what the first makes of nothing.
-    fits = _spec(p, features, values, unaligned=False).dynamic_smem <= shared_memory(p.device)
+    fits = scan_of(TEAM, p, features, values).dynamic_smem <= shared_memory(p.device)
     taken = fits and not p.offsets and 2 < segments <= LARGEST and p.length <= segments * LONGEST
     return segments if taken else 0
 
@@ -101,19 +102,6 @@ def add_team(
     ints = (p.heads, p.length, p.features, p.values, segments, -1 if p.reverse else 1, *groups)
     longs = (*q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if p.bonus else ()))
     longs += sum((p.states.get(state, (0, 0, 0, 0)) for state in states), ())
-    spec = _spec(p, features, values, unaligned=unaligned)
+    spec = scan_of(TEAM, p, features, values, unaligned=unaligned)
     step = Step(spec, blocks, len(pointers), ints, (*longs, *o.strides), (p.scale, 1.0), cooperative=True)
     program.add(step, pointers)
-
-
-def _spec(problem: Problem, features: int, values: int, *, unaligned: bool) -> Spec:
-    p = problem
-    return TEAM.spec(
-        K=features,
-        V=values,
-        bonus=p.bonus,
-        unaligned=unaligned,
-        gfloat=p.gate_type is F32,
-        ufloat=p.bonus and p.bonus_type is F32,
-        dtype=p.dtype,
-    )
