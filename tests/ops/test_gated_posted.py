@@ -38,7 +38,11 @@ def launched(operator: Any, *arrays: Any, **options: Any) -> list[str]:
 def test_both_passes_are_those_of_float64(xp: ModuleType, asnumpy: AsNumpy, operator: str, dtype: str) -> None:
     case = make(operator, (1, 2, 53, 24, 29), dtype, gates="hard resets", reverse=dtype == "bf16")
     arrays = [xp.asarray(x) for x in case.arrays.values()]
-    assert all("posted" in name for name in launched(getattr(kgen, operator), *arrays, mode="recurrent"))
+    forward = launched(getattr(kgen, operator), *arrays, mode="recurrent")
+    backward = launched(getattr(kgen, f"{operator}_backward"), xp.asarray(case.do), *arrays, mode="recurrent")
+    posted = forward if operator == "simple_gla" else backward
+    assert posted and all("posted" in name for name in posted)
+    assert not any("posted" in name for name in forward + backward if name not in posted)
     check(xp, asnumpy, case, dtype)
 
 
@@ -58,10 +62,10 @@ def test_gradients_of_features_are_those_of_numpy(xp: ModuleType, asnumpy: AsNum
 
 
 def test_little_shared_memory_is_enough_without(monkeypatch: pytest.MonkeyPatch, xp: ModuleType) -> None:
-    x = xp.ones((1, 2, 5, 32), dtype=np.float32)
-    posted = SCAN.spec(dtype=F32, **TILE.axes, posted=True).derived["DYNAMIC_SMEM"]
+    x, g = xp.ones((1, 2, 5, 32), dtype=np.float32), xp.zeros((1, 2, 5), dtype=np.float32)
+    posted = SCAN.spec(dtype=F32, **TILE.axes, GATE=1, posted=True).derived["DYNAMIC_SMEM"]
     monkeypatch.setattr(plan, "shared_memory", lambda device: posted - 1)
-    (name,) = launched(kgen.linear_attention, x, x, x, mode="recurrent")
+    (name,) = launched(kgen.simple_gla, x, x, x, g, mode="recurrent")
     assert "posted" not in name
 
 

@@ -202,7 +202,10 @@ def add_scan(
         dtype=p.dtype,
     )
     spec = spec_of(**tile.axes)
-    if posts(grouped, p.gate, tile.lanes, tile.columns):
+    # On an H200 that takes 0.94 of the time forward with a gate for each time step and 0.95 of it for gradients without
+    # gates, and 1.15 and 1.01 the other way round.
+    pays = (p.gate == 1) != (turned or adjoint)
+    if pays and posts(grouped, p.gate, tile.lanes, tile.columns):
         posted = spec_of(**tile.axes, posted=True)
         spec = posted if posted.derived["DYNAMIC_SMEM"] <= shared_memory(p.device) else spec
     if grouped and spec.derived["DYNAMIC_SMEM"] > shared_memory(p.device):
