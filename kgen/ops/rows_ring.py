@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 from kgen.device import multiprocessors, shared_memory
 from kgen.ops import rows_cut
 from kgen.ops.reduce.workspace import workspace
-from kgen.ops.rows import REACH, RESERVED, SHARED, VECTOR
+from kgen.ops.rows import REACH, SHARED, VECTOR
 from kgen.ops.rows_cut import Packs
+from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import ALIGNED
 from kgen.spec import Axis, Spec
 from kgen.step import Run
 
-LANES = Axis("LANES", "t", (256, 512, 1024), "threads of a block", default=512)
 PACKS = Axis("PACKS", "n", (2, 3, 4, 5, 6, 7, 8), "packs of a thread in its block's part of a row")
 VEC = Axis("VEC", "v", (4, 8), "neighbours that make a pack, and are loaded and stored at once")
 CLUSTER = Axis("CLUSTER", "c", (2, 4, 8, 16), "blocks that share a row, as a cluster")
-RESIDENT = Axis("RESIDENT", "r", (1, 2), "blocks of a multiprocessor", default=1)
-AXES = (LANES, PACKS, VEC, CLUSTER, RESIDENT)
-THREADS, BLOCKS = 512, 1  # of a block, and such blocks of a multiprocessor
+AXES = (PACKS, VEC, CLUSTER)
+THREADS = 512  # of a block, which has a multiprocessor to itself
 EXCHANGES = 4  # of what is found of a row, in turn
 MOST = PACKS.values[-1]  # of which three rows fit into shared memory
 STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
@@ -34,24 +33,17 @@ TURNS = 8  # rows of a cluster, from which on it mostly pays
 
 
 class Cut(NamedTuple):
-    """A point on AXES, and how many clusters take rows in turn."""
+    """A point on AXES, how many clusters take rows in turn, and whether rows begin anywhere."""
 
     packs: int
     vec: int
     cluster: int
     clusters: int
-    lanes: int = THREADS
-    resident: int = BLOCKS
+    ragged: bool = False
 
     def values(self) -> dict[str, int]:
         """For `Kernel.spec`."""
-        return {
-            "LANES": self.lanes,
-            "PACKS": self.packs,
-            "VEC": self.vec,
-            "CLUSTER": self.cluster,
-            "RESIDENT": self.resident,
-        }
+        return {"PACKS": self.packs, "VEC": self.vec, "CLUSTER": self.cluster, "ragged": self.ragged}
 
     @property
     def blocks(self) -> int:
@@ -59,7 +51,7 @@ class Cut(NamedTuple):
         return self.cluster * self.clusters
 
     def __str__(self) -> str:
-        return f"{self.cluster} blocks of {self.lanes} threads, which take rows in turn"
+        return f"{self.cluster} blocks of {THREADS} threads, which take rows in turn"
 
 
 def cut(
@@ -71,22 +63,21 @@ def cut(
     from which on it pays.
     """
     total = columns // taken.vec
-    aligned = taken.full and not (taken.ragged or taken.shifted)
-    if not aligned or total < wide or shared_memory(device) < SHARED:
+    if not taken.full or taken.shifted or total < wide or shared_memory(device) < SHARED:
         return None
     for cluster in CLUSTER.values:
         packs = -(-total // (THREADS * cluster))
         if cluster > rows_cut.largest(device) or packs > MOST or packs * weights > 4 * WEIGHTS:
             continue
         clusters = taking_turns(cluster, height, turns, device)
-        return Cut(packs, taken.vec, cluster, clusters) if clusters else None
+        return Cut(packs, taken.vec, cluster, clusters, taken.ragged) if clusters else None
     return None
 
 
 def taking_turns(cluster: int, height: int, turns: int, device: int) -> int:
     """As many clusters of so many blocks as a device has room for; 0 where it has none, or `turns` rows for each are
     more than there are."""
-    clusters = int(BLOCKS * multiprocessors(device) * REACH[cluster]) // cluster
+    clusters = int(multiprocessors(device) * REACH[cluster]) // cluster
     return clusters if turns * clusters <= height else 0
 
 
@@ -103,14 +94,15 @@ def taking(run: Run, device: int) -> Run:
 
 def derive(spec: Spec, found: int) -> dict[str, int]:
     """The constants of a kernel that finds so many bytes of a part of a row."""
-    static = EXCHANGES * -(-(found * (spec["LANES"] // 32 + spec["CLUSTER"]) + 4 + 8) // 8 * 8)
-    room = (SHARED + RESERVED) // spec["RESIDENT"] - RESERVED - static
-    part = spec["LANES"] * spec["PACKS"] * VECTOR  # of a row
+    static = EXCHANGES * -(-(found * (THREADS // 32 + spec["CLUSTER"]) + 4 + 8) // 8 * 8)
+    part = THREADS * spec["PACKS"] * VECTOR  # of a row
+    stages = (SHARED - static) // part
     return {
-        "THREADS": spec["LANES"],
+        "LANES": THREADS,
+        "THREADS": THREADS,
         "STATIC_SMEM": static,
-        "DYNAMIC_SMEM": room // part * part,
-        "STAGES": room // part,
+        "DYNAMIC_SMEM": stages * part,
+        "STAGES": stages,
         "EXCHANGES": EXCHANGES,
         "CLUSTER": spec["CLUSTER"],
     }
@@ -120,8 +112,6 @@ def check(spec: Spec) -> str | None:
     """Why a combination of AXES is illegal, or None."""
     if spec["VEC"] * spec.dtype.itemsize != VECTOR:
         return f"what is fetched for later is of {VECTOR} bytes"
-    if spec["LANES"] * spec["RESIDENT"] > 1024:
-        return "threads need more registers"
     if spec.derived["STAGES"] < STAGES:
         return f"there is shared memory for {STAGES} rows at least"
     return None
@@ -133,8 +123,12 @@ def text(spec: Spec, reduced: str, *, claimed: bool = True) -> dict[str, Any]:
     return {
         **ALIGNED,
         "CLUSTER": spec["CLUSTER"],  # not that of ALIGNED
+        "ragged": RAGGED.name in spec.flags,
+        "there": "there(pack, head)" if RAGGED.name in spec.flags else "there(pack)",
         "shared": True,
         "turns": True,
+        "ordered": False,
+        "raised": False,
         "staged": True,
         "deferred": True,
         "claimed": claimed,

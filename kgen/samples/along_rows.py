@@ -151,11 +151,12 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
 
 def _in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
     """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them."""
-    room = spec["CLUSTER"] * spec["LANES"] * spec["PACKS"] * spec["VEC"]
-    cut = rows_ring.Cut(spec["PACKS"], spec["VEC"], spec["CLUSTER"], 2, spec["LANES"], spec["RESIDENT"])
+    room = spec["CLUSTER"] * rows_ring.THREADS * spec["PACKS"] * spec["VEC"]
+    cut = rows_ring.Cut(spec["PACKS"], spec["VEC"], spec["CLUSTER"], 2, bool(spec["ragged"]))
     settings = ((rows_ring, "cut", lambda *about, **more: cut),)
     heights = (2 * spec.derived["STAGES"] + 3, 1)
-    shapes = (shape,) if shape else tuple((height, room - 5 * spec["VEC"]) for height in heights)
+    columns = room - 5 * spec["VEC"] + spec["ragged"]
+    shapes = (shape,) if shape else tuple((height, columns) for height in heights)
     return tuple((each, settings) for each in shapes)
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import kgen
 from kgen.backend import HOST, notice
@@ -29,10 +32,13 @@ CASES = [
     ("f32", 13, 12268, Cut(3, 4, 2, 2)),
     ("f32", 1, 12288, Cut(3, 4, 2, 2)),
     ("f32", 37, 16640, Cut(3, 4, 4, 3)),
-    ("f32", 9, 30004, Cut(4, 4, 2, 2, lanes=1024)),
     ("bf16", 33, 16344, Cut(2, 8, 2, 1)),
-    ("bf16", 11, 9000, Cut(3, 8, 2, 2, lanes=256, resident=2)),
     ("f16", 17, 19680, Cut(2, 8, 4, 2)),
+    ("f32", 1, 12287, Cut(3, 4, 2, 2, ragged=True)),
+    ("f32", 23, 8197, Cut(3, 4, 2, 2, ragged=True)),  # some have no pack more than all threads have
+    ("f32", 37, 16642, Cut(3, 4, 4, 3, ragged=True)),
+    ("bf16", 33, 16343, Cut(2, 8, 2, 1, ragged=True)),
+    ("f16", 5, 19685, Cut(2, 8, 4, 2, ragged=True)),
 ]
 
 
@@ -88,13 +94,77 @@ def test_norms_of_rows_in_turn_agree_with_float64(
     test_norm.assert_close(plain, expected, dtype, terms=8)
 
 
-@pytest.mark.parametrize(("dtype", "cut"), [("f32", Cut(3, 4, 2, 2)), ("bf16", Cut(2, 8, 2, 2))])
+@settings(max_examples=8)
+@given(data=st.data(), dtype=st.sampled_from(["f32", "bf16", "f16"]))
+def test_rows_that_begin_anywhere_are_read_and_written_where_they_lie(data: st.DataObject, dtype: str) -> None:
+    """Any width, distance and first place of rows; what lies before, between and behind them is neither."""
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    cut = Cut(2, vec, 2, data.draw(st.integers(1, 3)), ragged=True)
+    rows = data.draw(st.integers(1, 13))
+    columns = data.draw(st.integers(1025 * vec, 2048 * vec))
+    offset, apart = (data.draw(st.integers(0, vec - 1)) for _ in range(2))
+    x, y = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for _ in range(2))
+    x[:], weight, bias = numbers((rows, columns), dtype), numbers((columns,), dtype, 2), numbers((columns,), dtype, 3)
+    poison = surroundings(y).copy()
+    with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
+        assert "ring" in explain(softmax, x, -1, out=y)
+        test_softmax.assert_close(np.asarray(softmax(x, -1, out=y)), test_softmax.reference(x, -1), dtype)
+        expected, _, _ = test_norm.reference(x, (1,), weight, bias)
+        test_norm.assert_close(np.asarray(layer_norm(x, weight, bias, out=y)), expected, dtype, terms=8)
+        expected, _, _ = test_norm.reference(x, (1,), weight, rms=True)
+        test_norm.assert_close(np.asarray(rms_norm(x, weight, eps=1e-5, out=x)), expected, dtype, terms=4)
+    assert surroundings(y).tobytes() == poison.tobytes()
+
+
+def rows_apart(rows: int, columns: int, apart: int, offset: int, dtype: Any) -> np.ndarray:
+    """Rows in the midst of NaN, so many elements apart, of which the first begins so many behind an aligned one."""
+    pitch = columns + apart
+    around = np.full(offset + rows * pitch + 64, np.nan, dtype)
+    return around[offset : offset + rows * pitch].reshape(rows, pitch)[:, :columns]
+
+
+def surroundings(x: np.ndarray) -> np.ndarray:
+    """What lies between rows of `rows_apart`, before and behind them."""
+    base = x
+    while base.base is not None:
+        base = base.base
+    outside = np.ones(base.size, bool)
+    first = (x.ctypes.data - base.ctypes.data) // x.itemsize
+    for row in range(len(x)):
+        begin = first + row * x.strides[0] // x.itemsize
+        outside[begin : begin + x.shape[1]] = False
+    return base[outside]
+
+
+@pytest.mark.parametrize("vec", [4, 8])
+@pytest.mark.parametrize("rows", [1, 3, 8, 17, 67])
+def test_all_rows_are_taken_in_whatever_order(rows: int, vec: int, take: Take) -> None:
+    """Weighted rows that begin anywhere follow one another by where in a pack they begin."""
+    dtype = {4: "f32", 8: "bf16"}[vec]
+    for clusters in (1, 2, 9):
+        take(Cut(2, vec, 2, clusters, ragged=True))
+        host = numbers((rows, 1025 * vec + 1 + 2 * clusters), dtype)
+        weight = numbers(host.shape[1:], dtype, 2)
+        with kgen.backend("cpu"):
+            result = np.asarray(rms_norm(host, weight, eps=1e-5))
+        test_norm.assert_close(result, test_norm.reference(host, (1,), weight, rms=True)[0], dtype, terms=4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "cut"),
+    [
+        ("f32", Cut(3, 4, 2, 2)),
+        ("bf16", Cut(2, 8, 2, 2)),
+        ("f32", Cut(3, 4, 2, 2, ragged=True)),
+        ("bf16", Cut(2, 8, 2, 2, ragged=True)),
+    ],
+)
 @pytest.mark.parametrize("log", [False, True])
 def test_nan_and_infinity_stay_in_their_row(
     dtype: str, cut: Cut, log: bool, xp: ModuleType, asnumpy: AsNumpy, take: Take
 ) -> None:
     take(cut)
-    x = (np.random.default_rng(7).standard_normal((9, 12000)) * 3).astype("f")
+    x = (np.random.default_rng(7).standard_normal((9, 12000 + cut.ragged)) * 3).astype("f")
     x[0, 7], x[1, -1], x[2], x[3, :9000], x[5, 1:], x[7, 9] = np.nan, np.inf, -np.inf, -np.inf, -np.inf, -np.inf
     x[3, 9000:] -= 200  # the sum must not be scaled by exp(200)
     x[4, :9000] = -3e4
@@ -174,7 +244,7 @@ def test_wide_rows_take_turns_only_where_the_device_has_room_for_a_cluster(
     ("rows", "columns", "packs", "why"),
     [
         (10**6, 16384, rows_cut.Packs(4, full=True), "a block has room for a row"),
-        (10**6, 20000, rows_cut.Packs(4, ragged=True, full=True), "rows begin anywhere"),
+        (10**6, 20000, rows_cut.Packs(4, ragged=True, shifted=True, full=True), "results begin elsewhere in a pack"),
         (10**6, 20000, rows_cut.Packs(2), "packs are too short"),
         (10**6, 10**6, rows_cut.Packs(4, full=True), "no cluster has room for a row"),
         (9, 20000, rows_cut.Packs(4, full=True), "there are few"),

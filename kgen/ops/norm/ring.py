@@ -12,6 +12,7 @@ from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
+from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import affine, centred, off_mean, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Kernel, Spec
@@ -21,7 +22,7 @@ def _check(spec: Spec) -> str | None:
     if spec["channels"]:
         return "weights of channels have other columns in each row"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
-    if kept * spec["LANES"] * spec["RESIDENT"] > 4 * rows_ring.WEIGHTS * rows_ring.THREADS * rows_ring.BLOCKS:
+    if kept > 4 * rows_ring.WEIGHTS:
         return "a thread has no registers for so many weights"
     return check_affine(spec) or rows_ring.check(spec)
 
@@ -35,9 +36,13 @@ def _text(spec: Spec) -> dict[str, Any]:
         "moments": not spec["rms"],
         "vectors": vectors(spec),
         "held": True,
+        "ordered": spec["ragged"] and vectors(spec) != [],
         "centred": centred(spec, "float_of(value, i)"),
         "off": off_mean(spec, "float_of(value, i)"),
         "affine": affine(spec),
+        "edge_centred": centred(spec, "to_float(edge)"),
+        "edge_off": off_mean(spec, "to_float(edge)"),
+        "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
     }
 
 
@@ -47,14 +52,18 @@ RING = register(
         summary="Normalises wide rows, which clusters of blocks take in turn.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
         axes=rows_ring.AXES,
-        flags=(RMS, *AFFINE),
+        flags=(RMS, *AFFINE, RAGGED),
         derive=lambda spec: rows_ring.derive(spec, found=4 if spec["rms"] else 8),
         text=_text,
         check=_check,
         min_arch=rows_cut.CLUSTERS,
         grid="a cluster of blocks for many rows: as many clusters as all multiprocessors have room for",
         origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
-        defaults=("norm_ring_n8_v4_c4_weight_bias_f32", "norm_ring_n8_v8_c2_rms_weight_bf16"),
+        defaults=(
+            "norm_ring_n8_v4_c4_weight_bias_f32",
+            "norm_ring_n8_v8_c2_rms_weight_bf16",
+            "norm_ring_n7_v8_c2_weight_bias_ragged_bf16",
+        ),
     )
 )
 

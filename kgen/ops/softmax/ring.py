@@ -10,6 +10,7 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
+from kgen.ops.rows_grid import RAGGED
 from kgen.ops.softmax import flags as softmax_flags
 from kgen.ops.softmax.along_rows import pitched
 from kgen.ops.softmax.flags import Wanted
@@ -25,16 +26,22 @@ FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scal
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    number = ("scale * " if spec["scaled"] else "") + "float_of(taken, i)"
+    scale = "scale * " if spec["scaled"] else ""
+    number, edge = f"{scale}float_of(taken, i)", f"{scale}to_float(edge)"
+    ring = rows_ring.text(spec, "float2")
     return {
-        **rows_ring.text(spec, "float2"),
+        **ring,
         "joined": True,
         "filled": True,
         "carried": spec.dtype is F32,
+        "raised": spec.dtype is not F32 and not spec["log"],
         "merges": {"Max": "fmaxf(a, b)", "Sum": "a + b"},
         **softmax_flags.text(spec),
-        "number": f"there(pack) ? {number} : -INF" if spec["scaled"] else number,
+        "number": f"{ring['there']} ? {number} : -INF" if spec["scaled"] else number,
         "answer": softmax_flags.answer(spec, softmax_flags.below(spec, number, "top")),
+        "number_of": number,
+        "edge_number": edge,
+        "edge_answer": softmax_flags.answer(spec, softmax_flags.below(spec, edge, "top")),
     }
 
 
@@ -44,14 +51,14 @@ RING = register(
         summary="Softmax of wide rows, which clusters of blocks take in turn.",
         formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
         axes=rows_ring.AXES,
-        flags=FLAGS,
+        flags=(*FLAGS, RAGGED),
         derive=lambda spec: rows_ring.derive(spec, found=8),
         text=_text,
         check=rows_ring.check,
         min_arch=rows_cut.CLUSTERS,
         grid="a cluster of blocks for many rows: as many clusters as all multiprocessors have room for",
         origin="Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867",
-        defaults=("softmax_ring_n8_v4_c4_f32", "softmax_ring_n8_v8_c2_bf16"),
+        defaults=("softmax_ring_n8_v4_c4_f32", "softmax_ring_n8_v8_c2_bf16", "softmax_ring_n7_v4_c4_ragged_f32"),
     )
 )
 
@@ -60,7 +67,7 @@ def plan_ring(x: Operand, y: Operand, read: Rows, written: Rows, wanted: Wanted)
     """One launch, or None where another kernel does better, or this one cannot do what is wanted."""
     if wanted.causal or wanted.mask or y.dtype is not x.dtype or wanted.op == "logsumexp":
         return None
-    taken = rows_cut.packs(pitched(x, None, y, read, written, wanted, (1, 0, 0)), read.columns)
+    taken = rows_cut.packs(pitched(x, None, y, read, written, wanted, (1, 0, 0)), read.columns, ragged=True)
     wide = rows_ring.WIDE if x.dtype is F32 else WIDE
     cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS, wide=wide)
     if cut is None:
