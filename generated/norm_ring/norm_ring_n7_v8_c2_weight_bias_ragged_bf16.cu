@@ -18,7 +18,7 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 10828506, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 af89d6c0,
+//   parts   norm_ring.cu.j2 768a1daf, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 af89d6c0,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_ring.cuh.j2
 //           7ee26e96, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 31779f82,
 //           common/rows_deferred.cuh.j2 0319da9a, common/rows_place.cuh.j2 dcd801b4
@@ -235,8 +235,9 @@ __device__ __forceinline__ Weights gather_weights(const Weight* from)
 {
     Weights weights;
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-        reinterpret_cast<Weight*>(&weights)[i] = from[i];
+    for (int i = 0; i < VEC / 2; ++i) {
+        const auto* const two = reinterpret_cast<const unsigned short*>(from + 2 * i);
+        weights.twos[i] = __byte_perm(two[0], two[1], 0x5410);
     }
     return weights;
 }

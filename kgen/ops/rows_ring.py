@@ -27,7 +27,7 @@ THREADS = 512  # of a block, which has a multiprocessor to itself
 EXCHANGES = 4  # of what is found of a row, in turn
 MOST = PACKS.values[-1]  # of which three rows fit into shared memory
 STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
-WIDE = 4097  # packs of a row, from which on a block has no room for it
+WIDE = 4096  # packs of a row that a block has room for
 WEIGHTS = 64  # registers of a thread, at most, for weights
 TURNS = 8  # rows of a cluster, from which on it mostly pays
 
@@ -59,11 +59,11 @@ def cut(
 ) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
 
-    `weights`: bytes of what goes with a pack of every row; `turns` and `wide`: rows of a cluster, and packs of a row,
-    from which on it pays.
+    `weights`: bytes of what goes with a pack of every row; `turns`: rows of a cluster from which on it pays; `wide`:
+    packs of a row that others do better with.
     """
     total = columns // taken.vec
-    if not taken.full or taken.shifted or total < wide or shared_memory(device) < SHARED:
+    if not taken.full or taken.shifted or columns <= wide * taken.vec or shared_memory(device) < SHARED:
         return None
     for cluster in CLUSTER.values:
         packs = -(-total // (THREADS * cluster))

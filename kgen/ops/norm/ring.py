@@ -17,6 +17,9 @@ from kgen.ops.rows_text import affine, centred, off_mean, text_of_weights, weigh
 from kgen.registry import register
 from kgen.spec import Kernel, Spec
 
+ANYWHERE = 16384
+"""Packs of a row that begins anywhere which a cluster has room for in registers, with its weights: that does better."""
+
 
 def _check(spec: Spec) -> str | None:
     if spec["channels"]:
@@ -87,7 +90,8 @@ def plan_ring(
     if flags["residual"] or flags.get("channels"):
         return None
     kept = sum(taken.vec * w.dtype.itemsize for w in (weight, bias) if w)
-    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, weights=kept)
+    wide = ANYWHERE if taken.ragged else rows_ring.WIDE
+    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, weights=kept, wide=wide)
     if cut is None:
         return None
     own = {name: on for name, on in flags.items() if name != "residual"}

@@ -19,8 +19,6 @@ from kgen.spec import Kernel, Spec
 
 TURNS = 16
 """Rows of a cluster from which on it pays: on an H200 528 rows of 65536 floats took as long as without it."""
-WIDE = 8192
-"""Packs from which on it pays with 16 bits, whose exponentials take longer than their way: of 50304 it was slower."""
 
 FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scaled"))
 
@@ -68,8 +66,7 @@ def plan_ring(x: Operand, y: Operand, read: Rows, written: Rows, wanted: Wanted)
     if wanted.causal or wanted.mask or y.dtype is not x.dtype or wanted.op == "logsumexp":
         return None
     taken = rows_cut.packs(pitched(x, None, y, read, written, wanted, (1, 0, 0)), read.columns, ragged=True)
-    wide = rows_ring.WIDE if x.dtype is F32 else WIDE
-    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS, wide=wide)
+    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS)
     if cut is None:
         return None
     flags = {flag.name: wanted.flags(wide=False)[flag.name] for flag in FLAGS}
