@@ -21,9 +21,10 @@
 //                          columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 77d7f248, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
-//           common/gated_features.cuh.j2 273445cc, common/gated_scan_load.cuh.j2 1fdec3e3,
-//           common/gated_scan_walk.cuh.j2 978793bc, common/elementwise_math.cuh.j2 289f7058
+//   parts   gated_scan.cu.j2 1e16ee14, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//           common/gated_features.cuh.j2 273445cc, common/state_row.cuh.j2 19bda3f1,
+//           common/gated_scan_load.cuh.j2 1fdec3e3, common/gated_scan_walk.cuh.j2 978793bc,
+//           common/elementwise_math.cuh.j2 289f7058
 //   again   kgen build gated_scan_r16_l8_c8_w4_g1_posted_bf16
 
 // The state lies in registers: a thread holds ROWS x COLUMNS numbers of it, and LANES lanes share its rows. They wait
@@ -141,6 +142,37 @@ __device__ __forceinline__ void load(Pack<Number> (&packs)[PACKS], const Number*
         }
         *reinterpret_cast<Bits*>(&packs[i]) = bits;
     }
+}
+
+// Four numbers of a row of a caller's state, APART columns from one to the next, where so many rows and columns are
+// left; what is not there is zero, and is not written. One instruction each: branches around so many of them
+// would take the compiler longer than all the rest.
+template <int APART>
+__device__ __forceinline__ void load_row(float (&x)[4], int rows, int columns, const float* from, long long stride)
+{
+    stride *= APART;
+    asm("{ .reg .pred row, both; setp.gt.s32 row, %4, 0;"
+        "  setp.gt.and.s32 both, %5, 0, row; @both ld.global.f32 %0, [%6];"
+        "  setp.gt.and.s32 both, %5, %10, row; @both ld.global.f32 %1, [%7];"
+        "  setp.gt.and.s32 both, %5, %11, row; @both ld.global.f32 %2, [%8];"
+        "  setp.gt.and.s32 both, %5, %12, row; @both ld.global.f32 %3, [%9]; }"
+        : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
+        : "r"(rows), "r"(columns), "l"(from), "l"(from + stride), "l"(from + 2 * stride), "l"(from + 3 * stride),
+          "n"(APART), "n"(2 * APART), "n"(3 * APART));
+}
+template <int APART>
+__device__ __forceinline__ void store_row(const float (&x)[4], int rows, int columns, float* to, long long stride)
+{
+    stride *= APART;
+    asm volatile("{ .reg .pred row, both; setp.gt.s32 row, %4, 0;"
+                 "  setp.gt.and.s32 both, %5, 0, row; @both st.global.f32 [%6], %0;"
+                 "  setp.gt.and.s32 both, %5, %10, row; @both st.global.f32 [%7], %1;"
+                 "  setp.gt.and.s32 both, %5, %11, row; @both st.global.f32 [%8], %2;"
+                 "  setp.gt.and.s32 both, %5, %12, row; @both st.global.f32 [%9], %3; }"
+                 :
+                 : "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(rows), "r"(columns), "l"(to), "l"(to + stride),
+                   "l"(to + 2 * stride), "l"(to + 3 * stride), "n"(APART), "n"(2 * APART), "n"(3 * APART)
+                 : "memory");
 }
 
 extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r16_l8_c8_w4_g1_posted_bf16(
@@ -336,10 +368,10 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r16_l8_c8_w4_g
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
-            for (int j = 0; j < COLUMNS; ++j) {
-                if (row_of(i) < rows && column_of(j) < columns_here) {
-                    state[i][j] = initial[row_of(i) * initial_row + column_of(j) * initial_column];
-                }
+            for (int j = 0; j < COLUMNS; j += 4) {
+                float(&four)[4] = reinterpret_cast<float(&)[4]>(state[i][j]);
+                load_row<1>(four, rows - row_of(i), columns_here - column_of(j),
+                            initial + row_of(i) * initial_row + column_of(j) * initial_column, initial_column);
             }
         }
     }
@@ -463,10 +495,11 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r16_l8_c8_w4_g
         }
     };
 
-    for (int first = 0; first < steps; first += STEPS) {
+    int half = 0;  // of the two buffers
+    for (int first = 0; first < steps; first += STEPS, half ^= 1) {
         meet();  // the loaders are done with this stage
-        const Token* tokens = stages[first / STEPS % 2];
-        auto* const read = parts[first / STEPS % 2];
+        const Token* tokens = stages[half];
+        auto* const read = parts[half];
         const int steps_here = min(steps - first, STEPS);
         const auto after = [&](int step) -> const Token& { return tokens[min(step, STEPS - 1)]; };
         ahead = look(tokens[0]);
@@ -494,10 +527,10 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_r16_l8_c8_w4_g
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
 #pragma unroll
-            for (int j = 0; j < COLUMNS; ++j) {
-                if (row_of(i) < rows && column_of(j) < columns_here) {
-                    last[row_of(i) * last_row + column_of(j) * last_column] = state[i][j];
-                }
+            for (int j = 0; j < COLUMNS; j += 4) {
+                const float(&four)[4] = reinterpret_cast<const float(&)[4]>(state[i][j]);
+                store_row<1>(four, rows - row_of(i), columns_here - column_of(j),
+                             last + row_of(i) * last_row + column_of(j) * last_column, last_column);
             }
         }
     }

@@ -18,10 +18,10 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 9fc686d4, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   gated_chunk_vector.cu.j2 a63538a9, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
-//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 23effbe0,
-//           common/tiles.cuh.j2 d8ad3b89
+//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 d79614e7,
+//           common/tiles.cuh.j2 d8ad3b89, common/state_row.cuh.j2 19bda3f1
 //   again   kgen build gated_vector_team_k64_v64_bonus_f16
 
 #include <cuda_fp16.h>
@@ -370,18 +370,34 @@ __device__ __forceinline__ float2 unpack_half(unsigned pair)
     return x;
 }
 
-// A number of a state of the caller's, one instruction each; zero for what is not there.
-__device__ __forceinline__ float load_float(bool present, const float* x)
+// Four numbers of a row of a caller's state, APART columns from one to the next, where so many rows and columns are
+// left; what is not there is zero, and is not written. One instruction each: branches around so many of them
+// would take the compiler longer than all the rest.
+template <int APART>
+__device__ __forceinline__ void load_row(float (&x)[4], int rows, int columns, const float* from, long long stride)
 {
-    float y = 0.0f;
-    asm("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p ld.global.f32 %0, [%1]; }" : "+f"(y) : "l"(x), "r"(int(present)));
-    return y;
+    stride *= APART;
+    asm("{ .reg .pred row, both; setp.gt.s32 row, %4, 0;"
+        "  setp.gt.and.s32 both, %5, 0, row; @both ld.global.f32 %0, [%6];"
+        "  setp.gt.and.s32 both, %5, %10, row; @both ld.global.f32 %1, [%7];"
+        "  setp.gt.and.s32 both, %5, %11, row; @both ld.global.f32 %2, [%8];"
+        "  setp.gt.and.s32 both, %5, %12, row; @both ld.global.f32 %3, [%9]; }"
+        : "+f"(x[0]), "+f"(x[1]), "+f"(x[2]), "+f"(x[3])
+        : "r"(rows), "r"(columns), "l"(from), "l"(from + stride), "l"(from + 2 * stride), "l"(from + 3 * stride),
+          "n"(APART), "n"(2 * APART), "n"(3 * APART));
 }
-__device__ __forceinline__ void store_float(bool present, float* x, float y)
+template <int APART>
+__device__ __forceinline__ void store_row(const float (&x)[4], int rows, int columns, float* to, long long stride)
 {
-    asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0; @p st.global.f32 [%0], %1; }"
+    stride *= APART;
+    asm volatile("{ .reg .pred row, both; setp.gt.s32 row, %4, 0;"
+                 "  setp.gt.and.s32 both, %5, 0, row; @both st.global.f32 [%6], %0;"
+                 "  setp.gt.and.s32 both, %5, %10, row; @both st.global.f32 [%7], %1;"
+                 "  setp.gt.and.s32 both, %5, %11, row; @both st.global.f32 [%8], %2;"
+                 "  setp.gt.and.s32 both, %5, %12, row; @both st.global.f32 [%9], %3; }"
                  :
-                 : "l"(x), "f"(y), "r"(int(present))
+                 : "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]), "r"(rows), "r"(columns), "l"(to), "l"(to + stride),
+                   "l"(to + 2 * stride), "l"(to + 3 * stride), "n"(APART), "n"(2 * APART), "n"(3 * APART)
                  : "memory");
 }
 
@@ -945,12 +961,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_vector_team_
         const float* own = initial + sequence * initial_sequence + head * initial_head + 2 * pair * initial_feature +
                            (column + group) * initial_column;
 #pragma unroll
-        for (int i = 0; i < K; ++i) {
-            const bool present = i / 8 * 8 + 2 * pair + i % 2 < features && column + group + i % 8 / 2 * 8 < values;
-            const float x = load_float(present, own + i % 2 * initial_feature + i % 8 / 2 * 8 * initial_column);
-            state[i / 8][i % 8 / 4][i % 4] = x;
-            bound = fmaxf(bound, fabsf(x));
-            if (i % 8 == 7) {
+        for (int i = 0; i < K / 4; ++i) {
+            float four[4] = {};
+            load_row<8>(four, features - i / 2 * 8 - 2 * pair - i % 2, values - column - group,
+                        own + i % 2 * initial_feature, initial_column);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                state[i / 2][j / 2][j % 2 * 2 + i % 2] = four[j];
+                bound = fmaxf(bound, fabsf(four[j]));
+            }
+            if (i % 2) {
                 own += 8 * initial_feature;
             }
         }
@@ -1175,25 +1195,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_vector_team_
         arrive(ending.packed);
     }
     if (last != nullptr && segment + 1 == full) {
-        const float4* const sum = sums + place * (K * V / 4) + warp * (K / 4 * 32) + lane;
-        float* own = last + sequence * last_sequence + head * last_head + 2 * pair * last_feature +
-                     (column + group) * last_column;
+        // The state behind the segment takes the place of its sum, from where a loop brings it to the caller's place.
+        float4* sum = sums + place * (K * V / 4) + warp * (K / 4 * 32) + lane;
+        if (lacks) {
 #pragma unroll
-        for (int i = 0; i < K / 4; ++i) {
-            const float4 four = __ldcg(sum + 32 * i);
-            const float added[4] = {four.x, four.y, four.z, four.w};
+            for (int i = 0; i < K / 4; ++i) {
+                const float2 passed = *reinterpret_cast<const float2*>(&ending.passed[i / 2 * 8 + 2 * pair]);
+                const float(&four)[4] = state[i / 2][i % 2];
+                const float4 own = __ldcg(sum + 32 * i);
+                __stcg(sum + 32 * i, make_float4(four[0] * passed.x + own.x, four[1] * passed.y + own.y,
+                                                 four[2] * passed.x + own.z, four[3] * passed.y + own.w));
+            }
+        }
+        last += sequence * last_sequence + head * last_head + (column + group) * last_column;
+#pragma unroll 1
+        for (int first = 0; first < K / 8; first += 2) {
+            float4 read[2][2];
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const int feature = i / 2 * 8 + 2 * pair + j % 2;
-                const int across = i % 2 * 16 + j / 2 * 8;
-                const float before_it = lacks ? state[i / 2][i % 2][j] : 0.0f;
-                store_float(feature < features && column + group + across < values,
-                            own + j % 2 * last_feature + across * last_column,
-                            before_it * ending.passed[feature] + added[j]);
+            for (int i = 0; i < 4; ++i) {
+                read[i / 2][i % 2] = __ldcg(sum + 32 * i);
             }
-            if (i % 2) {
-                own += 8 * last_feature;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float4(&halves)[2] = read[i / 2];
+                const float four[4] = {i % 2 ? halves[0].y : halves[0].x, i % 2 ? halves[0].w : halves[0].z,
+                                       i % 2 ? halves[1].y : halves[1].x, i % 2 ? halves[1].w : halves[1].z};
+                const int feature = 8 * (first + i / 2) + 2 * pair + i % 2;
+                store_row<8>(four, features - feature, values - column - group, last + feature * last_feature,
+                             last_column);
             }
+            sum += 4 * 32;
         }
     }
     if (lacks) {

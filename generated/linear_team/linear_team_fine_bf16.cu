@@ -19,7 +19,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; a segment's own part as in FlashAttention-3 (Shah et al., 2024)
-//   parts   linear_team.cu.j2 37c350f7, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//   parts   linear_team.cu.j2 d2cdc9ad, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
 //           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 8821f63d, common/split.cuh.j2 bb09effa,
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_team_fine_bf16
@@ -439,15 +439,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_fine_b
             // rows. The next ones are on their way while those that have come are split.
             constexpr int READ = 8;
             constexpr int TURNS = FOURS / (K / 64) / STRIDE / READ;  // of each panel of 64 rows of S
-            const float4* const own = states + segment * FOURS + lane;
+            const int own = warp % HELPERS;
+            const float4* const from = states + segment * FOURS + own * 32 + lane;
             float4 taken[2][READ];
-            // Where 16 columns and 8 rows are, of a panel.
-            const auto place = [&](int turn, int i) { return (turn % TURNS * READ + i) * HELPERS + helper / 32; };
+            // 16 columns and 8 rows of a panel have a place, those of all warps side by side. This is the first warp's.
+            const auto place = [&](int turn, int i) { return (turn % TURNS * READ + i) * HELPERS; };
             const auto read = [&](int turn) {
 #pragma unroll
                 for (int i = 0; i < READ; ++i) {
-                    const int from = place(turn, i);
-                    taken[turn % 2][i] = __ldcg(own + (from / 8 * (K / 8) + turn / TURNS * 8 + from % 8) * 32);
+                    const int first = place(turn, i);
+                    taken[turn % 2][i] = __ldcg(from + (first / 8 * (K / 8) + turn / TURNS * 8 + first % 8) * 32);
                 }
             };
             read(0);
@@ -460,12 +461,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_fine_b
                 const int panel = turn / TURNS;
 #pragma unroll
                 for (int i = 0; i < READ; ++i) {
-                    const int to = place(turn, i);
-                    const int column = to % 8 * 8 + 2 * (lane % 4);
+                    const int first = place(turn, i);
+                    const int column = (first % 8 + own) * 8 + 2 * (lane % 4);
                     const float4 four = taken[turn % 2][i];
 #pragma unroll
                     for (int half = 0; half < 2; ++half) {
-                        const int row = to / 8 * 16 + 8 * half + lane / 4;
+                        const int row = first / 8 * 16 + 8 * half + lane / 4;
                         unsigned parts[PARTS];
                         const float left = half == 0 ? four.x : four.z;
                         const float right = half == 0 ? four.y : four.w;
@@ -679,13 +680,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_fine_b
         __syncwarp();
         const int column = lane % (V / 8) * 8;
         if (column < columns_left) {
+            const int first = warp % 4 * 16 + lane / 16;
+            Element* to = o + (own * C + first) * o_step + column;
 #pragma unroll
-            for (int i = 0; i < V / 16; ++i) {
-                const int row = warp % 4 * 16 + i * 2 + lane / 16;
+            for (int row = first; row < first + 16; row += 2) {
                 if (own * C + row < steps) {
-                    *reinterpret_cast<uint4*>(o + (own * C + row) * o_step + column) = *reinterpret_cast<const uint4*>(
+                    *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(
                         &shared.z[own][column / 64][row][swizzled(row, column % 64)]);
                 }
+                to += 2 * o_step;
             }
         }
     }
