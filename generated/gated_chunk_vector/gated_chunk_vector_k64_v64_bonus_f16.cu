@@ -17,9 +17,9 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 a63538a9, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   gated_chunk_vector.cu.j2 ed4937fb, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
-//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 d79614e7,
+//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 33bb3241,
 //           common/tiles.cuh.j2 d8ad3b89, common/state_row.cuh.j2 19bda3f1
 //   again   kgen build gated_chunk_vector_k64_v64_bonus_f16
 
@@ -732,7 +732,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
         }
     }
     Element* o_lane = o + batch * o_batch + head * o_head + (origin + (first_step + group) * direction) * o_time +
-                     (column + 2 * pair) * o_feature;
+                     (column + 2 * pair);
     const long long o_stride = direction * o_time;
     float unit = unit_of(STATE_EXPONENT, __float_as_uint(bound));
 
@@ -795,7 +795,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
                 const float* after = &intra[i / 2][i % 2 * 2];
                 const float* before = &inter[rows][i / 2][i % 2 * 2];
                 store_pair(present, values - column - across - 2 * pair,
-                           o_lane + row * o_stride + across * o_feature,
+                           o_lane + row * o_stride + across,
                            after[0] * intra_unit + before[0] * inter_unit,
                            after[1] * intra_unit + before[1] * inter_unit);
             }

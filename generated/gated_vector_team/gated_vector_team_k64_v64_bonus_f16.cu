@@ -18,9 +18,9 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 a63538a9, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   gated_chunk_vector.cu.j2 ed4937fb, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
-//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 d79614e7,
+//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 33bb3241,
 //           common/tiles.cuh.j2 d8ad3b89, common/state_row.cuh.j2 19bda3f1
 //   again   kgen build gated_vector_team_k64_v64_bonus_f16
 
@@ -129,10 +129,10 @@ __device__ __forceinline__ void wait(const unsigned long long& mbarrier, int par
 // every level of that tree; the levels' scores are 16 x 16 tiles of the tensor cores, and each level keeps its own.
 //
 // A team of blocks, all of which run at once, shares a sequence: each has a segment, and begins with no state, the
-// first one with the caller's. What its results lack it adds at its end: with S, the state before the segment, which is
-// the sum of what the segments before it left, decayed by all that lies between, and a, the decay from the segment's
-// start to the chunk's, a query gives (a q_i e^b_i) S more. Chunks for which a has come to zero in all features lack
-// nothing.
+// first one with the caller's.
+// What its results lack it adds at its end: with S, the state before the segment, which is the sum of what the segments
+// before it left, decayed by all that lies between, and a, the decay from the segment's start to the chunk's, a query
+// gives (a q_i e^b_i) S more. Chunks for which a has come to zero in all features lack nothing.
 constexpr int K = 64;  // features; shorter rows are padded with zeros
 constexpr int V = 64;  // value columns of this block
 constexpr int CHUNK = 32;  // time steps

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kgen import explain
 from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
 from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
@@ -273,6 +274,26 @@ def test_a_call_gives_the_same_bits_again(xp: ModuleType, asnumpy: AsNumpy) -> N
     on = [xp.asarray(x) for x in make("gla", LONG, "bf16").arrays.values()]
     first, again = (asnumpy(gla(*on, mode="chunk")) for _ in range(2))
     assert np.array_equal(first, again)
+
+
+@pytest.mark.parametrize("segments", [0, 3], ids=["one block", "a team"])
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_whole_sequences_take_a_kernel_without_states_which_gives_the_same_bits(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, operator: str, segments: int
+) -> None:
+    monkeypatch.setattr(chunk_vector, "segments_of", lambda *about: segments)
+    cut = chunk_vector_walks.Cut(1, 1, 1, 64, 32)
+    monkeypatch.setattr(chunk_vector, "cut_of", lambda problem: cut)
+    OPERATORS_BY_NAME[operator].kinds.clear()
+    OPERATORS_BY_NAME[operator]._plans.clear()
+    arrays = [xp.asarray(x) for x in make(operator, LONG, "bf16").arrays.values()]
+    call = OPERATORS[operator]
+    assert "_stateless_" in explain(call, *arrays, mode="chunk")
+    assert "_stateless_" not in explain(call, *arrays, mode="chunk", return_state=True)
+    alone, (beside, _) = call(*arrays, mode="chunk"), call(*arrays, mode="chunk", return_state=True)
+    np.testing.assert_array_equal(asnumpy(alone).view(np.uint16), asnumpy(beside).view(np.uint16))
+    OPERATORS_BY_NAME[operator].kinds.clear()
+    OPERATORS_BY_NAME[operator]._plans.clear()
 
 
 def test_a_sequence_without_time_steps_leaves_the_state_as_it_is(xp: ModuleType, asnumpy: AsNumpy) -> None:

@@ -14,7 +14,7 @@ from kgen.dtypes import BF16, F16
 from kgen.launch import Step
 from kgen.ops.gated.chunk_vector_kernels import CHUNK, CHUNK_SCAN
 from kgen.ops.gated.chunk_vector_walks import scan_of
-from kgen.ops.gated.plan import MEETINGS, Problem, Program, Rows
+from kgen.ops.gated.plan import MEETINGS, NOTHING, Problem, Program, Rows
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
@@ -55,7 +55,7 @@ TEAM = register(
         grid="(segments * tiles * heads * sequences): one block per segment and tile of columns; all run at once",
         origin=CHUNK_SCAN.origin,
         min_arch=Arch(9, 0),
-        defaults=("gated_vector_team_k128_v128_bf16", "gated_vector_team_k64_v64_bonus_f16"),
+        defaults=("gated_vector_team_k128_v128_stateless_bf16", "gated_vector_team_k64_v64_bonus_f16"),
     )
 )
 
@@ -97,11 +97,13 @@ def add_team(
     )
     program.meet(blocks)
     q, k, v, o = arrays
-    pointers = (q.name, k.name, v.name, gates.name, *(["u"] if p.bonus else []), *states, *rooms, MEETINGS, o.name)
+    stateless = set(states) == {NOTHING}
+    ends = () if stateless else states
+    pointers = (q.name, k.name, v.name, gates.name, *(["u"] if p.bonus else []), *ends, *rooms, MEETINGS, o.name)
     groups = [p.heads // x.heads for x in (q, k, v, gates)]
     ints = (p.heads, p.length, p.features, p.values, segments, -1 if p.reverse else 1, *groups)
     longs = (*q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if p.bonus else ()))
-    longs += sum((p.states.get(state, (0, 0, 0, 0)) for state in states), ())
-    spec = scan_of(TEAM, p, features, values, unaligned=unaligned)
+    longs += sum((p.states.get(state, (0, 0, 0, 0)) for state in ends), ())
+    spec = scan_of(TEAM, p, features, values, unaligned=unaligned, stateless=stateless)
     step = Step(spec, blocks, len(pointers), ints, (*longs, *o.strides), (p.scale, 1.0), cooperative=True)
     program.add(step, pointers)
