@@ -73,6 +73,11 @@ SURVIVORS: tuple[Survivor, ...] = (
         "column + j < columns_here",
         "where values are loaded four at a time samples have fours of columns; tests of operators have others",
     ),
+    Survivor(
+        "gated_vector_team*stateless*",
+        "segment + 1 < full",
+        "the last segment leaves what it adds, too, and nobody reads it",
+    ),
     Survivor("gated_chunk_vector_gradient*", "threadIdx.x < ROOM", "what it writes is written over before it is read"),
     Survivor("gated_chunk_vector_gradient*vsplit*", "warp < 6", f"products of further warps: {_IDLE}", "*(below,*"),
     Survivor("gated_chunk_vector_gradient*vsplit*", "value_panel + 1 < value_panels", "loads the last panel once more"),
