@@ -9,7 +9,7 @@
 //   K                 128  room for features of q and k; the true count comes at run time
 //   V                 128  value columns of a block
 //   OFFSETS             0  sequences are of one length
-//   stateless         yes  sequences are whole, from no state on, and none of theirs is wanted
+//   stateless         yes  from no state on, and none behind the sequences is wanted
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
 //   shared memory  219152  bytes, dynamic: asked for at launch
@@ -18,7 +18,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 ed4937fb, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   gated_chunk_vector.cu.j2 62169633, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
 //           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 33bb3241,
 //           common/tiles.cuh.j2 d8ad3b89, common/state_row.cuh.j2 19bda3f1

@@ -21,45 +21,41 @@ from kgen.spec import Spec
 def scan(spec: Spec, shape: Shape | None = None, *, length: int = 8 * CHUNK + 7, begun: bool = True) -> Case:
     """From one state, or none, to another, in two segments of chunks and a part; a second tile of the widest columns.
 
-    Features, where they are split, make two parts. Without states it is one segment, from nothing to nothing.
+    Features, where they are split, make two parts.
     """
-    stateless = "stateless" in spec.flags
     tiles, parts = 2 if spec["V"] == WIDEST else 1, 2 if spec["split"] else 1
     *over, features, values = shape or (1, 1, length, spec["K"] * parts - 4, spec["V"] * tiles - 28)
     q, k, v, g = numbers(spec, *2 * [(*over, features)], (*over, values), (*over, features))
     g = np.where(abs(g) < 0.05, -np.inf, -abs(g.astype(np.float32)) / 8).astype(g.dtype)
     arrays = (q, k, v, between_poison(g), *(numbers(spec, (over[1], features)) if spec["bonus"] else ()))
-    begun = begun and not stateless
     initial = numbers(spec, (*over[:2], features, values), dtype=np.float32)[0] if begun else None
-    o, last = reference.gated(*arrays, scale=features**-0.5, initial=initial)
-    expected = o if stateless else (o, last)
-    options = {"initial_state": initial, "return_state": not stateless, "mode": "chunk"}
-    pieces = (1, 1) if stateless else (2, 4)
-    cut = chunk_vector_walks.Cut(-(-values // spec["V"]), *pieces, spec["K"], spec["V"], -(-features // spec["K"]))
+    expected = reference.gated(*arrays, scale=features**-0.5, initial=initial)
+    options = {"initial_state": initial, "return_state": True, "mode": "chunk"}
+    cut = chunk_vector_walks.Cut(-(-values // spec["V"]), 2, 4, spec["K"], spec["V"], -(-features // spec["K"]))
     settings = ((chunk_vector, "cut_of", lambda problem: cut), (chunk_vector, "segments_of", lambda *about: 0))
     return Case(rwkv6 if spec["bonus"] else gla, arrays, options, expected, settings=settings)
 
 
 def scans(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """From a state, and from none, which leaves sums of what slots add to the scan; or without any."""
-    return (scan(spec, shape), *([] if "stateless" in spec.flags else [scan(spec, shape, begun=False)]))
+    """From a state, and from none, which leaves sums of what slots add to the scan."""
+    return scan(spec, shape), scan(spec, shape, begun=False)
 
 
 def team(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """The same by a team of four blocks, the last of which has no time steps; and by one of two, from nothing, with
-    gates that forget all within two chunks."""
-    flags = {name: name in spec.flags for name in ("bonus", "stateless")}
-    full = scan(CHUNK_SCAN.spec(K=spec["K"], V=spec["V"], **flags, dtype=spec.dtype.name), shape)
+    gates that forget all within two chunks. Without states, both from nothing to nothing."""
+    alike = CHUNK_SCAN.spec(K=spec["K"], V=spec["V"], bonus="bonus" in spec.flags, dtype=spec.dtype.name)
+    stateless = "stateless" in spec.flags
+    full = scan(alike, shape, begun=not stateless)
+    if stateless:
+        full = full._replace(expected=full.expected[0], options={"mode": "chunk"})
     if shape is not None:
         return (_in_team(full, max(2, -(-shape[2] // (CHUNKS * CHUNK)))),)
     q, k, v, g, *bonus = full.inputs
     strong = between_poison((g.astype(np.float32) - 2).astype(g.dtype))
     o, last = reference.gated(q, k, v, strong, *bonus, scale=q.shape[-1] ** -0.5)
-    alone = full._replace(
-        inputs=(q, k, v, strong, *bonus),
-        expected=o if flags["stateless"] else (o, last),
-        options={**full.options, "initial_state": None},
-    )
+    options = {**full.options, "initial_state": None}
+    alone = full._replace(inputs=(q, k, v, strong, *bonus), expected=o if stateless else (o, last), options=options)
     return _in_team(full, 4), _in_team(alone, 2)
 
 

@@ -276,14 +276,11 @@ def test_a_call_gives_the_same_bits_again(xp: ModuleType, asnumpy: AsNumpy) -> N
     assert np.array_equal(first, again)
 
 
-@pytest.mark.parametrize("segments", [0, 3], ids=["one block", "a team"])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_whole_sequences_take_a_kernel_without_states_which_gives_the_same_bits(
-    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, operator: str, segments: int
+def test_a_team_for_whole_sequences_has_no_states_and_gives_the_same_bits(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, operator: str
 ) -> None:
-    monkeypatch.setattr(chunk_vector, "segments_of", lambda *about: segments)
-    cut = chunk_vector_walks.Cut(1, 1, 1, 64, 32)
-    monkeypatch.setattr(chunk_vector, "cut_of", lambda problem: cut)
+    monkeypatch.setattr(chunk_vector, "segments_of", lambda *about: 3)
     OPERATORS_BY_NAME[operator].kinds.clear()
     OPERATORS_BY_NAME[operator]._plans.clear()
     arrays = [xp.asarray(x) for x in make(operator, LONG, "bf16").arrays.values()]

@@ -47,8 +47,8 @@ def _room(problem: Problem) -> int:
     return _spec(problem, cut_of(problem)).dynamic_smem
 
 
-def _spec(problem: Problem, cut: Cut, *, unaligned: bool = False, stateless: bool = False) -> Spec:
-    more = {"OFFSETS": problem.offsets, "split": cut.parts > 1, "unaligned": unaligned, "stateless": stateless}
+def _spec(problem: Problem, cut: Cut, *, unaligned: bool = False) -> Spec:
+    more = {"OFFSETS": problem.offsets, "split": cut.parts > 1, "unaligned": unaligned}
     return scan_of(CHUNK_SCAN, problem, cut.features, cut.values, **more)
 
 
@@ -65,15 +65,14 @@ def forward(program: Program, problem: Problem, q: Rows, k: Rows, v: Rows, o: Ro
     # What the first of two segments makes of nothing is the state before the second.
     alone = cut.segments == 2 and initial == NOTHING
     (states,) = add_states(program, p, cut, Way(k, v, initial), alone=alone)
-    stateless = cut.segments == 1 and initial == last == NOTHING
-    spec = _spec(p, cut, unaligned=odd, stateless=stateless)
+    spec = _spec(p, cut, unaligned=odd)
     packed = program.room("last state", p.shared * cut.size) if last != NOTHING else NOTHING
     part, stride = (o, o.strides[3]) if cut.parts == 1 else partial_rows(program, p, "o", p.values, cut.parts)
     pointers = (q.name, k.name, v.name, gates.name, *(["u"] if p.bonus else []))
-    pointers += (*(["cu_seqlens"] if p.offsets else []), *(() if stateless else (states, packed)), part.name)
+    pointers += (*(["cu_seqlens"] if p.offsets else []), states, packed, part.name)
     groups = [p.heads // x.heads for x in (q, k, v, gates)]
-    cuts = () if stateless else (cut.segments, cut.slots, cut.slots // cut.segments if alone else 0)
-    ints = (p.heads, p.length, p.features, p.values, *cuts, -1 if p.reverse else 1, *groups)
+    sizes = (p.heads, p.length, p.features, p.values, cut.segments, cut.slots)
+    ints = (*sizes, cut.slots // cut.segments if alone else 0, -1 if p.reverse else 1, *groups)
     longs = (*q.strides, *k.strides, *v.strides, *gates.strides, *(p.bonus_strides if p.bonus else ()))
     longs += (*part.strides[:3], stride)
     blocks = p.shared * cut.segments * cut.panels

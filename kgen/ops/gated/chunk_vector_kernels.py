@@ -94,7 +94,8 @@ def _text(spec: Spec) -> dict[str, bool | str]:
     return {
         "results": not spec.kernel.name.endswith(("_state", "_ends")),
         "from_end": _from_end(spec),
-        "team": False,  # that of blocks which share a sequence says otherwise
+        "team": False,  # that of blocks which share a sequence says otherwise,
+        "stateless": False,  # of this, too
         "float_results": not spec.flags.isdisjoint(("split", "fsplit")),
         "tensors": "qkvg",
         "offset_type": offset_type(spec),
@@ -144,7 +145,6 @@ _UFLOAT = Flag("ufloat", "the bonus is floats")
 _UNALIGNED = Flag("unaligned", "rows begin anywhere, and elements lie apart: they are loaded one by one")
 _FOURS = Flag("fours", "rows consist of fours of neighbours, not of eights")
 _GFLOAT = Flag("gfloat", "gates are floats")
-_STATELESS = Flag("stateless", "sequences are whole, from no state on, and none of theirs is wanted")
 _SPLIT = Flag(
     "split", "features are more than K: a block takes a part of them, whose results are floats, yet to be summed"
 )
@@ -162,7 +162,7 @@ CHUNK_SCAN = register(
         summary="Linear attention with a gate for each feature, in chunks of time steps on the tensor cores.",
         formula="S[t] = diag(e^g[t]) S[t - 1] + k[t] v[t]^T\no[t] = q[t]^T S",
         axes=_AXES,
-        flags=(_BONUS, _UNALIGNED, _GFLOAT, _UFLOAT, _SPLIT, _STATELESS),
+        flags=(_BONUS, _UNALIGNED, _GFLOAT, _UFLOAT, _SPLIT),
         dtypes=(BF16, F16),
         derive=_geometry,
         check=_problem,
@@ -172,7 +172,6 @@ CHUNK_SCAN = register(
         min_arch=Arch(9, 0),
         defaults=(
             "gated_chunk_vector_k128_v128_bf16",
-            "gated_chunk_vector_k128_v128_stateless_bf16",
             "gated_chunk_vector_k128_v128_split_bf16",
             "gated_chunk_vector_k64_v64_bonus_f16",
         ),
