@@ -2,43 +2,104 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kgen.device import multiprocessors
+from kgen.dtypes import F32, DType
 from kgen.errors import SpecError
 from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
-from kgen.ops import rows, rows_cut
+from kgen.ops import rows
 from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import ALIGNED
 from kgen.ops.softmax import flags as softmax_flags
 from kgen.ops.softmax.flags import FLAGS, Wanted, answer, below, text
 from kgen.registry import register
+from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
 
-LINE = 128  # bytes that a group of lanes reads at once
+WIDE = 256  # bytes of a row in a strip: the memory does less well with shorter ones
 THREADS = 512  # at most, in a block
-HELD = 32  # floats of values in a thread's registers
+FEW = 256  # threads of a block, where that is enough
+WORDS = 32  # registers of a thread for packs
+WAVES = 8  # blocks for each multiprocessor, so that few wait for the last
+MOST = 256  # parts of a column: whoever puts them together has to read them all
+TOTAL = 8  # bytes of what is known of a part of a column
 
-DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128)
+LANES = Axis("LANES", "t", (2, 4, 8, 16, 32, 64, 128), "threads side by side, each on a pack of columns")
+DEPTH = Axis("DEPTH", "d", (1, 2, 4, 8, 16, 32, 64, 128), "threads that share a column")
+FINISHING = {"LANES": 8, "DEPTH": 32, "HELD": 1}
+HELD = Axis("HELD", "n", (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32), "packs in a thread's registers")
+
+
+def _words(spec: Spec) -> int:
+    """Registers that a pack takes."""
+    return max(1, spec["VEC"] * spec.dtype.itemsize // 4)
+
+
+def _resident(spec: Spec) -> int:
+    """Threads of a multiprocessor, which has registers for so many."""
+    if spec.dtype is F32 and (spec["lse"] or spec["partial"] or not spec["online"]):
+        return 1024
+    return 768 if spec["DEPTH"] > 1 else 640
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    threads, width = spec["LANES"] * spec["DEPTH"], spec["LANES"] * spec["VEC"]
+    slots = threads // max(32, spec["LANES"])
+    whole = not (spec["lse"] or spec["partial"])
+    total = (12 if spec.dtype is F32 and not spec["log"] else 8) if whole else 0
+    return {
+        "THREADS": threads,
+        "STATIC_SMEM": -(-(8 * slots + total) * width // 8) * 8 if spec["DEPTH"] > 1 else 0,
+        "SLOTS": slots,
+        "TOGETHER": 16 // spec["VEC"] // (2 if spec["VEC"] == 1 else 1),  # of parts, whose totals are read at once
+        "RESIDENT": max(1, _resident(spec) // threads),
+    }
 
 
 def _check(spec: Spec) -> str | None:
     if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR:
         return f"no load is wider than {rows.VECTOR} bytes"
-    if spec["VEC"] * spec["HELD"] > HELD:
-        return f"a thread has no registers for more than {HELD} numbers"
-    if spec["LANES"] * spec["DEPTH"] > THREADS:
-        return f"a block has at most {THREADS} threads"
+    if _words(spec) * spec["HELD"] > WORDS:
+        return f"a thread has no registers for more than {WORDS} words"
+    threads = spec["LANES"] * spec["DEPTH"]
+    if not 32 <= threads <= THREADS:
+        return f"a block has 32 to {THREADS} threads"
+    if spec.derived["STATIC_SMEM"] > 48 * 1024:
+        return "what threads find takes too much shared memory"
+    if spec["partial"] and (spec["apply"] or spec["log"] or spec["wide"] or spec["lse"]):
+        return "a part's total is that, whatever comes of it"
+    if spec["partial"] and not spec["online"]:
+        return "a part is as long as it may be"
+    if spec["apply"] and not spec["online"]:
+        return "parts are of columns that are read twice"
     return softmax_flags.check(spec)
 
 
+def text_of_columns(spec: Spec) -> dict[str, Any]:
+    """For the kernels that put together what threads have found of columns."""
+    return {
+        **ALIGNED,
+        "CLUSTER": spec.derived.get("CLUSTER", 1),  # not that of ALIGNED
+        "filled": True,
+        "side_by_side": True,
+        "total": "double" if spec.dtype is F32 else "float",
+        **text(spec),
+    }
+
+
 def _text(spec: Spec) -> dict[str, Any]:
-    number = "value[held][i]"
-    if spec["online"]:  # which reads again; elsewhere the registers hold what follows
-        number = below(spec, number, "top[i]")
-    return {**ALIGNED, **text(spec), "answer": answer(spec, number, "[i]")}
+    number = "float_of(taken[held], i)"
+    if spec["scaled"]:  # what is not there must not change its sign
+        number = f"(there[held] ? scale * {number} : -INF)"
+    return {
+        **text_of_columns(spec),
+        "number": number,
+        "answer": answer(spec, below(spec, number, "top[i]"), "[i]"),
+    }
 
 
 COLUMNS = register(
@@ -46,56 +107,94 @@ COLUMNS = register(
         name="softmax_columns",
         summary="Softmax along columns, whose neighbours in memory lie in other columns.",
         formula="y[i, c] = exp(x[i, c] - m[c]) / sum over j of exp(x[j, c] - m[c]), where m[c] = max over i of x[i, c]",
-        axes=(
-            Axis("LANES", "t", (4, 8, 16, 32, 64), "threads side by side"),
-            Axis("DEPTH", "d", DEPTHS, "threads that share a column"),
-            Axis("HELD", "n", (1, 2, 4, 8, 16, 32), "numbers of a column in a thread's registers"),
-            rows.VEC,
-        ),
+        axes=(LANES, DEPTH, HELD, rows.VEC),
         flags=(
             *(flag for flag in FLAGS if flag.name in ("log", "lse", "scaled", "wide")),
             Flag("online", "columns are longer than the threads can hold, and are read twice"),
+            Flag("partial", "only the total of a part of a column"),
+            Flag("apply", "only the second reading, from the totals of the parts"),
         ),
-        derive=lambda spec: {
-            "THREADS": spec["LANES"] * spec["DEPTH"],
-            "STATIC_SMEM": 8 * spec["DEPTH"] * spec["LANES"] * spec["VEC"],
-        },
+        derive=_derive,
         text=_text,
         check=_check,
-        grid="(ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns",
+        grid="(ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns, or for each part of one",
         origin="the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice",
-        defaults=("softmax_columns_t8_d32_n8_v4_f32", "softmax_columns_t8_d64_n4_v8_online_bf16"),
+        defaults=(
+            "softmax_columns_t8_d32_n8_v4_f32",
+            "softmax_columns_t128_d1_n8_v8_bf16",
+            "softmax_columns_t8_d64_n4_v8_online_bf16",
+            "softmax_columns_t16_d16_n8_v4_online_partial_f32",
+            "softmax_columns_t16_d16_n8_v4_online_apply_f32",
+        ),
     )
 )
 
 
-def plan_columns(x: Operand, y: Operand, read: Planes, written: Planes, wanted: Wanted, spec: Spec | None) -> Plan:
-    """One launch, with a strip of columns for each block."""
+def _held(read: Planes, vec: int, dtype: DType, device: int) -> dict[str, int] | None:
+    """The axes of a specialization that holds such columns in registers, or None."""
+    words = max(1, vec * dtype.itemsize // 4)
+    depth = next((d for d in DEPTH.values if d * (WORDS // words) >= read.length), None)
+    if depth is None:
+        return None
+    lanes = max(WIDE // (vec * dtype.itemsize), FEW // 2 // depth)
+    lanes = min(lanes, LANES.values[-1], THREADS // depth)
+    sms = multiprocessors(device)
+    while lanes > 8 and 2 * read.planes * -(-read.columns // (lanes * vec)) < sms and lanes * depth > 32:
+        lanes //= 2  # since multiprocessors without work cost more
+    held = next(h for h in HELD.values if h * depth >= read.length)
+    return {"LANES": lanes, "DEPTH": depth, "HELD": held, "VEC": vec} if lanes >= 8 else None
+
+
+def _streamed(vec: int, dtype: DType) -> dict[str, int]:
+    """The axes of one for columns of any length."""
+    words = max(1, vec * dtype.itemsize // 4)
+    lanes = min(WIDE // (vec * dtype.itemsize), 64)
+    return {"LANES": lanes, "DEPTH": FEW // lanes, "HELD": min(16, WORDS // words), "VEC": vec}
+
+
+def plan_columns(
+    x: Operand, y: Operand, read: Planes, written: Planes, vec: int, wanted: Wanted, spec: Spec | None
+) -> Plan:
+    """One launch, with a strip of columns for each block, or two, with parts of one."""
+    device = y.device
     whole = wanted.op == "logsumexp"
-    both = ((x, read),) if whole else ((x, read), (y, written))
-    apart = [
-        rows_cut.Pitched(o, pitch, o.dtype.itemsize) for o, planes in both for pitch in (planes.step, planes.plane)
-    ]
-    vec = rows_cut.packs(apart, read.columns).vec
     flags = {name: on for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
     if spec is None:
-        lanes = 64 if vec == 1 else max(8, LINE // (vec * x.dtype.itemsize))
-        if 2 * read.planes * -(-read.columns // (lanes * vec)) < multiprocessors(y.device):
-            lanes //= 2  # half a line, since multiprocessors without work cost more
-        held = HELD // vec
-        depths = [depth for depth in DEPTHS if 128 <= depth * lanes <= THREADS]
-        depth = next((depth for depth in depths if depth * held >= read.length), depths[-1])
-        while held > 1 and depth * held // 2 >= read.length:
-            held //= 2
-        online = {"online": True} if depth * held < read.length else {}
-        spec = COLUMNS.spec(LANES=lanes, DEPTH=depth, HELD=held, VEC=vec, **flags, **online, dtype=x.dtype)
+        values = _held(read, vec, x.dtype, device)
+        online = {} if values else {"online": True}
+        spec = COLUMNS.spec(**(values or _streamed(vec, x.dtype)), **flags, **online, dtype=x.dtype)
     if spec["VEC"] > vec or (not spec["online"] and spec["DEPTH"] * spec["HELD"] < read.length):
         raise SpecError(
             f"{wanted.op}: {spec.name} does not take columns of {read.length} in packs of {vec} at most neighbours"
         )
-    blocks = -(-read.columns // (spec["LANES"] * spec["VEC"])) * read.planes
+    strips = -(-read.columns // (spec["LANES"] * spec["VEC"])) * read.planes
+    tile = spec["DEPTH"] * spec["HELD"]
+    parts = max(1, min(-(-WAVES * multiprocessors(device) // strips), read.length // (2 * tile), MOST))
+    sizes = f"{read.planes} x {read.columns} columns of {read.length}"
     steps = (read.plane, read.step, written.plane, *(() if whole else (written.step,)))
-    step = Step(spec, blocks, 2, (read.length, read.columns), steps, wanted.floats)
-    run = bind([step], y.device)[0]
-    why = f"{read.planes} x {read.columns} columns of {read.length} for {multiprocessors(y.device)} multiprocessors"
-    return Plan(picked(run, (0, -1)), (str(step),), why)  # no mask
+    if parts == 1 or not spec["online"]:
+        step = Step(spec, strips, 2, (read.length, read.columns), steps, wanted.floats)
+        run = bind([step], device)[0]
+        return Plan(picked(run, (0, -1)), (str(step),), f"{sizes}, {strips} strips")  # no mask
+
+    height = -(-read.length // (parts * tile)) * tile
+    parts = -(-read.length // height)
+    values = {axis.name: spec[axis.name] for axis in COLUMNS.axes}
+    scaled = {"scaled": True} if spec["scaled"] else {}
+    partial = COLUMNS.spec(**values, **scaled, online=True, partial=True, dtype=x.dtype)
+    apply = COLUMNS.spec(**values, **flags, online=True, apply=True, dtype=x.dtype)
+    ints = (read.length, read.columns, parts, height)
+    first = Step(partial, strips * parts, 2, ints, (read.plane, read.step), wanted.floats)
+    second = Step(apply, strips * parts, 3, ints, steps, wanted.floats)
+    if whole:
+        apply = COLUMNS.spec(**FINISHING, VEC=spec["VEC"], **flags, online=True, apply=True, dtype=x.dtype)
+        strips = -(-read.columns // (apply["LANES"] * apply["VEC"])) * read.planes
+        second = Step(apply, strips, 2, (read.columns, parts), (written.plane,))
+    find, finish = bind((first, second), device)
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        memory = scratch(read.planes * parts * read.columns * TOTAL, device, stream)
+        find((pointers[0], memory.ptr), stream)
+        finish((*(() if whole else pointers[:1]), memory.ptr, pointers[-1]), stream)
+
+    return Plan(launch, (str(first), str(second)), f"{sizes}, {strips} strips in {parts} parts each")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kgen.errors import SpecError
 from kgen.operand import Operand
-from kgen.ops import rows
+from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Planes, Rows, as_planes, as_rows, others, part, staged
 from kgen.ops.calls import Plan
 from kgen.ops.softmax.along_rows import mask_rows, plan_rows
@@ -15,10 +15,14 @@ from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.grid import plan_grid
 from kgen.ops.softmax.online import plan_online
 from kgen.ops.softmax.ring import plan_ring
+from kgen.ops.softmax.strips import plan_strips
 from kgen.registry import parse
 from kgen.spec import Spec
 
-ALGORITHMS = ("softmax", "softmax_ring", "softmax_grid", "softmax_online", "softmax_columns")
+ALGORITHMS = ("softmax", "softmax_ring", "softmax_grid", "softmax_online", "softmax_columns", "softmax_strips")
+
+HELD_ROWS = 256
+"""Of columns, up to which registers hold them."""
 
 
 def plan(
@@ -30,14 +34,14 @@ def plan(
     """
     spec = _named(wanted, algorithm, x, y)
     kernel = spec.kernel.name if spec else algorithm
-    if kernel in (None, "softmax_columns"):
+    if kernel in (None, "softmax_columns", "softmax_strips"):
         read = as_planes(x, axes)
         written = as_planes(y, axes) if wanted.op != "logsumexp" else _one_each(y, axes, read)
         if read and written and written.length == read.length and mask is None and not wanted.causal:
-            return plan_columns(x, y, read, written, wanted, spec)
+            return _plan_planes(x, y, read, written, wanted, kernel, spec)
         if kernel:
             raise SpecError(
-                f"{wanted.op}: softmax_columns takes axes that are not the last, and no mask; "
+                f"{wanted.op}: {kernel} takes axes that are not the last, and no mask; "
                 f"the axes are {axes} of the shape {x.shape}"
             )
     if mask is not None:
@@ -64,6 +68,24 @@ def plan(
         return found
 
     return staged((x, mask, y), 2, axes, fits, build)
+
+
+def _plan_planes(
+    x: Operand, y: Operand, read: Planes, written: Planes, wanted: Wanted, kernel: str | None, spec: Spec | None
+) -> Plan:
+    """Columns side by side: in registers, where they are short; in shared memory; or read twice."""
+    both = ((x, read),) if wanted.op == "logsumexp" else ((x, read), (y, written))
+    apart = [
+        rows_cut.Pitched(o, pitch, o.dtype.itemsize) for o, planes in both for pitch in (planes.step, planes.plane)
+    ]
+    vec = rows_cut.packs(apart, read.columns).vec
+    if kernel == "softmax_strips" or (kernel is None and read.length > HELD_ROWS):
+        found = plan_strips(x, y, read, written, vec, wanted, spec)
+        if found:
+            return found
+        if kernel:
+            raise SpecError(f"{wanted.op}: columns of {read.length} are not for the algorithm {kernel!r}")
+    return plan_columns(x, y, read, written, vec, wanted, spec)
 
 
 def _one_each(y: Operand, axes: tuple[int, ...], read: Planes | None) -> Planes | None:
