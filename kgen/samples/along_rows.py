@@ -11,6 +11,7 @@ from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import backward_ring, norm
 from kgen.ops.norm import plans as norm_plans
 from kgen.ops.softmax import backward as softmax_backward
+from kgen.ops.softmax import columns, strips
 from kgen.ops.softmax import online as softmax_online
 from kgen.ops.softmax import softmax as softmaxes
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -90,12 +91,36 @@ def _softmax_of_a_team(spec: Spec, shape: Shape, settings: Settings) -> Case:
 
 
 def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
-    """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many."""
+    """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many and more.
+
+    In parts there are two of these.
+    """
     room = spec["DEPTH"] * spec["HELD"]
-    length = 2 * room + 99 if spec["online"] else room - 5
+    parts = spec["partial"] or spec["apply"]
+    length = (4 * room + 99 if parts else 2 * room + 99) if spec["online"] else room - 5
     (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"]))
-    algorithm = "softmax_columns" if spec["online"] else spec.name
-    return Case(softmaxes.softmax, (x,), {"axis": 0, "algorithm": algorithm}, _softmax(x, 0))
+    settings = ((columns, "WAVES", 0 if spec["online"] and not parts else 4), *_streamed(spec))
+    options = {"axis": 0, "algorithm": "softmax_columns" if spec["online"] else spec.name}
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings)
+
+
+def _streamed(spec: Spec) -> Settings:
+    """Columns are not held, and are cut like this."""
+    if not spec["online"]:
+        return ()
+    values = {axis.name: spec[axis.name] for axis in columns.COLUMNS.axes}
+    return ((columns, "_held", _none), (columns, "_streamed", lambda *about: values))
+
+
+def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case:
+    """Columns of nearly as many numbers as there is room for, of so many strips that rings come round, the last a part
+    of one."""
+    length = strips.rows_of(spec) - 5
+    turns = 2 * spec.derived["STAGES"] // spec.derived["CHUNKS"] + 1
+    (x,) = numbers(spec, shape or (length, (turns * spec["LANES"] - 1) * spec["VEC"]))
+    settings = ((strips, "clusters", lambda *about: 1),)
+    options = {"axis": 0, "algorithm": spec.name}
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings)
 
 
 def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
@@ -248,6 +273,7 @@ CASES = {
     "softmax_grid": softmax_of_teams,
     "softmax_online": softmax_of_long_rows,
     "softmax_columns": softmax_columns,
+    "softmax_strips": softmax_strips,
     "softmax_backward": backward_of_softmax,
     "norm": normalisation,
     "norm_ring": normalisation_of_clusters,
