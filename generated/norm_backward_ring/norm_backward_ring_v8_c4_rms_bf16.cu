@@ -18,7 +18,7 @@
 //   after   the chain rule
 //   parts   norm_backward_ring.cu.j2 a378a27e, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 af89d6c0,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_place.cuh.j2 dcd801b4, common/rows_pack.cuh.j2
-//           31779f82, common/rows_deferred.cuh.j2 0319da9a
+//           0d4e120c, common/rows_deferred.cuh.j2 0319da9a
 //   again   kgen build norm_backward_ring_v8_c4_rms_bf16
 
 // The blocks of a cluster share a row of both arrays, which stays in shared memory from its one reading to the writing

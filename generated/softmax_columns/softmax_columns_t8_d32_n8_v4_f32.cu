@@ -4,18 +4,20 @@
 //
 //     y[i, c] = exp(x[i, c] - m[c]) / sum over j of exp(x[j, c] - m[c]), where m[c] = max over i of x[i, c]
 //
-//   LANES             8  threads side by side
+//   LANES             8  threads side by side, each on a pack of columns
 //   DEPTH            32  threads that share a column
-//   HELD              8  numbers of a column in a thread's registers
+//   HELD              8  packs in a thread's registers
 //   VEC               4  neighbours that make a pack, and are loaded and stored at once
 //   dtype           f32  float in memory, float in registers
 //   threads         256  per block
-//   shared memory  8192  bytes, static
-//   grid                 (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns
+//   shared memory  2432  bytes, static
+//   grid                 (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns, or for
+//                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 ef5a0045, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 31779f82,
-//           common/rows_exp.cuh.j2 3aa7c39f
+//   parts   softmax_columns.cu.j2 48fb78d4, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 0d4e120c,
+//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 b83edd0a,
+//           common/columns_known.cuh.j2 19b13688
 //   again   kgen build softmax_columns_t8_d32_n8_v4_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
@@ -32,8 +34,9 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 constexpr int LANES = 8;  // threads side by side, each on VEC columns
 constexpr int DEPTH = 32;  // threads that share a column
 constexpr int HELD = 8;  // numbers of a column in a thread's registers
+constexpr int SLOTS = 8;  // groups of threads that find something of a column
 constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int WIDTH = LANES * VEC;  // columns of a strip
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -42,6 +45,17 @@ struct alignas(VEC * sizeof(Element)) Pack {
 __device__ __forceinline__ float float_of(const Pack& pack, int i)
 {
     return to_float(pack.at[i]);
+}
+
+__device__ __forceinline__ Pack filled(float x)
+{
+    const Element one = from_float(x);
+    Pack pack;
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) {
+        pack.at[i] = one;
+    }
+    return pack;
 }
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
@@ -70,22 +84,72 @@ __device__ __forceinline__ float2 inverse_of(double x)
 // A number times such a sum, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
-extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_softmax_columns_t8_d32_n8_v4_f32(
-    const Element* x, Element* y, int length, int columns,
+// What is taken from a number before the exponential; -inf - (-inf) would be NaN.
+__device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
+
+// The greatest numbers of a thread's columns, and the sums of the exponentials below them: of all rows of a warp, in
+// each of its lanes. Partners merge the same two numbers, so that all get the same bits.
+__device__ __forceinline__ void over_warp(float (&top)[VEC], float (&sum)[VEC])
+{
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) {
+        const float own = top[i];
+#pragma unroll
+        for (int distance = LANES; distance < 32; distance *= 2) {
+            top[i] = fmaxf(top[i], __shfl_xor_sync(0xffffffff, top[i], distance));
+        }
+        sum[i] *= exponential(own - shift(top[i]));
+#pragma unroll
+        for (int distance = LANES; distance < 32; distance *= 2) {
+            sum[i] += __shfl_xor_sync(0xffffffff, sum[i], distance);
+        }
+    }
+}
+
+// What COUNT have found of a column, one after the other: the greatest number, and the sum below that.
+template <int COUNT>
+__device__ __forceinline__ double merge(const float2* found, float& top)
+{
+    top = -INF;
+#pragma unroll 8
+    for (int other = 0; other < COUNT; ++other) {
+        top = fmaxf(top, found[other * WIDTH].x);
+    }
+    double sum = 0.0;
+#pragma unroll 8
+    for (int other = 0; other < COUNT; ++other) {
+        sum += found[other * WIDTH].y * exponential(found[other * WIDTH].x - shift(top));
+    }
+    return sum;
+}
+
+// Of a column: what its numbers need to become the result.
+using Total = float3;  // the greatest, and the inverse of the sum, as the sum of two
+__device__ __forceinline__ Total total_of(float top, double sum)
+{
+    const float2 inverse = inverse_of(sum);
+    return make_float3(top, inverse.x, inverse.y);
+}
+
+extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 4) kgen_softmax_columns_t8_d32_n8_v4_f32(
+    const Element* x,
+    Element* y,
+    int length, int columns,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
-    __shared__ float tops[DEPTH][STRIDE];
-    __shared__ float sums[DEPTH][STRIDE];
     const int lane = threadIdx.x % LANES;
     const int depth = threadIdx.x / LANES;
-    const int tiles = (columns + STRIDE - 1) / STRIDE;
-    const int column = blockIdx.x % tiles * STRIDE + lane * VEC;
-    const long long plane = blockIdx.x / tiles;
+    const int strips = (columns + WIDTH - 1) / WIDTH;  // of a plane
+    const int block = blockIdx.x;
+    const int first_column = block % strips * WIDTH;
+    const int column = first_column + lane * VEC;
     const bool inside = column < columns;
+    const long long plane = block / strips;
+    constexpr int begin = 0;
+    const int end = length;
     x += plane * x_plane + column;
-    y += plane * y_plane + column;
+    y += plane * y_plane;
 
-    float value[HELD][VEC];
     float top[VEC];
     float sum[VEC];
 #pragma unroll
@@ -95,70 +159,67 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_softmax_columns
     }
 
     // What lies past the end is -inf: it adds nothing to the sum.
+    Pack taken[HELD];
+    bool there[HELD];
     const auto take = [&](int start) {
 #pragma unroll
         for (int held = 0; held < HELD; ++held) {
-            const int place = start + depth + held * DEPTH;
-            const bool there = inside && place < length;
-            const Pack taken = there ? load(x + place * x_step) : Pack{};
-#pragma unroll
-            for (int i = 0; i < VEC; ++i) {
-                value[held][i] = there ? float_of(taken, i) : -INF;
-            }
+            const int row = start + depth + held * DEPTH;
+            there[held] = inside && row < end;
+            taken[held] = there[held] ? load(x + row * x_step) : filled(-INF);
         }
     };
 
-    take(0);
+    take(begin);
 #pragma unroll
     for (int i = 0; i < VEC; ++i) {
 #pragma unroll
         for (int held = 0; held < HELD; ++held) {
-            top[i] = fmaxf(top[i], value[held][i]);
+            top[i] = fmaxf(top[i], float_of(taken[held], i));
         }
-    }
-
-    // The threads of a column tell one another their greatest, and then their sums below the greatest of all.
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-        tops[depth][lane * VEC + i] = top[i];
-    }
-    __syncthreads();  // every thread's greatest is there
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-#pragma unroll 8
-        for (int other = 0; other < DEPTH; ++other) {
-            top[i] = fmaxf(top[i], tops[other][lane * VEC + i]);
-        }
+        const float below = shift(top[i]);
 #pragma unroll
         for (int held = 0; held < HELD; ++held) {
-            value[held][i] = exponential_below(value[held][i], top[i]);
-            sum[i] += value[held][i];
+            sum[i] += exponential(float_of(taken[held], i) - below);
         }
-        sums[depth][lane * VEC + i] = sum[i];
     }
-    __syncthreads();  // every thread's sum is there
 
-    float2 inverse[VEC];
+    // The threads of a column tell what they have found; one for each column puts it together.
+    __shared__ float2 of_slot[SLOTS][WIDTH];
+    __shared__ Total of_column[WIDTH];
+    over_warp(top, sum);
+    if (threadIdx.x % 32 < LANES) {
 #pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-        sum[i] = 0.0f;
-#pragma unroll 8
-        for (int other = 0; other < DEPTH; ++other) {
-            sum[i] += sums[other][lane * VEC + i];
+        for (int i = 0; i < VEC; ++i) {
+            of_slot[threadIdx.x / 32][lane * VEC + i] = make_float2(top[i], sum[i]);
         }
-        inverse[i] = inverse_of(sum[i]);
     }
-
+    __syncthreads();  // every warp's share is there
+    const int own = threadIdx.x;
+    if (own < WIDTH) {
+        float greatest;
+        const double all = merge<SLOTS>(&of_slot[0][own], greatest);
+        of_column[own] = total_of(greatest, all);
+    }
+    __syncthreads();  // what is known of the columns is there
+        float2 inverse[VEC];
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            const Total total = of_column[lane * VEC + i];
+            top[i] = total.x;
+            inverse[i] = make_float2(total.y, total.z);
+        }
+    y += column;
 #pragma unroll
     for (int held = 0; held < HELD; ++held) {
-        const int place = depth + held * DEPTH;
-        if (inside && place < length) {
+        const int row = begin + depth + held * DEPTH;
+        if (there[held]) {
             Pack given;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                given.at[i] = from_float(times(value[held][i], inverse[i]));
+                given.at[i] = from_float(times(exponential_below(float_of(taken[held], i), top[i]), inverse[i]));
             }
-            store(y + place * y_step, given);
+            store(y + row * y_step, given);
         }
     }
 }

@@ -109,7 +109,7 @@ def _streamed(spec: Spec) -> Settings:
     if not spec["online"]:
         return ()
     values = {axis.name: spec[axis.name] for axis in columns.COLUMNS.axes}
-    return ((columns, "_held", _none), (columns, "_streamed", lambda *about: values))
+    return ((columns, "held", _none), (columns, "_streamed", lambda *about: values))
 
 
 def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case:

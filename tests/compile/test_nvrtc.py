@@ -51,7 +51,6 @@ SPILLS_ALLOWED = {
     "gated_chunk_vector_state": 64,
     "gated_chunk_vector_gradient": 220,
     "gated_chunk_vector_gradient_r128_fsplit": 228,
-    "softmax_columns_t8_d64_n4_v8_online": 8,
     "gemv_v4_l32_r1_u1": 24,
     "gemv_columns_v8_l32_u8_partial": 16,
     "gemv_columns_quantized_v16_l32_u8_inner_partial": 16,

@@ -21,15 +21,14 @@ from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 WIDE = 256  # bytes of a row in a strip: the memory does less well with shorter ones
-THREADS = 512  # at most, in a block
-FEW = 256  # threads of a block, where that is enough
+THREADS = 256  # of a block, at most: others compute while one waits
 WORDS = 32  # registers of a thread for packs
-WAVES = 8  # blocks for each multiprocessor, so that few wait for the last
+WAVES = 8  # blocks of a multiprocessor, at most, for parts of columns: as many as run at once, or twice that
 MOST = 256  # parts of a column: whoever puts them together has to read them all
 TOTAL = 8  # bytes of what is known of a part of a column
 
-LANES = Axis("LANES", "t", (2, 4, 8, 16, 32, 64, 128), "threads side by side, each on a pack of columns")
-DEPTH = Axis("DEPTH", "d", (1, 2, 4, 8, 16, 32, 64, 128), "threads that share a column")
+LANES = Axis("LANES", "t", (8, 16, 32, 64, 128), "threads side by side, each on a pack of columns")
+DEPTH = Axis("DEPTH", "d", (1, 2, 4, 8, 16, 32), "threads that share a column")
 FINISHING = {"LANES": 8, "DEPTH": 32, "HELD": 1}
 HELD = Axis("HELD", "n", (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32), "packs in a thread's registers")
 
@@ -41,9 +40,11 @@ def _words(spec: Spec) -> int:
 
 def _resident(spec: Spec) -> int:
     """Threads of a multiprocessor, which has registers for so many."""
-    if spec.dtype is F32 and (spec["lse"] or spec["partial"] or not spec["online"]):
-        return 1024
-    return 768 if spec["DEPTH"] > 1 else 640
+    if spec.dtype is F32:
+        threads = 1024 if spec["lse"] or spec["partial"] or not spec["online"] else 768
+    else:
+        threads = 768 if spec["online"] else 640
+    return threads - 128 if spec["scaled"] else threads
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -122,7 +123,7 @@ COLUMNS = register(
         defaults=(
             "softmax_columns_t8_d32_n8_v4_f32",
             "softmax_columns_t128_d1_n8_v8_bf16",
-            "softmax_columns_t8_d64_n4_v8_online_bf16",
+            "softmax_columns_t16_d16_n8_v8_online_bf16",
             "softmax_columns_t16_d16_n8_v4_online_partial_f32",
             "softmax_columns_t16_d16_n8_v4_online_apply_f32",
         ),
@@ -130,26 +131,30 @@ COLUMNS = register(
 )
 
 
-def _held(read: Planes, vec: int, dtype: DType, device: int) -> dict[str, int] | None:
+def _lanes(vec: int, dtype: DType) -> int:
+    """Threads side by side that take a strip of WIDE bytes, or what 64 of them take."""
+    return min(WIDE // (vec * dtype.itemsize), 64)
+
+
+def held(read: Planes, vec: int, dtype: DType, device: int) -> dict[str, int] | None:
     """The axes of a specialization that holds such columns in registers, or None."""
     words = max(1, vec * dtype.itemsize // 4)
-    depth = next((d for d in DEPTH.values if d * (WORDS // words) >= read.length), None)
-    if depth is None:
+    depth = next((d for d in DEPTH.values if d * (WORDS // words) >= read.length), THREADS)
+    lanes = max(_lanes(vec, dtype), THREADS // 2 // depth)
+    if lanes * depth > THREADS:
         return None
-    lanes = max(WIDE // (vec * dtype.itemsize), FEW // 2 // depth)
-    lanes = min(lanes, LANES.values[-1], THREADS // depth)
     sms = multiprocessors(device)
     while lanes > 8 and 2 * read.planes * -(-read.columns // (lanes * vec)) < sms and lanes * depth > 32:
         lanes //= 2  # since multiprocessors without work cost more
-    held = next(h for h in HELD.values if h * depth >= read.length)
-    return {"LANES": lanes, "DEPTH": depth, "HELD": held, "VEC": vec} if lanes >= 8 else None
+    packs = next(h for h in HELD.values if h * depth >= read.length)
+    return {"LANES": lanes, "DEPTH": depth, "HELD": packs, "VEC": vec}
 
 
 def _streamed(vec: int, dtype: DType) -> dict[str, int]:
     """The axes of one for columns of any length."""
     words = max(1, vec * dtype.itemsize // 4)
-    lanes = min(WIDE // (vec * dtype.itemsize), 64)
-    return {"LANES": lanes, "DEPTH": FEW // lanes, "HELD": min(16, WORDS // words), "VEC": vec}
+    lanes = _lanes(vec, dtype)
+    return {"LANES": lanes, "DEPTH": THREADS // lanes, "HELD": min(12, WORDS // words), "VEC": vec}
 
 
 def plan_columns(
@@ -160,7 +165,7 @@ def plan_columns(
     whole = wanted.op == "logsumexp"
     flags = {name: on for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
     if spec is None:
-        values = _held(read, vec, x.dtype, device)
+        values = held(read, vec, x.dtype, device)
         online = {} if values else {"online": True}
         spec = COLUMNS.spec(**(values or _streamed(vec, x.dtype)), **flags, **online, dtype=x.dtype)
     if spec["VEC"] > vec or (not spec["online"] and spec["DEPTH"] * spec["HELD"] < read.length):
@@ -169,7 +174,7 @@ def plan_columns(
         )
     strips = -(-read.columns // (spec["LANES"] * spec["VEC"])) * read.planes
     tile = spec["DEPTH"] * spec["HELD"]
-    parts = max(1, min(-(-WAVES * multiprocessors(device) // strips), read.length // (2 * tile), MOST))
+    parts = max(1, min(WAVES * multiprocessors(device) // strips, read.length // (2 * tile), MOST))
     sizes = f"{read.planes} x {read.columns} columns of {read.length}"
     steps = (read.plane, read.step, written.plane, *(() if whole else (written.step,)))
     if parts == 1 or not spec["online"]:

@@ -10,7 +10,7 @@ from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Planes, Rows, as_planes, as_rows, others, part, staged
 from kgen.ops.calls import Plan
 from kgen.ops.softmax.along_rows import mask_rows, plan_rows
-from kgen.ops.softmax.columns import plan_columns
+from kgen.ops.softmax.columns import held, plan_columns
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.grid import plan_grid
 from kgen.ops.softmax.online import plan_online
@@ -20,9 +20,6 @@ from kgen.registry import parse
 from kgen.spec import Spec
 
 ALGORITHMS = ("softmax", "softmax_ring", "softmax_grid", "softmax_online", "softmax_columns", "softmax_strips")
-
-HELD_ROWS = 256
-"""Of columns, up to which registers hold them."""
 
 
 def plan(
@@ -79,7 +76,7 @@ def _plan_planes(
         rows_cut.Pitched(o, pitch, o.dtype.itemsize) for o, planes in both for pitch in (planes.step, planes.plane)
     ]
     vec = rows_cut.packs(apart, read.columns).vec
-    if kernel == "softmax_strips" or (kernel is None and read.length > HELD_ROWS):
+    if kernel == "softmax_strips" or (kernel is None and held(read, vec, x.dtype, y.device) is None):
         found = plan_strips(x, y, read, written, vec, wanted, spec)
         if found:
             return found

@@ -12,44 +12,42 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut
 from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
-from kgen.ops.rows import REACH, RESERVED, SHARED, VECTOR
+from kgen.ops.rows import REACH, SHARED, VECTOR
 from kgen.ops.softmax import flags as softmax_flags
 from kgen.ops.softmax.columns import text_of_columns
 from kgen.ops.softmax.flags import Wanted
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
+THREADS = 512  # of a block: one for each multiprocessor, since two that are half as large were no faster
 CHUNK = 4  # rows of a thread that come together
-WIDTHS = ((256, 8), (128, 16), (64, 16), (32, 16))
-"""Bytes of a row in a strip, by preference, since the memory does less well with shorter ones; blocks of a cluster."""
+WIDTHS = (256, 128)
+"""Bytes of a row in a strip, by preference: in narrower ones, columns are copied at half the speed, or less."""
 LEAST = 4  # bytes of a copy that does without registers
 
-THREADS = Axis("THREADS", "t", (256, 512, 1024), "threads of a block", default=512)
-LANES = Axis("LANES", "l", (2, 4, 8, 16, 32, 64), "threads side by side, each on a pack of columns")
+LANES = Axis("LANES", "l", (8, 16, 32, 64), "threads side by side, each on a pack of columns")
 PACKS = Axis("PACKS", "n", (4, 8, 12, 16, 20, 24), "rows of a thread, of a strip")
 VEC = Axis("VEC", "v", (1, 2, 4, 8), "neighbours that make a pack, and are loaded and stored at once")
 CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a strip, as a cluster", default=1)
-RESIDENT = Axis("RESIDENT", "r", (1, 2), "blocks of a multiprocessor", default=1)
-AXES = (THREADS, LANES, PACKS, VEC, CLUSTER, RESIDENT)
+AXES = (LANES, PACKS, VEC, CLUSTER)
 FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scaled"))
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    threads, cluster = spec["THREADS"], spec["CLUSTER"]
+    cluster = spec["CLUSTER"]
     stride = spec["LANES"] * spec["VEC"]
-    slots = threads // max(32, spec["LANES"])
+    slots = THREADS // max(32, spec["LANES"])
     total = 12 if spec.dtype is F32 and not spec["log"] else 8
     exchanges = 2 * (8 * cluster * stride + 8) if cluster > 1 else 0
     static = 8 * slots * stride + -(-total * stride // 8) * 8 + exchanges
-    chunk = threads * CHUNK * spec["VEC"] * spec.dtype.itemsize
-    room = ((SHARED + RESERVED) // spec["RESIDENT"] - RESERVED - static) // chunk
+    chunk = THREADS * CHUNK * spec["VEC"] * spec.dtype.itemsize
     chunks = spec["PACKS"] // CHUNK
-    stages = min(room, 2 * chunks)
+    stages = min((SHARED - static) // chunk, 2 * chunks)
     return {
-        "THREADS": threads,
+        "THREADS": THREADS,
         "STATIC_SMEM": static,
         "DYNAMIC_SMEM": stages * chunk,
-        "DEPTH": threads // spec["LANES"],
+        "DEPTH": THREADS // spec["LANES"],
         "SLOTS": slots,
         "CHUNK": CHUNK,
         "CHUNKS": chunks,
@@ -61,10 +59,8 @@ def _derive(spec: Spec) -> dict[str, int]:
 def _check(spec: Spec) -> str | None:
     if not LEAST <= spec["VEC"] * spec.dtype.itemsize <= VECTOR:
         return f"what is fetched for later is of {LEAST} to {VECTOR} bytes"
-    if spec["LANES"] * spec["VEC"] > spec["THREADS"]:
-        return "a column takes a thread, at least"
-    if spec["THREADS"] * spec["RESIDENT"] > 1024:
-        return "threads need more registers"
+    if spec["LANES"] * spec["VEC"] * spec.dtype.itemsize not in WIDTHS:
+        return "strips are " + " or ".join(map(str, WIDTHS)) + " bytes wide"
     derived = spec.derived
     if derived["STATIC_SMEM"] > 48 * 1024 or derived["STAGES"] < derived["CHUNKS"]:
         return "there is no shared memory for a strip"
@@ -108,23 +104,21 @@ def rows_of(spec: Spec) -> int:
 
 def clusters(spec: Spec, device: int) -> int:
     """How many clusters a device has room for."""
-    return int(spec["RESIDENT"] * multiprocessors(device) * REACH[spec["CLUSTER"]]) // spec["CLUSTER"]
+    return int(multiprocessors(device) * REACH[spec["CLUSTER"]]) // spec["CLUSTER"]
 
 
 def cut(read: Planes, vec: int, dtype: DType, device: int) -> dict[str, int] | None:
     """The axes of a specialization for such columns, or None where no cluster has room for a strip of them."""
     if shared_memory(device) < SHARED or vec * dtype.itemsize < LEAST:
         return None
-    threads = THREADS.default
-    assert threads is not None
-    for width, most in WIDTHS:
+    for width in WIDTHS:
         lanes = width // (vec * dtype.itemsize)
-        for cluster in (c for c in CLUSTER.values if c <= min(most, rows_cut.largest(device))):
-            packs = -(-read.length // (threads // lanes * cluster * CHUNK)) * CHUNK
+        for cluster in (c for c in CLUSTER.values if c <= rows_cut.largest(device)):
+            packs = -(-read.length // (THREADS // lanes * cluster * CHUNK)) * CHUNK
             if packs not in PACKS.values or lanes not in LANES.values:
                 continue
             values = {"LANES": lanes, "PACKS": packs, "VEC": vec, "CLUSTER": cluster}
-            spec = Spec(STRIPS, (threads, *values.values(), 1), frozenset(), dtype)
+            spec = Spec(STRIPS, tuple(values.values()), frozenset(), dtype)
             if _check(spec) is None and clusters(spec, device):
                 return values
     return None

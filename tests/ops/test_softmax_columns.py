@@ -1,0 +1,185 @@
+"""Softmax along axes before the last: columns in registers, in shared memory, and in parts that are read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kgen
+from kgen.device import HOST
+from kgen.dtypes import BF16, DTYPES, F32, DType
+from kgen.errors import SpecError
+from kgen.launch import listing_steps
+from kgen.ops.axes import Planes
+from kgen.ops.softmax import columns, strips
+from kgen.ops.softmax.softmax import log_softmax, logsumexp, softmax
+from tests.ops.test_softmax import assert_close, examples, reference, reference_sum, view
+
+AsNumpy = Callable[[Any], np.ndarray]
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(DTYPES[dtype].numpy)
+
+
+def poison(shape: tuple[int, ...], dtype: str, xp: ModuleType) -> Any:
+    return xp.asarray(np.full(shape, np.nan, DTYPES[dtype].numpy))
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So few clusters take strips in turn that rings come round."""
+    monkeypatch.setattr(strips, "clusters", lambda spec, device: 2)
+    return 2
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns are cut into as many parts as they are long enough for."""
+    monkeypatch.setattr(columns, "held", lambda *about: None)
+    monkeypatch.setattr(columns, "WAVES", 10**6)
+
+
+STRIPS = [
+    ("softmax_strips_l16_n4_v4_f32", (101, 700)),
+    ("softmax_strips_l16_n8_v4_c2_f32", (511, 324)),
+    ("softmax_strips_l64_n4_v1_c4_f32", (2, 97, 331)),
+    ("softmax_strips_l32_n8_v2_f32", (3, 99, 66)),
+    ("softmax_strips_l8_n8_v8_bf16", (509, 328)),
+    ("softmax_strips_l32_n4_v2_c2_f16", (2, 123, 134)),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "shape"), STRIPS)
+def test_strips_agree_with_float64(
+    algorithm: str, shape: tuple[int, ...], clusters: int, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    dtype = algorithm.rpartition("_")[2]
+    x, axis = numbers(shape, dtype), len(shape) - 2
+    with listing_steps() as steps:
+        softmax(xp.asarray(x), axis, algorithm=algorithm)
+    result = asnumpy(softmax(xp.asarray(x), axis, algorithm=algorithm, out=poison(shape, dtype, xp)))
+    assert_close(result, reference(x, axis), dtype, ulps=12 if dtype == "f32" else 4)
+    assert [step.spec.name for step in steps] == [algorithm]
+    again = asnumpy(softmax(xp.asarray(x), axis, algorithm=algorithm, out=poison(shape, dtype, xp)))
+    assert result.tobytes() == again.tobytes()
+    scaled = algorithm.replace(f"_{dtype}", f"_log_scaled_{dtype}")
+    result = asnumpy(log_softmax(xp.asarray(x), axis, scale=-0.5, algorithm=scaled))
+    assert_close(result, reference(x, axis, log=True, scale=-0.5), dtype, ulps=8, floor=1.0)
+
+
+@pytest.mark.parametrize(
+    "algorithm", ["softmax_strips_l16_n4_v4_c2_f32", "softmax_columns", "softmax_strips_l8_n4_v8_bf16"]
+)
+def test_a_column_is_nan_where_the_formula_is(
+    algorithm: str, clusters: int, parts: None, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    dtype = algorithm.rpartition("_")[2] if "strips" in algorithm else "f32"
+    x = numbers((250, 136), dtype)
+    x[:, 3] = -np.inf
+    x[200, 5] = np.inf
+    x[7, 130] = np.nan
+    x[:249, 77] = -np.inf  # the last alone is there
+    x[:, 90] = 0
+    x[:, 91] = np.where(np.arange(250) % 2, -1e30, 3e30)  # no exponential overflows
+    result = asnumpy(softmax(xp.asarray(x), 0, algorithm=algorithm, out=poison(x.shape, dtype, xp)))
+    assert np.isnan(result[:, [3, 5, 130]].astype("d")).all()
+    finite = [c for c in range(136) if c not in (3, 5, 130)]
+    assert_close(result[:, finite], reference(x[:, finite], 0), dtype, ulps=12)
+    assert result[249, 77] == 1
+
+
+LENGTHS = [(700, 40, "f32"), (900, 33, "f32"), (2100, 136, "bf16"), (1100, 13, "f16")]
+
+
+@pytest.mark.parametrize(("length", "width", "dtype"), LENGTHS)
+def test_parts_of_columns_agree_with_float64(
+    length: int, width: int, dtype: str, parts: None, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    x = numbers((2, length, width), dtype)
+    with listing_steps() as steps:
+        softmax(xp.asarray(x), 1, algorithm="softmax_columns")
+    result = asnumpy(softmax(xp.asarray(x), 1, algorithm="softmax_columns", out=poison(x.shape, dtype, xp)))
+    assert [sorted(step.spec.flags) for step in steps] == [["online", "partial"], ["apply", "online"]]
+    assert_close(result, reference(x, 1), dtype, ulps=12)
+    again = asnumpy(softmax(xp.asarray(x), 1, algorithm="softmax_columns", out=poison(x.shape, dtype, xp)))
+    assert result.tobytes() == again.tobytes()
+    out = poison((2, width), dtype, xp)
+    assert_close(asnumpy(logsumexp(xp.asarray(x), 1, out=out)), reference_sum(x, 1), dtype, ulps=8)
+    result = asnumpy(log_softmax(xp.asarray(x), 1, scale=3.0, algorithm="softmax_columns"))
+    assert_close(result, reference(x, 1, log=True, scale=3.0), dtype, ulps=8, floor=1.0)
+    if dtype != "f32":
+        result = asnumpy(softmax(xp.asarray(x), 1, dtype="float32"))
+        assert_close(result, reference(x, 1), "f32", ulps=24)
+
+
+@examples
+@given(data=st.data())
+def test_columns_of_any_strides_in_strips_or_parts_agree_with_float64(
+    data: st.DataObject, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    draw = data.draw
+    dtype = draw(st.sampled_from(["f32", "f16", "bf16"]))
+    shape = (draw(st.integers(1, 3)), draw(st.integers(1, 600)), draw(st.integers(1, 150)))
+    given_x, x = view(draw, xp, numbers(shape, dtype, draw(st.integers(0, 99))))
+    axis = draw(st.sampled_from([0, 1]))
+    log = draw(st.booleans())
+    function = log_softmax if log else softmax
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "WAVES", 10**6)
+        patch.setattr(columns, "held", lambda *about: None)
+        patch.setattr(strips, "clusters", lambda spec, device: 3)
+        for algorithm in ("softmax_columns", "softmax_strips"):
+            try:
+                result = asnumpy(function(given_x, axis, algorithm=algorithm))
+            except SpecError:  # elements are no neighbours, or too small for a copy
+                continue
+            floor = 1.0 if log else 0.0
+            assert_close(result, reference(x, axis, log=log), dtype, ulps=16, floor=floor)
+
+
+H200 = [
+    (4096, 65536, F32, {"LANES": 16, "PACKS": 16, "VEC": 4, "CLUSTER": 8}),
+    (1000, 4096, BF16, {"LANES": 16, "PACKS": 16, "VEC": 8, "CLUSTER": 2}),
+    (8192, 65536, F32, {"LANES": 16, "PACKS": 16, "VEC": 4, "CLUSTER": 16}),
+    (16384, 1024, BF16, {"LANES": 8, "PACKS": 16, "VEC": 8, "CLUSTER": 16}),
+    (300, 500001, F32, {"LANES": 64, "PACKS": 20, "VEC": 1, "CLUSTER": 2}),
+    (300, 500001, BF16, None),  # no copy of two bytes
+    (65536, 4096, F32, None),  # columns so long are read twice
+]
+
+
+@pytest.mark.parametrize(("length", "width", "dtype", "expected"), H200)
+def test_the_widest_strips_that_clusters_hold(
+    length: int, width: int, dtype: DType, expected: dict[str, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strips, "multiprocessors", lambda device: 132)
+    vec = next(v for v in (8, 4, 2, 1) if v * dtype.itemsize <= 16 and width % v == 0)
+    assert strips.cut(Planes(1, length, width, length * width, width), vec, dtype, HOST) == expected
+
+
+def test_explain_says_how_columns_are_kept(xp: ModuleType) -> None:
+    def told(length: int, **options: Any) -> str:
+        return kgen.explain(softmax, xp.zeros((length, 256), "f"), 0, **options)
+
+    assert "softmax_columns_t" in told(40) and "1 x 256 columns of 40" in told(40)
+    assert "softmax_strips_l16" in told(1000) and "4 strips of columns of 1000" in told(1000)
+    assert "parts each" in told(40000, algorithm="softmax_columns")
+
+
+def test_what_strips_cannot_do_is_refused(xp: ModuleType) -> None:
+    x = xp.zeros((200, 64), "f")
+    for call, words in [
+        (lambda: softmax(x, 0, algorithm="softmax_strips_l16_n4_v4_f32"), "does not take columns of 200"),
+        (lambda: softmax(x[:, :63], 0, algorithm="softmax_strips_l16_n8_v4_f32"), "packs of 1 at most"),
+        (lambda: softmax(x, 1, algorithm="softmax_strips"), "softmax_strips takes axes that are not the last"),
+        (lambda: softmax(xp.zeros((10**5, 8), "f"), 0, algorithm="softmax_strips"), "columns of 100000 are not for"),
+    ]:
+        with pytest.raises(SpecError, match=words):
+            call()
