@@ -4,11 +4,9 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
-//   LANES             512  threads of a block
 //   PACKS               8  packs of a thread in its block's part of a row
 //   VEC                 8  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             2  blocks that share a row, as a cluster
-//   RESIDENT            1  blocks of a multiprocessor
 //   rms               yes  the mean is taken to be zero
 //   weight            yes  the result is multiplied by a vector
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
@@ -19,9 +17,9 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 8a40457c, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 af89d6c0,
+//   parts   norm_ring.cu.j2 768a1daf, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 af89d6c0,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_ring.cuh.j2
-//           6c7b1f21, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 0d4e120c,
+//           7ee26e96, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 0d4e120c,
 //           common/rows_deferred.cuh.j2 0319da9a, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build norm_ring_n8_v8_c2_rms_weight_bf16
 
@@ -326,6 +324,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         if (rstds != nullptr && place == 0) {
             rstds[row[0]] = rstd;
         }
+        Element* const result = y + row[0] * y_row;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack)) {
@@ -338,7 +337,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                     given.at[i] = from_float(normal * (weight_offset + weight_of(weights, i)));
                 }
                 fetch(stage, coming, pack);  // where it has just read
-                store(y + row[0] * y_row + pack * STRIDE, given);
+                store(result + pack * STRIDE, given);
             }
         }
         close_group();

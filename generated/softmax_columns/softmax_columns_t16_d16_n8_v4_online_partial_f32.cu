@@ -18,7 +18,7 @@
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
 //   parts   softmax_columns.cu.j2 48fb78d4, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 0d4e120c,
-//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 b83edd0a,
+//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 093fc2aa,
 //           common/columns_known.cuh.j2 19b13688
 //   again   kgen build softmax_columns_t16_d16_n8_v4_online_partial_f32
 
@@ -67,8 +67,8 @@ __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterp
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// What is taken from a number before the exponential; -inf - (-inf) would be NaN.
-__device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
+// What is taken from a number before the exponential; inf - inf would be NaN.
+__device__ __forceinline__ float shift(float top) { return fabsf(top) < INF ? top : 0.0f; }
 
 // The greatest numbers of a thread's columns, and the sums of the exponentials below them: of all rows of a warp, in
 // each of its lanes. Partners merge the same two numbers, so that all get the same bits.

@@ -4,11 +4,9 @@
 //
 //     y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)
 //
-//   LANES             512  threads of a block
 //   PACKS               8  packs of a thread in its block's part of a row
 //   VEC                 4  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             4  blocks that share a row, as a cluster
-//   RESIDENT            1  blocks of a multiprocessor
 //   dtype             f32  float in memory, float in registers
 //   threads           512  per block
 //   shared memory     704  bytes, static
@@ -17,8 +15,8 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 289bcd48, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows.cuh.j2 af89d6c0, common/rows_ring.cuh.j2 6c7b1f21, common/rows_pack.cuh.j2 0d4e120c,
+//   parts   softmax_ring.cu.j2 b3bcaa18, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//           common/rows.cuh.j2 af89d6c0, common/rows_ring.cuh.j2 7ee26e96, common/rows_pack.cuh.j2 0d4e120c,
 //           common/rows_deferred.cuh.j2 0319da9a, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build softmax_ring_n8_v4_c4_f32
 
@@ -346,6 +344,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         float top = of_block.x;
         const double sum = over_lanes_below<CLUSTER>(top, of_block.y);
         const float2 inverse = inverse_of(sum);
+        Element* const result = y + row[0] * y_row;
         Pack value[PACKS];
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -362,7 +361,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 given.at[i] = from_float(times(exponential_below(float_of(taken, i), top), inverse));
             }
             if (there(pack)) {
-                store(y + row[0] * y_row + pack * STRIDE, given);
+                store(result + pack * STRIDE, given);
             }
         }
         stage = next;

@@ -4,11 +4,9 @@
 //
 //     y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)
 //
-//   LANES             512  threads of a block
 //   PACKS               8  packs of a thread in its block's part of a row
 //   VEC                 8  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             2  blocks that share a row, as a cluster
-//   RESIDENT            1  blocks of a multiprocessor
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
 //   shared memory     640  bytes, static
@@ -17,8 +15,8 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 289bcd48, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows.cuh.j2 af89d6c0, common/rows_ring.cuh.j2 6c7b1f21, common/rows_pack.cuh.j2 0d4e120c,
+//   parts   softmax_ring.cu.j2 b3bcaa18, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//           common/rows.cuh.j2 af89d6c0, common/rows_ring.cuh.j2 7ee26e96, common/rows_pack.cuh.j2 0d4e120c,
 //           common/rows_deferred.cuh.j2 0319da9a, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build softmax_ring_n8_v8_c2_bf16
 
@@ -48,6 +46,7 @@ __device__ __forceinline__ float exponential(float x)
 
 constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int PART = 4096;  // packs of such a part
+constexpr int ROWS = STAGES + 1;  // of a cluster, with the one in registers
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 8;  // packs of a thread, all in flight at once
@@ -239,6 +238,18 @@ __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
     return exchange.of_block[threadIdx.x % CLUSTER];
 }
 
+// The greater of each two numbers.
+__device__ __forceinline__ Pack greater(const Pack& a, const Pack& b)
+{
+    Pack greater;
+#pragma unroll
+    for (int i = 0; i < VEC; i += 2) {
+        reinterpret_cast<__nv_bfloat162&>(greater.at[i]) =
+            __hmax2(reinterpret_cast<const __nv_bfloat162&>(a.at[i]), reinterpret_cast<const __nv_bfloat162&>(b.at[i]));
+    }
+    return greater;
+}
+
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LANES, 1)
     kgen_softmax_ring_n8_v8_c2_bf16(
     const Element* x,
@@ -262,7 +273,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             copy_async(stage + pack * LANES, x + row * x_row + pack * STRIDE);
         }
     };
-    int row[STAGES];  // that this cluster takes, from this one on
+    int row[ROWS];  // that this cluster takes, from this one on
+    row[STAGES] = blockIdx.x / CLUSTER + STAGES * teams;
 #pragma unroll
     for (int stage = 0; stage < STAGES; ++stage) {
         row[stage] = blockIdx.x / CLUSTER + stage * teams;
@@ -274,7 +286,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     }
 
     // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
-    const auto claim = [&] { return STAGES * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
+    const auto claim = [&] { return ROWS * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
         claimed = claim();
@@ -293,74 +305,93 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         return make_float2(of_warp.x, sum);
     };
 
-    // Of a row: its greatest number, and the sum of the exponentials below it. What is not in it is -inf.
-    const auto find = [&](const Pack* stage, Exchange& exchange) {
-        float value[PACKS][VEC];
+    // Of a row: the greatest number that this warp has. What is not in it is -inf.
+    const auto find_top = [&](const Pack* stage) {
         float top = -INF;
+        Pack tops = filled(-INF);
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            if (there(pack)) {
+                tops = greater(tops, stage[pack * LANES]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            top = fmaxf(top, float_of(tops, i));
+        }
+        return over_lanes<Max, 32>(top);
+    };
+
+    // The exponentials of a row below what the warp has found, which stay in registers until the row's sum is known.
+    float power[PACKS][VEC];
+    const auto raise = [&](const Pack* stage, float top) {
+        const float below = top > -INF ? top : 0.0f;  // -inf - (-inf) would be NaN
+        float sum = 0.0f;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             const Pack taken = there(pack) ? stage[pack * LANES] : filled(-INF);
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                value[pack][i] = float_of(taken, i);
-                top = fmaxf(top, value[pack][i]);
+                power[pack][i] = exponential(float_of(taken, i) - below);
+                sum += power[pack][i];
             }
         }
-        top = over_lanes<Max, 32>(top);
-        const float below = top > -INF ? top : 0.0f;  // -inf - (-inf) would be NaN
-        float sum = 0.0f;
+        return over_lanes<Sum, 32>(sum);
+    };
+
+    // The packs of a row, to where one lay that is in registers.
+    const auto fetch_row = [&](Pack* stage, int row) {
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-#pragma unroll
-            for (int i = 0; i < VEC; ++i) {
-                sum += exponential(value[pack][i] - below);
-            }
+            fetch(stage, row, pack);
         }
-        const float of_warp = over_lanes<Sum, 32>(sum);
-        tell(make_float2(top, of_warp), exchange, over_warps, claimed, claim);
+        close_group();
+    };
+    const auto tell_of = [&](float top, float sum, Exchange& exchange) {
+        tell(make_float2(top, sum), exchange, over_warps, claimed, claim);
     };
 
     wait_for_rows<STAGES - 1>();
+    float top_of_warp = 0.0f;
     if (row[0] < rows) {
-        find(ring, exchanges[0]);
+        top_of_warp = find_top(ring);
+        tell_of(top_of_warp, raise(ring, top_of_warp), exchanges[0]);
     }
-    Pack* stage = ring;
+    fetch_row(ring, row[STAGES]);
+    Pack* stage = ring + PART;
     for (int turn = 0; row[0] < rows; ++turn) {
-        Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
-        wait_for_rows<STAGES - 2>();
-        if (row[1] < rows) {
-            find(next, exchanges[(turn + 1) % EXCHANGES]);
-        }
+        wait_for_rows<STAGES - 1>();
+        const float next_top = row[1] < rows ? find_top(stage) : 0.0f;
 
         const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
         const int coming = exchanges[turn % EXCHANGES].coming;
         float top = of_block.x;
         const float sum = over_lanes_below<CLUSTER>(top, of_block.y);
-        const float inverse = 1.0f / sum;
-        Pack value[PACKS];
+        const float inverse = exponential(top_of_warp - top) / sum;
+        Element* const result = y + row[0] * y_row;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            value[pack] = there(pack) ? stage[pack * LANES] : filled(0.0f);
-            fetch(stage, coming, pack);  // where it has just read
-        }
-        close_group();
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            const Pack taken = value[pack];
             Pack given;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                given.at[i] = from_float(exponential(float_of(taken, i) - top) * inverse);
+                given.at[i] = from_float(power[pack][i] * inverse);
             }
             if (there(pack)) {
-                store(y + row[0] * y_row + pack * STRIDE, given);
+                store(result + pack * STRIDE, given);
             }
         }
-        stage = next;
+
+        if (row[1] < rows) {
+            top_of_warp = next_top;
+            const float sum_of_warp = raise(stage, next_top);
+            tell_of(next_top, sum_of_warp, exchanges[(turn + 1) % EXCHANGES]);
+        }
+        fetch_row(stage, coming);  // where it has just read
+        stage = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
 #pragma unroll
-        for (int turns = 1; turns < STAGES; ++turns) {
+        for (int turns = 1; turns < ROWS; ++turns) {
             row[turns - 1] = row[turns];
         }
-        row[STAGES - 1] = coming;
+        row[ROWS - 1] = coming;
     }
 }

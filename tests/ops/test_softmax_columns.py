@@ -112,6 +112,10 @@ def test_parts_of_columns_agree_with_float64(
     assert result.tobytes() == again.tobytes()
     out = poison((2, width), dtype, xp)
     assert_close(asnumpy(logsumexp(xp.asarray(x), 1, out=out)), reference_sum(x, 1), dtype, ulps=8)
+    infinite = x.copy()
+    infinite[0, :, 0] = -np.inf
+    infinite[1, length // 2, 0] = np.inf
+    np.testing.assert_array_equal(asnumpy(logsumexp(xp.asarray(infinite), 1))[:, 0], [-np.inf, np.inf])
     result = asnumpy(log_softmax(xp.asarray(x), 1, scale=3.0, algorithm="softmax_columns"))
     assert_close(result, reference(x, 1, log=True, scale=3.0), dtype, ulps=8, floor=1.0)
     if dtype != "f32":
