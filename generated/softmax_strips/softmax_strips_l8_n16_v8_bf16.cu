@@ -15,14 +15,15 @@
 //   grid                   a cluster of blocks for many strips: as many as all multiprocessors have room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 8fd6861d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 85350507, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 0d4e120c, common/columns_total.cuh.j2 093fc2aa,
-//           common/columns_known.cuh.j2 19b13688
+//           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n16_v8_bf16
 
 // A strip of neighbouring columns stays in the shared memory of a block from its one reading to its one
 // writing. A thread finds the greatest number of its rows as they come, so that no exponential overflows, and the sum of
-// the exponentials below it. While a result is written, the next strip is on its way to where it lay.
+// the exponentials below it: of the next strip, while it writes the result of this one, so that the memory is read and
+// written all the time. What comes then takes the place of what was written.
 // NaN, +inf, and nothing but -inf make NaN of a column: the formula does, no case is treated apart.
 
 #include <cuda_bf16.h>
@@ -149,17 +150,6 @@ __device__ __forceinline__ float merge(const float2* found, float& top)
 using Total = float2;  // the greatest, and the inverse of the sum below it
 __device__ __forceinline__ Total total_of(float top, float sum) { return make_float2(top, 1.0f / sum); }
 
-// One chunk of a strip after another, as soon as this thread's part of it has come.
-template <int NTH = 0, typename Take>
-__device__ __forceinline__ void as_they_come(const Take& take)
-{
-    if constexpr (NTH < CHUNKS) {
-        wait_for_rows<STAGES - 1 - NTH>();
-        take(NTH);
-        as_they_come<NTH + 1>(take);
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_softmax_strips_l8_n16_v8_bf16(
     const Element* x, Element* y, int length, int columns, int strips,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
@@ -209,51 +199,59 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_softmax_strips_l8_
         fetch(ring + stage * CHUNK * THREADS);
     }
 
-    int begin = 0;  // the stage of a strip's first chunk
-    for (; strip < strips; strip += teams) {
-        const int column = strip % across * WIDTH + lane * VEC;
-        const int end = column < columns ? length : 0;
-        const auto stage_of = [&](int chunk) {
-            const int stage = begin + chunk;
-            return ring + (stage < STAGES ? stage : stage - STAGES) * CHUNK * THREADS;
-        };
-
-        // The greatest number of each column, and the sum of the exponentials below it. What is not there is -inf.
-        float top[VEC];
-        float sum[VEC];
+    // The greatest number of each column of a strip, and the sum of the exponentials below it, of this thread's rows: of
+    // one chunk more. What is not there is -inf.
+    float top[VEC];
+    float sum[VEC];
+    const auto begin_columns = [&] {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
             top[i] = -INF;
             sum[i] = 0.0f;
         }
-        as_they_come([&](int chunk) {
-            const Pack* stage = stage_of(chunk);
-            const int row = first + chunk * CHUNK * STEP;
-            float value[CHUNK][VEC];
+    };
+    const auto take = [&](const Pack* stage, int row, int end) {
+        float value[CHUNK][VEC];
 #pragma unroll
-            for (int pack = 0; pack < CHUNK; ++pack) {
-                const bool there = row + pack * STEP < end;
-                const Pack taken = there ? stage[pack * THREADS] : filled(-INF);
-#pragma unroll
-                for (int i = 0; i < VEC; ++i) {
-                    value[pack][i] = float_of(taken, i);
-                }
-            }
+        for (int pack = 0; pack < CHUNK; ++pack) {
+            const bool there = row + pack * STEP < end;
+            const Pack taken = there ? stage[pack * THREADS] : filled(-INF);
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const float before = top[i];
-#pragma unroll
-                for (int pack = 0; pack < CHUNK; ++pack) {
-                    top[i] = fmaxf(top[i], value[pack][i]);
-                }
-                const float below = shift(top[i]);
-                sum[i] *= exponential(before - below);  // when a greater number comes, the sum is scaled down
-#pragma unroll
-                for (int pack = 0; pack < CHUNK; ++pack) {
-                    sum[i] += exponential(value[pack][i] - below);
-                }
+                value[pack][i] = float_of(taken, i);
             }
-        });
+        }
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            const float before = top[i];
+#pragma unroll
+            for (int pack = 0; pack < CHUNK; ++pack) {
+                top[i] = fmaxf(top[i], value[pack][i]);
+            }
+            const float below = shift(top[i]);
+            sum[i] *= exponential(before - below);  // when a greater number comes, the sum is scaled down
+#pragma unroll
+            for (int pack = 0; pack < CHUNK; ++pack) {
+                sum[i] += exponential(value[pack][i] - below);
+            }
+        }
+    };
+    const auto stage_after = [&](int begin, int chunk) {
+        const int stage = begin + chunk;
+        return stage < STAGES ? stage : stage - STAGES;
+    };
+    const auto end_of = [&](int strip) {
+        return strip < strips && strip % across * WIDTH + lane * VEC < columns ? length : 0;
+    };
+
+    int begin = 0;  // the stage of a strip's first chunk
+    begin_columns();
+    wait_for_rows<STAGES - CHUNKS>();
+#pragma unroll 1
+    for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+        take(ring + chunk * CHUNK * THREADS, first + chunk * CHUNK * STEP, end_of(strip));
+    }
+    for (; strip < strips; strip += teams) {
         over_warp(top, sum);
         if (threadIdx.x % 32 < LANES) {
 #pragma unroll
@@ -269,17 +267,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_softmax_strips_l8_
         }
         __syncthreads();  // what is known of the columns is there
 
+        float peak[VEC];
         float inverse[VEC];
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
             const Total total = of_column[lane * VEC + i];
-            top[i] = total.x;
+            peak[i] = total.x;
             inverse[i] = total.y;
         }
+        begin_columns();
+        const int column = strip % across * WIDTH + lane * VEC;
+        const int end = end_of(strip);
+        const int next_end = end_of(strip + teams);
+        const int next_begin = stage_after(begin, CHUNKS);
         Element* to = y + strip / across * y_plane + column + first * y_step;
 #pragma unroll 1
         for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-            Pack* const stage = stage_of(chunk);
+            Pack* const stage = ring + stage_after(begin, chunk) * CHUNK * THREADS;
             const int row = first + chunk * CHUNK * STEP;
             Pack value[CHUNK];
 #pragma unroll
@@ -293,14 +297,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_softmax_strips_l8_
                 Pack given;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    given.at[i] = from_float(exponential(float_of(taken, i) - top[i]) * inverse[i]);
+                    given.at[i] = from_float(exponential(float_of(taken, i) - peak[i]) * inverse[i]);
                 }
                 if (row + pack * STEP < end) {
                     store(to, given);
                 }
                 to += STEP * y_step;
             }
+            wait_for_rows<STAGES - CHUNKS>();
+            take(ring + stage_after(next_begin, chunk) * CHUNK * THREADS, row, next_end);
         }
-        begin = begin + CHUNKS < STAGES ? begin + CHUNKS : begin + CHUNKS - STAGES;
+        begin = next_begin;
     }
 }

@@ -62,7 +62,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
     Survivor("softmax_strips*", "threadIdx.x % 32 < LANES", _SAME),
     Survivor("softmax_columns*", "threadIdx.x % 32 < LANES", _SAME),
-    Survivor("softmax_strips_l8_n8_v4_c2_f32", "stage < STAGES", "a ring of two strips comes round at the end of one"),
+    Survivor("softmax_strips*", "strip < strips", f"of a strip behind the last: {_IDLE}"),
     Survivor("gated_scan*", "all <= -SMALLEST", "no sample's state grows by e^22 within a group"),
     Survivor("gated_scan*", "all <= 1 / SMALLEST", "no sample's state grows by 2^40 within a group"),
     Survivor("gated_scan*posted*", "column >= columns_here", f"what is added up behind the last column: {_IDLE}"),

@@ -62,8 +62,8 @@ def _check(spec: Spec) -> str | None:
     if spec["LANES"] * spec["VEC"] * spec.dtype.itemsize not in WIDTHS:
         return "strips are " + " or ".join(map(str, WIDTHS)) + " bytes wide"
     derived = spec.derived
-    if derived["STATIC_SMEM"] > 48 * 1024 or derived["STAGES"] < derived["CHUNKS"]:
-        return "there is no shared memory for a strip"
+    if derived["STATIC_SMEM"] > 48 * 1024 or derived["STAGES"] <= derived["CHUNKS"]:
+        return "there is no shared memory for a strip, and what is to come"
     return None
 
 
@@ -75,7 +75,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "deferred": True,
         "power": "addend" if spec.dtype is F32 else "exponential",
         "lse": False,
-        "answer": softmax_flags.answer(spec, softmax_flags.below(spec, number, "top[i]"), "[i]"),
+        "answer": softmax_flags.answer(spec, softmax_flags.below(spec, number, "peak[i]"), "[i]"),
     }
 
 
