@@ -27,7 +27,7 @@ CHUNKS = 16
 LONGEST = 8 * CHUNK
 """Time steps of a segment: where little is forgotten, what longer ones lack takes longer than their states first."""
 STATELESS = Flag("stateless", "from no state on, and none behind the sequences is wanted")
-"""Compiles in two thirds of the time. Scans of whole sequences by one block ran 1 to 3 % slower so: they have it not."""
+"""Compiles in two thirds of the time. Not taken by scans with a block a sequence, which ran 1 to 3 % slower so."""
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
