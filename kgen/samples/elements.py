@@ -14,11 +14,13 @@ from kgen.spec import Spec
 
 
 def elementwise(spec: Spec, shape: Shape | None = None) -> Case:
-    """Two blocks and a part of one; elements at the end that fill no vector."""
+    """Two blocks and a part of one; elements at the end that fill no vector; an array out of place, where it may be."""
     operator = NAMED[spec.kernel.name]
     count = (2 * spec.threads * spec["ITEMS"] + 37) * spec["VEC"] + 1
     arrays = 2 if spec.kernel.name in ("add", "swiglu") else 1
     inputs = list(numbers(spec, *arrays * [shape or (count,)]))
+    if spec["unaligned"]:
+        inputs[0] = between_poison(np.append(inputs[0], inputs[0][:1]))[1:]
     if spec["INDEXED"] and not shape:  # the second one is the same for all rows
         inputs = [inputs[0][: count // 9 * 9].reshape(9, -1), inputs[1][: count // 9]]
     expected = _FUNCTIONS[spec.kernel.name](*wide(*inputs))

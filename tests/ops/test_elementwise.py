@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kgen
+from kgen.checking import watching
 from kgen.dtypes import BF16, BOOL, DTYPES, F16, F32, F64, dtype_of
 from kgen.ops.elementwise.activations import NAMED
 from kgen.ops.elementwise.broadcast import collapse
@@ -91,6 +92,28 @@ def test_every_size_and_alignment_of_each_operand_writes_all_and_nothing_else(si
         np.testing.assert_array_equal(out, expected)
         out[...] = before[bases[2] + starts[2] :][:size]
         np.testing.assert_array_equal(memory[2].view("u1"), before.view("u1"))
+
+
+@pytest.mark.parametrize("size", [1000, 2000, 4000, 8000])  # on the executor: packs of 2, 4, 8 and 16 bytes
+def test_bytes_that_start_anywhere(size):
+    differs = elementwise("x != y")
+    x, y, out = np.random.default_rng(size).integers(0, 2, (3, size + 16)).astype(bool)
+    for start in range(9):
+        a, b, c = x[start:][:size], y[3:][:size], out[start // 2 :][:size]
+        before = out.copy()
+        differs(a, b, out=c)
+        np.testing.assert_array_equal(c, a != b)
+        c[...] = before[start // 2 :][:size]
+        np.testing.assert_array_equal(out, before)
+
+
+def test_pieces_of_an_array_of_many_axes_start_anywhere():
+    memory = np.random.default_rng(0).standard_normal((6, 10, 14, 18, 22)).astype("f")
+    x = memory[::2, ::2, ::2, ::2, ::2].transpose(4, 2, 0, 3, 1)
+    y = np.random.default_rng(1).standard_normal(x.shape).astype("f")  # pieces of 7 x 3 x 9 x 5 elements
+    with watching() as watch:
+        np.testing.assert_array_equal(add(x, y), x + y)
+    assert watch.findings == []
 
 
 @given(st.data())

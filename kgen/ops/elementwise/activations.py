@@ -17,7 +17,7 @@ _BUILT = {
     "add": ("add_v4_f32", "add_v8_i2_f16", "add_v4_r2_x2_f32"),
     "relu": ("relu_v1_f32", "relu_v4_f32", "relu_v8_i2_bf16"),
     "sigmoid": ("sigmoid_v4_i2_f32", "sigmoid_v8_i2_bf16"),
-    "gelu": ("gelu_v4_i2_f32", "gelu_v8_i2_f16"),
+    "gelu": ("gelu_v4_i2_f32", "gelu_v8_i2_f16", "gelu_v8_i2_unaligned_bf16"),
     "swiglu": ("swiglu_v8_i2_bf16",),
 }
 """What `kgen build` emits, to be read."""

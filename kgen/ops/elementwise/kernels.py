@@ -18,6 +18,7 @@ from kgen.ops.elementwise.terms import safe
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 WORD = 16  # bytes of the widest load
+PART = 4  # bytes that are shifted at once
 MAX_RANK = 4
 RESULT = "out"
 NARROW = (F16, BF16, *FP8)
@@ -87,13 +88,15 @@ def _kernel(
         unaligned, wide = "unaligned" in spec.flags, "wide" in spec.flags
         if not indexed and (rank > 1 or wide):
             return "strides over axes serve an indexed operand"
-        if (indexed or unaligned) and (threads != 128 or items > 1):
+        if (indexed and items > 1) or ((indexed or unaligned) and threads != 128):
             return "only plain kernels are cut in other ways"
         if wide and vec > 1:
             return "64-bit divisions for several neighbours would take the compiler many seconds"
         if unaligned and (vec == 1 or indexed == 2 ** (arrays + 1) - 1):
             return "single elements are always aligned, and indexed operands ask for nothing"
         narrow, broad = sizes(spec.dtype)
+        if unaligned and vec * narrow < PART:
+            return f"{vec} neighbours of {narrow} bytes are no whole part of what is shifted"
         if vec * narrow > WORD or vec * broad > 2 * WORD:
             return f"VEC={vec} neighbours of {broad} bytes are more than a thread should take at once"
         return None
@@ -183,18 +186,21 @@ def _text(function: Function, signature: Signature, spec: Spec) -> dict[str, Any
     wholes = sorted({arithmetic(t) for t in computed if t in INTEGERS})
     arrays = [x for x in inputs if x["pointer"]]
     several, vectors = spec["ITEMS"] > 1, spec["VEC"] > 1
+    across = [x for x in arrays if spec["unaligned"] and not x["indexed"]]
     of = "[item]" if several else ""
+    at = ".at[j]" if vectors else ""
     return {
         "inputs": inputs,
         "result": result,
         "arrays": arrays,
+        "across": across,
         "gathered": [x for x in (*arrays, result) if x["indexed"]],
         "of": of,
         "tile": "(ITEMS * THREADS)" if several else "THREADS",
         "start": "vector" if not vectors else f"{'lead + ' if spec['unaligned'] else ''}vector * VEC",
         "one_applied": _applied(inputs, result, {x["name"]: x["one"] for x in arrays}),
         "vector_applied": _applied(
-            inputs, result, {x["name"]: f"{x['name']}_of{of}{'.at[j]' if vectors else ''}" for x in arrays}
+            inputs, result, {x["name"]: f"{x['name']}_of{'' if x in across else of}{at}" for x in arrays}
         ),
         "parameters": _parameters(inputs, result, spec),
         "functions": list(made.functions),

@@ -13,7 +13,7 @@ from kgen.launch import Run, Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops.calls import Plan
 from kgen.ops.elementwise.broadcast import Layout, layout
-from kgen.ops.elementwise.kernels import MAX_RANK, WORD, passed
+from kgen.ops.elementwise.kernels import MAX_RANK, PART, WORD, passed
 from kgen.registry import parse
 from kgen.spec import Kernel, Spec
 
@@ -36,15 +36,14 @@ def plan(call: Call) -> Plan:
     """One launch; more of them only for arrays of more axes than a kernel takes."""
     arrays = [x for x in call.given if x is not None]
     whole = layout(call.result, arrays)
-    low = 0
-    for x in (*arrays, call.result):
-        low |= x.ptr
+    pointers = [x.ptr for x in (*arrays, call.result)]
     steps: list[Step] = []
     shifts: list[list[int]] = []
     sizes = [x.dtype.itemsize for x in (*arrays, call.result)]
     for part, starts in _parts(whole):
-        steps.append(_step(call, part, low, sizes))
-        shifts.append([start * size for start, size in zip(starts, sizes)])
+        shift = [start * size for start, size in zip(starts, sizes)]
+        steps.append(_step(call, part, [pointer + offset for pointer, offset in zip(pointers, shift)], sizes))
+        shifts.append(shift)
     ready = bind(steps, call.result.device)
     at = [i for i, x in enumerate((*call.given, call.result)) if x is not None]
     why = f"the arrays lie as {' x '.join(map(str, whole.sizes))} elements, with as few axes as can be"
@@ -68,7 +67,7 @@ def _parts(whole: Layout) -> list[tuple[Layout, list[int]]]:
     ]
 
 
-def _step(call: Call, part: Layout, low: int, sizes: Sequence[int]) -> Step:
+def _step(call: Call, part: Layout, pointers: Sequence[int], sizes: Sequence[int]) -> Step:
     n, device = part.size, call.result.device
     straight = [part.straight(i) for i in range(len(sizes))]
     indexed = sum(1 << i for i, flat in enumerate(straight) if not flat)
@@ -85,11 +84,17 @@ def _step(call: Call, part: Layout, low: int, sizes: Sequence[int]) -> Step:
         block = 128
         while vec > 1 and n < threads * vec // 32:
             vec //= 2
-        if _unaligned(vec, low, straight, sizes) or indexed or n < 8 * threads * vec * items:
+        # Where what is shifted has to be taken apart, a second vector costs more than it hides.
+        apart = min(sizes) < PART and not _alike(vec, pointers, straight, sizes)
+        if apart or n < 8 * threads * vec * items:
             items = 1
-    unaligned = _unaligned(vec, low, straight, sizes)
+    unaligned = _unaligned(vec, pointers, straight, sizes)
+    if unaligned and vec * min(sizes) < PART:
+        vec, unaligned = 1, False
     if unaligned or indexed:
-        items, block = 1, 128
+        block = 128
+    if indexed:
+        items = 1
     rank = len(part.sizes) if indexed else 1
     # Codes may be held as bytes; the kernel knows what they are.
     dtype = call.result.dtype if call.result.dtype in call.kernel.dtypes else call.kernel.dtypes[0]
@@ -116,9 +121,18 @@ def _step(call: Call, part: Layout, low: int, sizes: Sequence[int]) -> Step:
     )
 
 
-def _unaligned(vec: int, low: int, straight: Sequence[bool], sizes: Sequence[int]) -> bool:
-    """Whether some array may begin where no word of a vector does; `low` has the bits of all pointers."""
-    return vec > 1 and any(straight) and any(low % min(WORD, vec * size) for size in sizes)
+def _unaligned(vec: int, pointers: Sequence[int], straight: Sequence[bool], sizes: Sequence[int]) -> bool:
+    """Whether some array may begin where no word of a vector does."""
+    words = [min(WORD, vec * size) for size in sizes]
+    return vec > 1 and any(straight) and any(pointer % max(words) for pointer in pointers)
+
+
+def _alike(vec: int, pointers: Sequence[int], straight: Sequence[bool], sizes: Sequence[int]) -> bool:
+    """Whether the vectors of all arrays begin where words do, as soon as those of the result, the last one, do."""
+    words = [min(WORD, vec * size) for size in sizes]
+    lead = -pointers[-1] % words[-1] // sizes[-1] if straight[-1] else 0
+    each = zip(pointers, straight, sizes, words)
+    return not any(flat and (pointer + lead * size) % word for pointer, flat, size, word in each)
 
 
 def _chosen(call: Call) -> Spec:
