@@ -163,12 +163,12 @@ def slots(spec: Spec, size: int) -> int:
     return size * warps if cluster == 1 else size * (warps + cluster) + 8
 
 
-def grid(spec: Spec, rows: int, device: int) -> int:
+def grid(spec: Spec, rows: int, device: int, turns: int = 0) -> int:
     """Blocks for so many rows.
 
-    Blocks that take rows in turn take TURNS of them, as others become free; clusters, which start together or not at
-    all, each take their share. Ragged rows of a block all begin at the same place in a pack, since their distance is
-    a multiple of VEC rows.
+    Blocks that take rows in turn take `turns` of them, if not TURNS, as others become free; clusters, which start
+    together or not at all, each take their share. Ragged rows of a block all begin at the same place in a pack, since
+    their distance is a multiple of VEC rows.
     """
     cut = Cut.of(spec)
     own = -(-rows // cut.rows)
@@ -179,6 +179,6 @@ def grid(spec: Spec, rows: int, device: int) -> int:
     resident = min(spec.derived["RESIDENT"], (shared_memory(device) + RESERVED) // memory)
     teams = int(resident * multiprocessors(device) * REACH[cut.cluster]) // cut.cluster
     if not sums and cut.cluster <= 2:
-        teams = max(teams, own // TURNS) if cut.cluster == 1 else 2 * teams
+        teams = max(teams, own // (turns or TURNS)) if cut.cluster == 1 else 2 * teams
     step = cut.vec if spec["ragged"] else 1
     return max(min(own, teams) // step, 1) * step * cut.cluster

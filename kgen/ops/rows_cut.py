@@ -16,11 +16,11 @@ from kgen.spec import Spec
 MOST = {1: 3, 2: 3, 4: 3, 8: 3, 16: 3, 32: 4, 128: 5, 256: 5}  # packs of a thread, by the lanes of a row
 CLUSTERS = Arch.parse("sm_90")  # the first that has them
 COPIES = Arch.parse("sm_80")  # the first that copies to shared memory without registers
-ALONE = 2048  # packs, up to which a block does best with one row
+ALONE = 2048  # packs of all arrays, up to which a block does best with one row
 LOOPED = ((512, 8, 1), (512, 8, 2), (256, 8, 8), (512, 4, 16), (512, 8, 16))
 """Lanes, packs of all arrays, and blocks of a cluster that take rows in turn."""
 NARROW = ((8, 3, 1), (16, 3, 1))
-"""What goes before these where elements of 16 bits would have to be moved for each row."""
+"""What goes before these where there are vectors that would have to be moved for each row."""
 LOOPED_ROWS = 8  # of blocks, for each multiprocessor, from which on they take rows in turn
 
 
@@ -87,27 +87,31 @@ def cut(
     device: int,
     *,
     looped: int = 0,
+    alone: int = 0,
     kept: bool = False,
     few: Sequence[int] = (),
 ) -> Cut | None:
     """The cut for rows so wide, or None where they fit into no cluster; `held`: numbers of a row in a thread.
 
-    `looped`: of how many arrays the kernel can take rows in turn; `kept`: it then moves vectors to where rows begin
-    only once; `few`: blocks of how many threads to try in a cluster, the first that is enough.
+    `looped`: of how many arrays the kernel can take rows in turn; `alone`: up to how many packs a block does best with
+    one row, if not ALONE; `kept`: it moves vectors that are dear to move only once for rows in turn; `few`: blocks of
+    how many threads to try in a cluster, the first that is enough.
     """
     total = columns // taken.vec
     if looped and taken.full and not taken.shifted and device_arch(device) >= COPIES:
-        sizes = (*NARROW, *LOOPED) if kept and taken.ragged and taken.vec == 8 else LOOPED
-        found = _looped(total, taken.vec, looped, [size for size in sizes if size[2] <= largest(device)])
+        sizes = (*NARROW, *LOOPED) if kept and taken.ragged else LOOPED
+        found = _looped(
+            total, taken.vec, looped, alone or ALONE, [size for size in sizes if size[2] <= largest(device)]
+        )
         if found and -(-rows // found.rows) * found.cluster >= LOOPED_ROWS * multiprocessors(device):
             return found
     return _at_once(rows, total, taken.vec, held, device, few or (256, WIDEST))
 
 
-def _looped(total: int, vec: int, arrays: int, sizes: Sequence[tuple[int, int, int]]) -> Cut | None:
+def _looped(total: int, vec: int, arrays: int, alone: int, sizes: Sequence[tuple[int, int, int]]) -> Cut | None:
     """The smallest of these that holds the rows; None where there is none, or a row is better off by itself."""
     found = next((size for size in sizes if math.prod(size) >= arrays * total), None)
-    if found is None or (found in LOOPED and arrays * total <= ALONE):
+    if found is None or (found in LOOPED and arrays * total <= alone):
         return None
     lanes, _, cluster = found
     if arrays > 1 and cluster > 2:  # then a cluster does as well with one row

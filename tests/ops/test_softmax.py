@@ -128,9 +128,9 @@ def rows_in_turn(monkeypatch: pytest.MonkeyPatch, cluster: int) -> list[bool]:
     """Lets blocks or clusters take rows in turn, however few and narrow; gets filled with whether kernels do that."""
     looped: list[bool] = []
 
-    def grid(spec: Spec, count: int, device: int) -> int:
+    def grid(spec: Spec, count: int, device: int, turns: int = 0) -> int:
         looped.append(bool(spec["looped"]))
-        return original(spec, count, device)
+        return original(spec, count, device, turns)
 
     original = rows.grid
     monkeypatch.setattr(rows_cut, "ALONE", 0)

@@ -38,7 +38,7 @@ ENOUGH_LANES = 64
 """Threads along a row of packs of sixteen, where there are two packs for each."""
 LONG = 256 << 10
 """Bytes of a row up to which one block reads it faster than several, whose sums are added up after."""
-BLOCK_BYTES = {1: 512 << 10, 2: 256 << 10, 4: 256 << 10, 8: 256 << 10}
+BLOCK_BYTES = {1: 512 << 10, 2: 512 << 10, 4: 512 << 10, 8: 256 << 10}
 """What a block of `gemv_columns` reads where rows start anywhere: those at the ends of rows take longer than others."""
 WAVES = 4
 """Of blocks of `gemv_columns`, at most, where the sums are cut into parts; as few as keep all SMs busy to the end."""
@@ -100,6 +100,10 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
         if vec == 16 and not ragged and nbytes > ALONE:
             wide = LINE_LANES
         lanes = min(wide, max(4, power_of_two(packs) // (4 if ragged else 8)), power_of_two(packs))
+        if lanes < LINE_LANES and nbytes > ALONE and vec < 16 and not ragged:
+            # Whole lines, and half of each row at least.
+            lanes = min(power_of_two(packs), max(LINE_LANES, power_of_two(packs) // 2))
+            threads = 512
         # Narrow tiles that are as tall as the matrix, where they occupy every SM: they need not meet.
         narrowest = 2 if nbytes <= NARROW else LINE_LANES
         tall = [lanes for lanes in (32, 16, 8, 4, 2) if lanes >= narrowest]

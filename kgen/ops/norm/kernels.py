@@ -56,6 +56,14 @@ def _kept(spec: Spec) -> int:
     return kept if spec["looped"] and kept <= room else 0
 
 
+def _derive(spec: Spec) -> dict[str, int]:
+    derived = rows.derive(spec, kept=_kept(spec))
+    plain = not (spec["rms"] or spec["ragged"] or spec["shifted"] or spec["looped"])
+    if plain and spec["LANES"] == rows.WIDEST and spec["CLUSTER"] == 1 and spec["PACKS"] <= 4 and spec["VEC"] == 8:
+        derived["RESIDENT"] = 3  # 40 registers hold packs of 16 bits; while one row meets, others are on their way
+    return derived
+
+
 def _text_of_rows(spec: Spec) -> dict[str, Any]:
     along = vectors(spec)
     return {
@@ -99,7 +107,7 @@ NORM = register(
             *AFFINE,
             *rows.FLAGS,
         ),
-        derive=lambda spec: rows.derive(spec, kept=_kept(spec)),
+        derive=_derive,
         text=_text_of_rows,
         check=_check_rows,
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",

@@ -77,8 +77,14 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     turning = plan_ring(named, read, pitches, taken, flags, order, nobody, floats)
     if turning:
         return turning
-    turns, kept = int(residual is None), bool(weights) and not groups
-    cut = rows_cut.cut(read.rows, read.columns, taken, HELD, device, looped=turns, kept=kept, few=few)
+    # Weights that have to be moved to where rows begin are dear, but for the one of four elements in a pack. Without
+    # them a row of float32 does best by itself as far as the registers of a block reach.
+    moved = bool(weights) and not groups and taken.ragged
+    dear = moved and not (normal.rms and x.dtype is F32)
+    alone = (2 if x.dtype is F32 and not (dear or groups) else 1) * rows_cut.ALONE
+    cut = rows_cut.cut(
+        read.rows, read.columns, taken, HELD, device, looped=int(residual is None), alone=alone, kept=dear, few=few
+    )
     if rows_grid.preferred(cut, taken) and not (groups and taken.ragged):
         shared = plan_grid(named, read, pitches, taken, flags, order, nobody, groups, floats)
         if shared:
@@ -86,7 +92,10 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     if cut:
         spec = NORM.spec(**cut.values(), **flags, **taken.flags(), dtype=x.dtype)
         ints = (read.rows, read.columns, *groups)
-        step = Step(spec, rows.grid(spec, read.rows, device), len(order) + len(nobody), ints, pitches, floats)
+        # Wide blocks that move them do so once, for as many rows as can be.
+        turns = read.rows if moved and not normal.rms and cut.lanes == rows.WIDEST else 0
+        blocks = rows.grid(spec, read.rows, device, turns)
+        step = Step(spec, blocks, len(order) + len(nobody), ints, pitches, floats)
         run = picked(bind([step], device)[0], order, len(nobody))
         return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} fit into the registers of {cut}")
     plain = _packs(pitched, read.columns, weights, normal, ragged=False)

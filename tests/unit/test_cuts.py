@@ -1,0 +1,126 @@
+"""Which specializations rows, tall matrices and arrays out of place get on a large device; nothing runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import kgen
+from kgen.catalog import parse
+from kgen.device import HOST
+from kgen.dtypes import dtype_of
+from kgen.operand import Operand
+from kgen.ops import calls, rows, rows_cut
+from kgen.ops.elementwise import plans
+from kgen.ops.gemv import plan as gemv_plan
+from kgen.scratch import listing
+
+TYPES = {"f32": np.dtype("f4"), "bf16": np.dtype(ml_dtypes.bfloat16)}
+BYTES = 1 << 28
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (rows, rows_cut, plans, gemv_plan):
+        monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
+    monkeypatch.setattr(calls, "remember", lambda *_: None)
+
+
+def told(function: Any, *operands: Any, **options: Any) -> str:
+    """The specialization and the blocks of a call of one launch."""
+    with kgen.backend("cpu"), listing():
+        return kgen.explain(function, *operands, **options).splitlines()[0]
+
+
+def with_weights(name: str, dtype: str, width: int, weights: int) -> tuple[Any, ...]:
+    own = TYPES[dtype]
+    return (np.empty((BYTES // own.itemsize // width, width), own), *[np.empty(width, own)] * weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "width", "weights", "expected"),
+    [
+        ("layer_norm", "f32", 129, 2, "norm_t16_n2_v4_weight_bias_ragged_looped_f32"),
+        ("rms_norm", "f32", 129, 1, "norm_t16_n2_v4_rms_weight_ragged_f32"),
+        ("layer_norm", "bf16", 129, 2, "norm_t8_n2_v8_weight_bias_ragged_looped_bf16"),
+        ("rms_norm", "bf16", 129, 1, "norm_t8_n2_v8_rms_weight_ragged_looped_bf16"),
+        ("layer_norm", "f32", 8191, 2, "norm_t512_n4_v4_weight_bias_ragged_f32"),
+        ("layer_norm", "f32", 16384, 2, "norm_t512_n8_v4_weight_bias_f32"),
+        ("layer_norm", "f32", 16383, 2, "norm_t512_n8_v4_weight_bias_ragged_looped_f32"),
+        ("layer_norm", "f32", 16383, 0, "norm_t512_n8_v4_ragged_f32"),
+        ("rms_norm", "f32", 16383, 1, "norm_t512_n8_v4_rms_weight_ragged_f32"),
+        ("layer_norm", "bf16", 16383, 2, "norm_t512_n4_v8_weight_bias_ragged_bf16"),
+        ("softmax", "f32", 129, 0, "softmax_t16_n2_v4_ragged_f32"),
+        ("softmax", "bf16", 129, 0, "softmax_t16_n1_v8_ragged_bf16"),
+        ("softmax", "bf16", 255, 0, "softmax_t16_n2_v8_ragged_bf16"),
+        ("softmax", "f32", 8191, 0, "softmax_t512_n4_v4_ragged_f32"),
+        ("softmax", "f32", 16384, 0, "softmax_t512_n8_v4_f32"),
+        ("softmax", "f32", 16383, 0, "softmax_t1024_n4_v4_ragged_f32"),
+        ("softmax", "bf16", 16383, 0, "softmax_t512_n4_v8_ragged_bf16"),
+    ],
+)
+def test_rows_that_a_block_takes(name: str, dtype: str, width: int, weights: int, expected: str) -> None:
+    operands = with_weights(name, dtype, width, weights)
+    found = told(getattr(kgen, name), *operands, **({"axis": -1} if name == "softmax" else {}))
+    assert found.split(" on ")[0] == expected
+
+
+def test_blocks_move_many_weights_for_all_of_their_rows() -> None:
+    wide = told(kgen.layer_norm, *with_weights("layer_norm", "f32", 16383, 2))
+    narrow = told(kgen.layer_norm, *with_weights("layer_norm", "f32", 129, 2))
+    assert wide.endswith(" on 132 blocks")
+    assert int(narrow.split()[-2]) == BYTES // 4 // 129 // 8 // rows.TURNS // 4 * 4
+
+
+def test_three_blocks_are_resident_where_registers_allow() -> None:
+    for name, blocks in {
+        "softmax_t512_n4_v4_f32": 3,
+        "softmax_t512_n4_v4_ragged_f32": 3,
+        "softmax_t512_n5_v4_f32": 2,
+        "norm_t512_n4_v8_weight_bias_bf16": 3,
+        "norm_t512_n4_v8_weight_bias_ragged_bf16": 2,
+        "norm_t512_n4_v8_rms_weight_bf16": 2,
+        "norm_t512_n4_v4_weight_bias_f32": 2,
+    }.items():
+        assert parse(name).derived["RESIDENT"] == blocks
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "expected"),
+    [
+        ("f32", 128, "gemv_columns_v4_l16_u4_t512_partial_f32"),
+        ("bf16", 128, "gemv_columns_v8_l8_u4_t512_partial_bf16"),
+        ("f32", 256, "gemv_columns_v4_l8_u4_partial_f32"),
+        ("bf16", 512, "gemv_columns_v8_l8_u4_partial_bf16"),
+        ("f32", 16, "gemv_columns_v4_l4_u4_t512_partial_f32"),
+        ("f32", 8193, "gemv_columns_v4_l32_u4_ragged_partial_f32"),
+    ],
+)
+def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected: str) -> None:
+    own = TYPES[dtype]
+    depth = (BYTES + 4) // own.itemsize // width
+    found = told(kgen.gemv, np.empty((depth, width), own), np.empty(depth, own), trans=True)
+    assert found.split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "starts", "expected"),
+    [
+        ("f32", (0, 0), "sigmoid_v4_i2_f32"),
+        ("f32", (1, 0), "sigmoid_v4_i2_unaligned_f32"),
+        ("bf16", (0, 0), "sigmoid_v8_i2_bf16"),
+        ("bf16", (3, 3), "sigmoid_v8_i2_unaligned_bf16"),
+        ("bf16", (3, 4), "sigmoid_v8_unaligned_bf16"),
+    ],
+)
+def test_two_vectors_of_a_thread_but_where_elements_are_moved_apart(
+    dtype: str, starts: tuple[int, int], expected: str
+) -> None:
+    kind, n = dtype_of(TYPES[dtype]), BYTES // TYPES[dtype].itemsize
+    x, out = (Operand(4096 + at * kind.itemsize, (n,), (1,), kind, HOST, "numpy", "x", None, None) for at in starts)
+    with kgen.backend("cpu"), listing():
+        made = plans.plan(plans.Call("sigmoid", parse(expected).kernel, (x,), out, (), None))
+    assert made.steps[0].split(" on ")[0] == expected
