@@ -17,14 +17,14 @@
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 48fb78d4, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 0d4e120c,
+//   parts   softmax_columns.cu.j2 861a347d, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 0d4e120c,
 //           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 093fc2aa,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_columns_t16_d16_n8_v4_online_apply_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
-// Of each part of a column the greatest number and the sum of the exponentials below it are known. They are put together,
-// in the same order in every block.
+// Of each part of a column the greatest number and the sum of the exponentials below it are known. They are put
+// together, in the same order in every block.
 // Then it is read again, for the result.
 
 using Element = float;

@@ -15,15 +15,15 @@
 //   grid                   a cluster of blocks for many strips: as many as all multiprocessors have room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 85350507, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 7e3cfb22, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 0d4e120c, common/columns_total.cuh.j2 093fc2aa,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n16_v8_bf16
 
-// A strip of neighbouring columns stays in the shared memory of a block from its one reading to its one
-// writing. A thread finds the greatest number of its rows as they come, so that no exponential overflows, and the sum of
-// the exponentials below it: of the next strip, while it writes the result of this one, so that the memory is read and
-// written all the time. What comes then takes the place of what was written.
+// A strip of neighbouring columns stays in the shared memory of a block
+// from its one reading to its one writing. A thread finds the greatest number of its rows as they come, so that no
+// exponential overflows, and the sum of the exponentials below it: of the next strip, while it writes the result of this
+// one, so that the memory is read and written all the time. What comes then takes the place of what was written.
 // NaN, +inf, and nothing but -inf make NaN of a column: the formula does, no case is treated apart.
 
 #include <cuda_bf16.h>
@@ -150,7 +150,8 @@ __device__ __forceinline__ float merge(const float2* found, float& top)
 using Total = float2;  // the greatest, and the inverse of the sum below it
 __device__ __forceinline__ Total total_of(float top, float sum) { return make_float2(top, 1.0f / sum); }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_softmax_strips_l8_n16_v8_bf16(
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    kgen_softmax_strips_l8_n16_v8_bf16(
     const Element* x, Element* y, int length, int columns, int strips,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
@@ -199,8 +200,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_softmax_strips_l8_
         fetch(ring + stage * CHUNK * THREADS);
     }
 
-    // The greatest number of each column of a strip, and the sum of the exponentials below it, of this thread's rows: of
-    // one chunk more. What is not there is -inf.
+    // The greatest number of each column of a strip, and the sum of the exponentials below it, of this thread's rows:
+    // of one chunk more. What is not there is -inf.
     float top[VEC];
     float sum[VEC];
     const auto begin_columns = [&] {

@@ -15,15 +15,15 @@
 //   grid                   a cluster of blocks for many strips: as many as all multiprocessors have room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 85350507, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 7e3cfb22, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 0d4e120c, common/columns_total.cuh.j2 093fc2aa,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n8_v4_c2_f32
 
-// A strip of neighbouring columns stays in the shared memory of a block, or of a cluster of them, from its one reading to its one
-// writing. A thread finds the greatest number of its rows as they come, so that no exponential overflows, and the sum of
-// the exponentials below it: of the next strip, while it writes the result of this one, so that the memory is read and
-// written all the time. What comes then takes the place of what was written.
+// A strip of neighbouring columns stays in the shared memory of a block, or of a cluster of them,
+// from its one reading to its one writing. A thread finds the greatest number of its rows as they come, so that no
+// exponential overflows, and the sum of the exponentials below it: of the next strip, while it writes the result of this
+// one, so that the memory is read and written all the time. What comes then takes the place of what was written.
 // NaN, +inf, and nothing but -inf make NaN of a column: the formula does, no case is treated apart.
 
 using Element = float;
@@ -229,7 +229,8 @@ __device__ __forceinline__ void wait_for_all(Exchange& exchange, unsigned phase)
     } while (!done);
 }
 
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1) kgen_softmax_strips_l8_n8_v4_c2_f32(
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
+    kgen_softmax_strips_l8_n8_v4_c2_f32(
     const Element* x, Element* y, int length, int columns, int strips,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
@@ -238,7 +239,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     __shared__ Total of_column[WIDTH];
     __shared__ Exchange exchanges[2];
     if (threadIdx.x < 2) {
-        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&exchanges[threadIdx.x].arrived)) : "memory");
+        const unsigned arrived = shared_address(&exchanges[threadIdx.x].arrived);
+        asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(arrived) : "memory");
     }
     cluster_barrier();  // the other blocks must be there, and ready, before anything is written to them
     const int lane = threadIdx.x % LANES;
@@ -283,8 +285,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         fetch(ring + stage * CHUNK * THREADS);
     }
 
-    // The greatest number of each column of a strip, and the sum of the exponentials below it, of this thread's rows: of
-    // one chunk more. What is not there is -inf.
+    // The greatest number of each column of a strip, and the sum of the exponentials below it, of this thread's rows:
+    // of one chunk more. What is not there is -inf.
     float top[VEC];
     float sum[VEC];
     const auto begin_columns = [&] {
