@@ -15,15 +15,15 @@
 //   grid                   a cluster of blocks for many strips: as many as all multiprocessors have room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 7e3cfb22, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 1896cd61, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 0d4e120c, common/columns_total.cuh.j2 093fc2aa,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n8_v4_c2_f32
 
 // A strip of neighbouring columns stays in the shared memory of a block, or of a cluster of them,
 // from its one reading to its one writing. A thread finds the greatest number of its rows as they come, so that no
-// exponential overflows, and the sum of the exponentials below it: of the next strip, while it writes the result of this
-// one, so that the memory is read and written all the time. What comes then takes the place of what was written.
+// exponential overflows, and the sum of the exponentials below it: of the next strip, while it writes the result of
+// this one, so that the memory is read and written all the time. What comes then takes the place of what was written.
 // NaN, +inf, and nothing but -inf make NaN of a column: the formula does, no case is treated apart.
 
 using Element = float;
