@@ -16,8 +16,8 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 b3bcaa18, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows.cuh.j2 af89d6c0, common/rows_ring.cuh.j2 7ee26e96, common/rows_pack.cuh.j2 0d4e120c,
+//   parts   softmax_ring.cu.j2 e788c65a, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//           common/rows.cuh.j2 af89d6c0, common/rows_ring.cuh.j2 d7f6cce6, common/rows_pack.cuh.j2 0d4e120c,
 //           common/rows_deferred.cuh.j2 0319da9a, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build softmax_ring_n7_v4_c4_ragged_f32
 
@@ -68,6 +68,7 @@ __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, bo
 constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
 constexpr int PART = 3584;  // packs of such a part
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
+constexpr int SECTOR = 8;  // elements that memory is read and written by
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 7;  // packs of a thread, all in flight at once
 constexpr int CLUSTER = 4;  // blocks that share a row
@@ -257,15 +258,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 {
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
-    // A row's packs are those of memory, wherever it begins. The elements before the first of them and behind the last
-    // one are its edge, of which each of the first threads has one.
-    const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % VEC;
-    const auto head_of = [&](int row) {
-        return static_cast<int>((0u - begin - row * static_cast<unsigned>(x_row)) % VEC);  // elements before its packs
+    // A row's packs begin with a sector of memory, wherever the row does, so that no two warps load or store parts of
+    // one. The elements before and behind them are its edge, of which each of the first threads has one.
+    const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % SECTOR;
+    const auto head_of = [&](int row) {  // elements before its packs
+        return static_cast<int>((0u - begin - row * static_cast<unsigned>(x_row)) % SECTOR);
     };
     const auto edge_column = [&](int head) {
+        const int packs = min((columns - head) / VEC, PACKS * CLUSTER * LANES);
         const int nth = place / VEC;
-        return nth < head ? nth : nth + (columns - head) / VEC * VEC;  // beyond the row where the thread has none
+        return nth < head ? nth : nth + packs * VEC;  // beyond the row where the thread has none
     };
     x += place;
     y += place;

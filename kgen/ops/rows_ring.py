@@ -29,6 +29,7 @@ MOST = PACKS.values[-1]  # of which three rows fit into shared memory
 STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
 WIDE = 4096  # packs of a row that a block has room for
 WEIGHTS = 64  # registers of a thread, at most, for weights
+SECTOR = 32  # bytes that memory is read and written by
 TURNS = 8  # rows of a cluster, from which on it mostly pays
 
 
@@ -55,14 +56,23 @@ class Cut(NamedTuple):
 
 
 def cut(
-    height: int, columns: int, taken: Packs, device: int, *, weights: int = 0, turns: int = TURNS, wide: int = WIDE
+    height: int,
+    columns: int,
+    taken: Packs,
+    device: int,
+    *,
+    weights: int = 0,
+    turns: int = TURNS,
+    wide: int = WIDE,
+    edge: int = 0,
 ) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
 
     `weights`: bytes of what goes with a pack of every row; `turns`: rows of a cluster from which on it pays; `wide`:
-    packs of a row that others do better with.
+    packs of a row that others do better with; `edge`: packs of a row that begins anywhere which need no room, as their
+    elements are taken one by one.
     """
-    total = columns // taken.vec
+    total = columns // taken.vec - (edge if taken.ragged else 0)
     if not taken.full or taken.shifted or columns <= wide * taken.vec or shared_memory(device) < SHARED:
         return None
     for cluster in CLUSTER.values:
@@ -117,13 +127,16 @@ def check(spec: Spec) -> str | None:
     return None
 
 
-def text(spec: Spec, reduced: str, *, claimed: bool = True) -> dict[str, Any]:
+def text(spec: Spec, reduced: str, *, claimed: bool = True, sectors: bool = False) -> dict[str, Any]:
     """What the templates need beside numbers; `reduced`: the type of what is found of a part; `claimed`: clusters claim
-    rows as they get on, instead of at fixed turns."""
+    rows as they get on, instead of at fixed turns; `sectors`: the packs of rows that begin anywhere begin with a sector
+    of memory, instead of with any pack."""
     return {
         **ALIGNED,
         "CLUSTER": spec["CLUSTER"],  # not that of ALIGNED
         "ragged": RAGGED.name in spec.flags,
+        "sectors": sectors,
+        "sector": SECTOR // spec.dtype.itemsize,
         "there": "there(pack, head)" if RAGGED.name in spec.flags else "there(pack)",
         "shared": True,
         "turns": True,

@@ -19,7 +19,8 @@ from kgen.dtypes import DTYPES
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm.norm import layer_norm, rms_norm
 from kgen.ops.questions import explain
-from kgen.ops.rows_ring import Cut
+from kgen.ops.rows_ring import SECTOR, THREADS, Cut
+from kgen.ops.softmax.ring import EDGE
 from kgen.ops.softmax.softmax import log_softmax, softmax
 from tests.ops import test_norm, test_softmax
 from tests.ops.test_softmax import ULP
@@ -35,11 +36,13 @@ CASES = [
     ("bf16", 33, 16344, Cut(2, 8, 2, 1)),
     ("f16", 17, 19680, Cut(2, 8, 4, 2)),
     ("f32", 1, 12287, Cut(3, 4, 2, 2, ragged=True)),
-    ("f32", 23, 8197, Cut(3, 4, 2, 2, ragged=True)),  # some have no pack more than all threads have
     ("f32", 37, 16642, Cut(3, 4, 4, 3, ragged=True)),
     ("bf16", 33, 16343, Cut(2, 8, 2, 1, ragged=True)),
     ("f16", 5, 19685, Cut(2, 8, 4, 2, ragged=True)),
 ]
+# Some of these have no pack more than all threads have, where packs begin with a sector of memory, or with any pack.
+SECTORS = ("f32", 23, 8199, Cut(3, 4, 2, 2, ragged=True))
+ANY = ("f32", 23, 8197, Cut(3, 4, 2, 2, ragged=True))
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
     return (np.random.default_rng(seed).standard_normal(shape) + 3).astype(DTYPES[dtype].numpy)
 
 
-@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), CASES)
+@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, SECTORS])
 def test_softmax_of_rows_in_turn_agrees_with_float64(
     dtype: str, rows: int, columns: int, cut: Cut, xp: ModuleType, asnumpy: AsNumpy, take: Take
 ) -> None:
@@ -71,7 +74,7 @@ def test_softmax_of_rows_in_turn_agrees_with_float64(
     test_softmax.assert_close(result, expected, dtype, ulps=1.5)
 
 
-@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), CASES)
+@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, ANY])
 @pytest.mark.parametrize("own", ["f32", "bf16"])
 def test_norms_of_rows_in_turn_agree_with_float64(
     dtype: str, rows: int, columns: int, cut: Cut, own: str, xp: ModuleType, asnumpy: AsNumpy, take: Take
@@ -94,25 +97,33 @@ def test_norms_of_rows_in_turn_agree_with_float64(
     test_norm.assert_close(plain, expected, dtype, terms=8)
 
 
-@settings(max_examples=8)
-@given(data=st.data(), dtype=st.sampled_from(["f32", "bf16", "f16"]))
-def test_rows_that_begin_anywhere_are_read_and_written_where_they_lie(data: st.DataObject, dtype: str) -> None:
-    """Any width, distance and first place of rows; what lies before, between and behind them is neither."""
+@settings(max_examples=12)
+@given(data=st.data(), dtype=st.sampled_from(["f32", "bf16", "f16"]), edge=st.sampled_from([EDGE, 0]))
+def test_rows_that_begin_anywhere_are_read_and_written_where_they_lie(
+    data: st.DataObject, dtype: str, edge: int
+) -> None:
+    """Any width, distance and first place of rows; what lies before, between and behind them is neither. Softmax's have
+    an edge of some packs."""
     vec = 16 // DTYPES[dtype].numpy.itemsize
     cut = Cut(2, vec, 2, data.draw(st.integers(1, 3)), ragged=True)
     rows = data.draw(st.integers(1, 13))
-    columns = data.draw(st.integers(1025 * vec, 2048 * vec))
-    offset, apart = (data.draw(st.integers(0, vec - 1)) for _ in range(2))
+    columns = data.draw(st.integers((1025 + edge) * vec, (2049 + edge) * vec - 1))
+    offset, apart = (data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2))
     x, y = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for _ in range(2))
     x[:], weight, bias = numbers((rows, columns), dtype), numbers((columns,), dtype, 2), numbers((columns,), dtype, 3)
     poison = surroundings(y).copy()
     with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
-        assert "ring" in explain(softmax, x, -1, out=y)
-        test_softmax.assert_close(np.asarray(softmax(x, -1, out=y)), test_softmax.reference(x, -1), dtype)
-        expected, _, _ = test_norm.reference(x, (1,), weight, bias)
-        test_norm.assert_close(np.asarray(layer_norm(x, weight, bias, out=y)), expected, dtype, terms=8)
-        expected, _, _ = test_norm.reference(x, (1,), weight, rms=True)
-        test_norm.assert_close(np.asarray(rms_norm(x, weight, eps=1e-5, out=x)), expected, dtype, terms=4)
+        if edge:
+            assert "ring" in explain(softmax, x, -1, out=y)
+            test_softmax.assert_close(np.asarray(softmax(x, -1, out=y)), test_softmax.reference(x, -1), dtype)
+            expected = test_softmax.reference(x, -1, log=True)
+            test_softmax.assert_close(np.asarray(log_softmax(x, -1, out=x)), expected, dtype, ulps=1.5)
+        else:
+            assert "ring" in explain(layer_norm, x, weight, bias, out=y)
+            expected, _, _ = test_norm.reference(x, (1,), weight, bias)
+            test_norm.assert_close(np.asarray(layer_norm(x, weight, bias, out=y)), expected, dtype, terms=8)
+            expected, _, _ = test_norm.reference(x, (1,), weight, rms=True)
+            test_norm.assert_close(np.asarray(rms_norm(x, weight, eps=1e-5, out=x)), expected, dtype, terms=4)
     assert surroundings(y).tobytes() == poison.tobytes()
 
 
@@ -222,6 +233,35 @@ def test_the_counter_of_claimed_rows_is_zero_again(
             result = np.asarray(softmax(host, -1))
             assert claims[0] == 0
     test_softmax.assert_close(result, test_softmax.reference(host, -1), "f32")
+
+
+@settings(max_examples=200)
+@given(columns=st.integers(16400, 500000), vec=st.sampled_from([4, 8]), edge=st.sampled_from([EDGE, 0]))
+def test_rows_that_begin_anywhere_have_the_packs_that_all_threads_take(columns: int, vec: int, edge: int) -> None:
+    """All but a thread's last, wherever a row begins; and threads for its edge, which is what the packs leave."""
+    with mock.patch.object(rows_ring, "multiprocessors", lambda device: 132):
+        cut = rows_ring.cut(10**6, columns, rows_cut.Packs(vec, ragged=True, full=True), HOST, edge=edge)
+    if cut is not None:
+        head = (SECTOR // 16 if edge else 1) * vec - 1  # elements before a row's packs, at most
+        threads = cut.cluster * THREADS
+        assert (cut.packs - 1) * threads <= (columns - head) // vec
+        assert columns - cut.packs * threads * vec < (edge + 1) * vec <= THREADS
+
+
+@pytest.mark.parametrize("columns", [4 * 4096 + 4, 4 * 4096 + 7, 4 * (4096 + EDGE) + 3, 4 * (4096 + EDGE) + 4])
+def test_an_edge_of_some_packs_is_what_a_cut_for_softmax_leaves(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread has four packs of all rows but the widest, of which some have a fifth."""
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 2)
+    x, y = (rows_apart(16, columns, 1 - columns % 2, 3, np.dtype("f")) for _ in range(2))
+    x[:] = numbers(x.shape, "f32")
+    poison = surroundings(y).copy()
+    cuts, cut = [], rows_ring.cut
+    monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: cuts.append(cut(*about, **more)) or cuts[-1])
+    with kgen.backend("cpu"):
+        softmax(x, -1, out=y)
+    assert cuts == [Cut(5 if columns == 4 * (4097 + EDGE) else 4, 4, 2, 1, ragged=True)]
+    test_softmax.assert_close(y, test_softmax.reference(x, -1), "f32")
+    assert surroundings(y).tobytes() == poison.tobytes()
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 2, 4, 8, 14, 132])

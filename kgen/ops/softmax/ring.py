@@ -20,13 +20,16 @@ from kgen.spec import Kernel, Spec
 TURNS = 16
 """Rows of a cluster from which on it pays: on an H200 528 rows of 65536 floats took as long as without it."""
 
+EDGE = 4
+"""Packs of a row that begins anywhere, at most, whose elements are taken one by one: the first begins with a sector."""
+
 FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scaled"))
 
 
 def _text(spec: Spec) -> dict[str, Any]:
     scale = "scale * " if spec["scaled"] else ""
     number, edge = f"{scale}float_of(taken, i)", f"{scale}to_float(edge)"
-    ring = rows_ring.text(spec, "float2")
+    ring = rows_ring.text(spec, "float2", sectors=True)
     return {
         **ring,
         "joined": True,
@@ -66,7 +69,7 @@ def plan_ring(x: Operand, y: Operand, read: Rows, written: Rows, wanted: Wanted)
     if wanted.causal or wanted.mask or y.dtype is not x.dtype or wanted.op == "logsumexp":
         return None
     taken = rows_cut.packs(pitched(x, None, y, read, written, wanted, (1, 0, 0)), read.columns, ragged=True)
-    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS)
+    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS, edge=EDGE)
     if cut is None:
         return None
     flags = {flag.name: wanted.flags(wide=False)[flag.name] for flag in FLAGS}
