@@ -11,7 +11,7 @@ from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import backward_ring, norm
 from kgen.ops.norm import plans as norm_plans
 from kgen.ops.softmax import backward as softmax_backward
-from kgen.ops.softmax import columns, strips
+from kgen.ops.softmax import columns, ring, strips
 from kgen.ops.softmax import online as softmax_online
 from kgen.ops.softmax import softmax as softmaxes
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -174,20 +174,22 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
     return y if bias is None else y + bias.astype(np.float64)
 
 
-def _in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
-    """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them."""
+def _in_turn(spec: Spec, shape: Shape | None, further: int = 0) -> tuple[tuple[Shape, Settings], ...]:
+    """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them, of
+    so many further packs."""
     room = spec["CLUSTER"] * rows_ring.THREADS * spec["PACKS"] * spec["VEC"]
     cut = rows_ring.Cut(spec["PACKS"], spec["VEC"], spec["CLUSTER"], 2, bool(spec["ragged"]))
     settings = ((rows_ring, "cut", lambda *about, **more: cut),)
-    heights = (2 * spec.derived["STAGES"] + 3, 1)
     columns = room - 5 * spec["VEC"] + spec["ragged"]
-    shapes = (shape,) if shape else tuple((height, columns) for height in heights)
+    own = ((2 * spec.derived["STAGES"] + 3, columns), (1, columns + further * spec["VEC"]))
+    shapes = (shape,) if shape else own
     return tuple((each, settings) for each in shapes)
 
 
 def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Of rows that clusters take in turn."""
-    return tuple(_softmax_in_turn(spec, *about) for about in _in_turn(spec, shape))
+    """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
+    further = 2 * ring.EDGE if spec["ragged"] else 0
+    return tuple(_softmax_in_turn(spec, *about) for about in _in_turn(spec, shape, further))
 
 
 def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
