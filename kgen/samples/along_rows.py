@@ -256,13 +256,17 @@ def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     return Case(norm_backward.layer_norm_backward, given, {}, expected if weights else expected[0], settings=settings)
 
 
-def backward_in_clusters(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows that nearly fill a cluster, several for each of two, the ring of which comes round."""
-    room = spec["CLUSTER"] * spec.derived["LANES"] * spec.derived["PACKS"] * spec["VEC"]
-    shape = shape or (2 * spec.derived["RING"] + 1, room - 5 * spec["VEC"])
+def backward_in_turn(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows that nearly fill the threads that share one, so many that their ring comes round; ragged, an odd width."""
+    lanes, packs, vec, cluster = spec.values
+    parts = max(2, vec * lanes // spec.threads) if spec["ragged"] else 2
+    teams = parts * spec.threads // lanes
+    room = cluster * lanes * packs
+    height = teams * (spec.derived["RING"] // packs + 1) + 1
+    shape = shape or (height, (room - 5) * vec + spec["ragged"])
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
     statistics, expected = _gradients_of_normal(dy, x, weight, rms=bool(spec["rms"]))
-    cut = backward_ring.Cut(spec["VEC"], spec["CLUSTER"], 2)
+    cut = backward_ring.Cut(lanes, packs, vec, cluster, parts)
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
     operator = norm_backward.rms_norm_backward if spec["rms"] else norm_backward.layer_norm_backward
     expected = expected[:2] if spec["rms"] else expected
@@ -282,7 +286,7 @@ CASES = {
     "norm_grid": normalisation_of_teams,
     "norm_split": normalisation_in_parts,
     "norm_backward": backward_of_normalisation,
-    "norm_backward_ring": backward_in_clusters,
+    "norm_backward_ring": backward_in_turn,
     "norm_weights": backward_of_normalisation,
     "norm_total": backward_of_normalisation,
 }

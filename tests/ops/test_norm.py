@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgen.backend import HOST, backend
-from kgen.dtypes import DTYPES, F32
+from kgen.dtypes import DTYPES
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm import backward_ring
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
@@ -342,14 +342,26 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
 
 
 @pytest.mark.parametrize(
-    ("width", "dtype", "vec", "cluster"), [(5000, "f32", 4, 2), (16000, "bf16", 8, 2), (16000, "f16", 8, 4)]
+    ("width", "dtype", "cut"),
+    [
+        (5000, "f32", backward_ring.Cut(512, 2, 4, 2, 3)),
+        (8197, "f32", backward_ring.Cut(512, 3, 4, 2, 4)),
+        (1500, "f32", backward_ring.Cut(128, 3, 4, 1, 3)),
+        (1501, "f32", backward_ring.Cut(128, 3, 4, 1, 2)),
+        (257, "f32", backward_ring.Cut(32, 2, 4, 1, 1)),
+        (16000, "bf16", backward_ring.Cut(512, 2, 8, 2, 3)),
+        (1001, "bf16", backward_ring.Cut(32, 4, 8, 1, 1)),
+        (2005, "bf16", backward_ring.Cut(256, 1, 8, 1, 4)),
+        (4097, "f16", backward_ring.Cut(512, 1, 8, 1, 8)),
+        (16000, "f16", backward_ring.Cut(512, 1, 8, 4, 3)),
+    ],
 )
-def test_clusters_go_through_the_next_row_while_what_they_found_of_one_gets_about(
-    width: int, dtype: str, vec: int, cluster: int, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_their_way(
+    width: int, dtype: str, cut: backward_ring.Cut, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if xp is not np and rows_cut.largest(0) == 1:
         pytest.skip("this device has no clusters")
-    monkeypatch.setattr(backward_ring, "cut", lambda *about, **more: backward_ring.Cut(vec, cluster, 3))
+    monkeypatch.setattr(backward_ring, "cut", lambda *about, **more: cut)
     rng = np.random.default_rng(width)
     x, dy = (rng.standard_normal((47, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
     weight = rng.standard_normal(width).astype("f")
@@ -377,8 +389,8 @@ def test_wide_rows_take_turns_only_where_the_device_has_room_for_a_cluster(
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: multiprocessors)
     x, means = np.zeros((2, 9248), "f"), np.zeros(2, "f")
     for columns in (4100, 9248, 65536):
-        cut = backward_ring.cut(10**6, columns, rows_cut.Packs(4, full=True), HOST, F32, rms=False)
-        assert cut is None or cut.clusters
+        cut = backward_ring.cut(10**6, columns, rows_cut.Packs(4, full=True), HOST, bias=True)
+        assert cut is None or cut.parts
     with backend("cpu"):
         layer_norm_backward(x, x, means, means, x[0])
 

@@ -46,14 +46,16 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         flags[WEIGHT_TYPES[weight.dtype]] = True
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
-    turning = backward_ring.cut(count, width, taken, device, x.dtype, rms=rms) if weight is not None else None
+    turning = backward_ring.cut(count, width, taken, device, bias=bias) if weight is not None else None
     cut = rows_cut.summing(count, width, taken, SUMMED, device, pairs=bias) if weight is not None else None
-    if cut is not None and weight is not None:
+    if (turning or cut) and weight is not None:
         if turning:
             own = {name: on for name, on in flags.items() if name != "weight"}
-            spec = backward_ring.RING.spec(VEC=turning.vec, CLUSTER=turning.cluster, **own, bias=bias, dtype=x.dtype)
-            parts, blocks = turning.clusters, turning.clusters * turning.cluster
-        else:
+            spec = backward_ring.RING.spec(
+                **turning.values(), **own, bias=bias, ragged=taken.ragged, dtype=x.dtype
+            )
+            parts, blocks = turning.parts, turning.blocks
+        elif cut:
             spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
             blocks = rows.grid(spec, count, device)
             parts = blocks // cut.cluster

@@ -1,7 +1,8 @@
-"""The gradients of a norm and its weights over wide rows, which stay in the shared memory of clusters.
+"""The gradients of a norm and its weights over many rows, which stay in shared memory, and are taken in turn.
 
-A cluster takes rows in turn: it goes through the next one while what it has found of one gets about, and the packs of
-those that follow are on their way all the time.
+A row is that of some threads of a block, or of a cluster of blocks. The packs of the rows that follow are on their way
+all the time. A thread has as many columns as it has registers for their sums, since all else that it does for a row
+costs the same however many they are.
 """
 
 from __future__ import annotations
@@ -9,76 +10,103 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kgen.device import shared_memory
-from kgen.dtypes import F32, DType
+from kgen.dtypes import F32
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm.backward_kernels import BIAS, OWN
 from kgen.ops.norm.kernels import RMS
 from kgen.ops.rows import RESERVED, SHARED, VEC, VECTOR
-from kgen.ops.rows_text import WEIGHT_TYPES, centred, text_of_weights
+from kgen.ops.rows_text import WEIGHT_TYPES, centred, text_of_weights, weight_of
 from kgen.registry import register
-from kgen.spec import Axis, Kernel, Spec
+from kgen.spec import Axis, Flag, Kernel, Spec
 
-LANES = 512
-PACKS = 2  # of each array, that a thread has of a row
+THREADS = 512  # of a block, which has a multiprocessor to itself: 128 registers each
+SUMS = 64  # of them, at most, for those of columns
 EXCHANGES = 4  # of what is found of a row, in turn
-CLUSTER = Axis("CLUSTER", "c", (2, 4, 8, 16), "blocks that share a row, as a cluster")
-TURNS = 16  # rows of a cluster, from which on it pays
+TURNS = 8  # rows of the same threads, from which on it pays
+NARROW = 64  # packs of a row, up to which neighbouring lanes do better with several rows
+LANES = Axis("LANES", "t", (32, 64, 128, 256, 512), "threads of a block that share a row", default=THREADS)
+PACKS = Axis("PACKS", "n", (1, 2, 3, 4), "packs of each array, that a thread has of a row")
+CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a cluster", default=1)
 
 
 class Cut(NamedTuple):
-    """How many neighbours make a pack, how many blocks share a row, and how many clusters take rows in turn."""
+    """A point on the axes, and how many blocks or clusters take rows in turn."""
 
+    lanes: int
+    packs: int
     vec: int
     cluster: int
-    clusters: int
+    parts: int
+
+    @property
+    def blocks(self) -> int:
+        """Of the launch."""
+        return self.cluster * self.parts
+
+    def values(self) -> dict[str, int]:
+        """For `Kernel.spec`."""
+        return {"LANES": self.lanes, "PACKS": self.packs, "VEC": self.vec, "CLUSTER": self.cluster}
 
     def __str__(self) -> str:
-        return f"{self.cluster} blocks of {LANES} threads, which take rows in turn"
+        blocks = f"{self.cluster} blocks of " if self.cluster > 1 else ""
+        return f"{blocks}{self.lanes} threads, which take rows in turn"
 
 
-def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, dtype: DType, *, rms: bool) -> Cut | None:
-    """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
-
-    With 16 bits there is twice the arithmetic for each byte, so that less can be gained.
-    """
-    aligned = taken.full and not (taken.ragged or taken.shifted)
+def cut(
+    height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: bool, turns: int = TURNS
+) -> Cut | None:
+    """The cut for so many rows, so wide, or None where another does better, or the device has no room for one."""
     total = columns // taken.vec
-    if not aligned or total <= LANES * PACKS or shared_memory(device) < SHARED:
+    if not taken.full or taken.shifted or total <= NARROW or shared_memory(device) < SHARED or rows_cut.largest(device) == 1:
         return None
-    cluster = next((c for c in CLUSTER.values if c <= rows_cut.largest(device) and c * LANES * PACKS >= total), None)
-    if cluster is None or (dtype is not F32 and (not rms or cluster == 2)):
+    most = min(PACKS.values[-1], SUMS // (taken.vec * (1 + bias)))
+    sizes = [(lanes, 1) for lanes in LANES.values]
+    sizes += [(THREADS, cluster) for cluster in CLUSTER.values[1:] if cluster <= rows_cut.largest(device)]
+    found = next(((lanes, cluster) for lanes, cluster in sizes if lanes * cluster * most >= total), None)
+    if found is None:
         return None
-    clusters = rows_ring.taking_turns(cluster, height, TURNS, device)
-    return Cut(taken.vec, cluster, clusters) if clusters else None
+    lanes, cluster = found
+    together = THREADS // lanes
+    parts = rows_ring.taking_turns(cluster, height // together, turns, device)
+    if taken.ragged:  # rows of the same threads all begin at the same place in a pack
+        step = max(1, taken.vec // together)
+        parts = parts // step * step
+    return Cut(lanes, -(-total // (lanes * cluster)), taken.vec, cluster, parts) if parts else None
 
 
 def _derive(spec: Spec) -> dict[str, int]:
+    lanes, cluster = spec["LANES"], spec["CLUSTER"]
     found = 4 if spec["rms"] else 8  # bytes
-    static = EXCHANGES * (found * (LANES // 32 + spec["CLUSTER"]) + 8)
-    ring = (SHARED - static - RESERVED) // (2 * LANES * VECTOR) // PACKS * PACKS
+    exchange = found * (lanes // 32 + (cluster if cluster > 1 else 0)) + 8
+    static = EXCHANGES * (THREADS // lanes) * (-(-exchange // 8) * 8) if lanes > 32 else 0
+    if spec["ragged"] and lanes < THREADS:
+        static += 4 * (THREADS // lanes) * (1 + 2 * spec["VEC"] * (1 + spec["bias"]))
+    weights = THREADS * spec["PACKS"] * spec["VEC"] * weight_of(spec).itemsize
+    ring = (SHARED - static - RESERVED - weights) // (2 * THREADS * VECTOR) // spec["PACKS"] * spec["PACKS"]
     return {
-        "LANES": LANES,
-        "PACKS": PACKS,
-        "THREADS": LANES,
+        "THREADS": THREADS,
         "STATIC_SMEM": static,
-        "DYNAMIC_SMEM": ring * 2 * LANES * VECTOR,
+        "DYNAMIC_SMEM": ring * 2 * THREADS * VECTOR + weights,
         "RING": ring,
         "EXCHANGES": EXCHANGES,
-        "CLUSTER": spec["CLUSTER"],
     }
 
 
 def _text(spec: Spec) -> dict[str, Any]:
     factor = "(weight_offset + weight)" if spec["rms"] else "weight"
-    less = "number * product" if spec["rms"] else "(sum + number * product)"
+    less = "number * slope" if spec["rms"] else "fmaf(number - mean, slope, sum)"
     return {
         **rows_ring.text(spec, "float" if spec["rms"] else "float2", claimed=False),
         **text_of_weights(spec),
+        "ragged": bool(spec["ragged"]),
+        "side_by_side": spec["LANES"] < THREADS,
+        "ahead": spec["CLUSTER"] > 1,
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,
-        "normal": centred(spec, "number") + " * rstd",
+        "centred": centred(spec, "number"),
         "upstream": f"dy * {factor}",
         "gradient": f"rstd * fmaf(dy, {factor}, -{less})",
+        "sum_type": "double" if spec.dtype is F32 else "float",
     }
 
 
@@ -86,22 +114,33 @@ def _check(spec: Spec) -> str | None:
     own = [dtype for dtype, word in WEIGHT_TYPES.items() if spec[word]]
     if len(own) > 1 or spec.dtype in own:
         return "weights have one type, which is named where it is not that of x"
+    if spec["CLUSTER"] > 1 and spec["LANES"] < THREADS:
+        return "a cluster is of whole blocks"
+    if spec["PACKS"] * spec["VEC"] * (1 + spec["bias"]) > SUMS:
+        return f"a thread has no registers for more than {SUMS} sums"
     return None if spec["VEC"] * spec.dtype.itemsize == VECTOR else f"what is fetched for later is of {VECTOR} bytes"
 
 
 RING = register(
     Kernel(
         name="norm_backward_ring",
-        summary="The gradient of the input of a norm, and sums for those of its weights, over wide rows.",
+        summary="The gradient of the input of a norm, and sums for those of its weights, over many rows.",
         formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
-        axes=(VEC, CLUSTER),
-        flags=(RMS, *OWN, BIAS),
+        axes=(LANES, PACKS, VEC, CLUSTER),
+        flags=(RMS, *OWN, BIAS, Flag("ragged", "rows begin anywhere, or end so, not at multiples of a pack")),
         derive=_derive,
         text=_text,
         check=_check,
         min_arch=rows_cut.CLUSTERS,
-        grid="a cluster of blocks for many rows: as many clusters as all multiprocessors have room for",
+        grid="a block, or a cluster, for many rows: as many as all multiprocessors have room for",
         origin="the chain rule",
-        defaults=("norm_backward_ring_v4_c4_bias_f32", "norm_backward_ring_v8_c4_rms_bf16"),
+        defaults=(
+            "norm_backward_ring_t32_n4_v8_bias_bf16",
+            "norm_backward_ring_t128_n2_v4_bias_ragged_f32",
+            "norm_backward_ring_n4_v8_rms_ragged_bf16",
+            "norm_backward_ring_n2_v4_c4_bias_f32",
+            "norm_backward_ring_n4_v8_c4_rms_bf16",
+            "norm_backward_ring_n2_v8_c2_bias_ragged_f16",
+        ),
     )
 )
