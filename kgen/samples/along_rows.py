@@ -259,14 +259,15 @@ def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
 def backward_in_turn(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the threads that share one, so many that their ring comes round; ragged, an odd width."""
     lanes, packs, vec, cluster = spec.values
-    parts = max(2, vec * lanes // spec.threads) if spec["ragged"] else 2
-    teams = parts * spec.threads // lanes
+    side_by_side = spec.threads // lanes
+    teams = max(2, vec // side_by_side) if spec["ragged"] and side_by_side > 1 else 2
     room = cluster * lanes * packs
-    height = teams * (spec.derived["RING"] // packs + 1) + 1
+    height = side_by_side * teams * (spec.derived["RING"] // packs + 1) + 1
+    height = height if side_by_side > 1 or not spec["ragged"] else 3 * vec + 1  # some that begin at each place
     shape = shape or (height, (room - 5) * vec + spec["ragged"])
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
     statistics, expected = _gradients_of_normal(dy, x, weight, rms=bool(spec["rms"]))
-    cut = backward_ring.Cut(lanes, packs, vec, cluster, parts)
+    cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
     operator = norm_backward.rms_norm_backward if spec["rms"] else norm_backward.layer_norm_backward
     expected = expected[:2] if spec["rms"] else expected

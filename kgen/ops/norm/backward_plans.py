@@ -51,10 +51,8 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
     if (turning or cut) and weight is not None:
         if turning:
             own = {name: on for name, on in flags.items() if name != "weight"}
-            spec = backward_ring.RING.spec(
-                **turning.values(), **own, bias=bias, ragged=taken.ragged, dtype=x.dtype
-            )
-            parts, blocks = turning.parts, turning.blocks
+            spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=taken.ragged, dtype=x.dtype)
+            parts, blocks = turning.parts(count, ragged=taken.ragged), turning.blocks
         elif cut:
             spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
             blocks = rows.grid(spec, count, device)

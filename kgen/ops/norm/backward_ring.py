@@ -30,18 +30,22 @@ CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a 
 
 
 class Cut(NamedTuple):
-    """A point on the axes, and how many blocks or clusters take rows in turn."""
+    """A point on the axes, and how many blocks or clusters take rows."""
 
     lanes: int
     packs: int
     vec: int
     cluster: int
-    parts: int
+    teams: int
 
     @property
     def blocks(self) -> int:
         """Of the launch."""
-        return self.cluster * self.parts
+        return self.cluster * self.teams
+
+    def parts(self, rows: int, *, ragged: bool) -> int:
+        """How many sums there are of a column, at most one for each team and place in a pack where rows begin."""
+        return self.teams + (min(self.vec, rows) - 1 if ragged and self.lanes == THREADS else 0)
 
     def values(self) -> dict[str, int]:
         """For `Kernel.spec`."""
@@ -52,12 +56,16 @@ class Cut(NamedTuple):
         return f"{blocks}{self.lanes} threads, which take rows in turn"
 
 
-def cut(
-    height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: bool, turns: int = TURNS
-) -> Cut | None:
+def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: bool, turns: int = TURNS) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one."""
     total = columns // taken.vec
-    if not taken.full or taken.shifted or total <= NARROW or shared_memory(device) < SHARED or rows_cut.largest(device) == 1:
+    if (
+        not taken.full
+        or taken.shifted
+        or total <= NARROW
+        or shared_memory(device) < SHARED
+        or rows_cut.largest(device) == 1
+    ):
         return None
     most = min(PACKS.values[-1], SUMS // (taken.vec * (1 + bias)))
     sizes = [(lanes, 1) for lanes in LANES.values]
@@ -66,12 +74,11 @@ def cut(
     if found is None:
         return None
     lanes, cluster = found
-    together = THREADS // lanes
-    parts = rows_ring.taking_turns(cluster, height // together, turns, device)
-    if taken.ragged:  # rows of the same threads all begin at the same place in a pack
-        step = max(1, taken.vec // together)
-        parts = parts // step * step
-    return Cut(lanes, -(-total // (lanes * cluster)), taken.vec, cluster, parts) if parts else None
+    teams = rows_ring.taking_turns(cluster, height // (THREADS // lanes), turns, device)
+    if taken.ragged and lanes < THREADS:  # rows of the same threads all begin at the same place in a pack
+        step = max(1, taken.vec * lanes // THREADS)
+        teams = teams // step * step
+    return Cut(lanes, -(-total // (lanes * cluster)), taken.vec, cluster, teams) if teams else None
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -99,6 +106,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         **rows_ring.text(spec, "float" if spec["rms"] else "float2", claimed=False),
         **text_of_weights(spec),
         "ragged": bool(spec["ragged"]),
+        "sorted": bool(spec["ragged"]) and spec["LANES"] == THREADS,
         "side_by_side": spec["LANES"] < THREADS,
         "ahead": spec["CLUSTER"] > 1,
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
