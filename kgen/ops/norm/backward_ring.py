@@ -14,7 +14,7 @@ from kgen.dtypes import F32
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm.backward_kernels import BIAS, OWN
 from kgen.ops.norm.kernels import RMS
-from kgen.ops.rows import RESERVED, SHARED, VEC, VECTOR
+from kgen.ops.rows import SHARED, VEC, VECTOR
 from kgen.ops.rows_text import WEIGHT_TYPES, centred, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -89,7 +89,7 @@ def _derive(spec: Spec) -> dict[str, int]:
     if spec["ragged"] and lanes < THREADS:
         static += 4 * (THREADS // lanes) * (1 + 2 * spec["VEC"] * (1 + spec["bias"]))
     weights = THREADS * spec["PACKS"] * spec["VEC"] * weight_of(spec).itemsize
-    ring = (SHARED - static - RESERVED - weights) // (2 * THREADS * VECTOR) // spec["PACKS"] * spec["PACKS"]
+    ring = (SHARED - static - weights) // (2 * THREADS * VECTOR) // spec["PACKS"] * spec["PACKS"]
     return {
         "THREADS": THREADS,
         "STATIC_SMEM": static,
