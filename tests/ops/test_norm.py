@@ -346,14 +346,16 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
     [
         (5000, "f32", backward_ring.Cut(512, 2, 4, 2, 3)),
         (8197, "f32", backward_ring.Cut(512, 3, 4, 2, 3)),
-        (1500, "f32", backward_ring.Cut(128, 3, 4, 1, 3)),
-        (1501, "f32", backward_ring.Cut(128, 3, 4, 1, 2)),
+        (1020, "f32", backward_ring.Cut(128, 2, 4, 1, 3)),
+        (1021, "f32", backward_ring.Cut(128, 2, 4, 1, 2)),
         (257, "f32", backward_ring.Cut(32, 2, 4, 1, 1)),
+        (40000, "f32", backward_ring.Cut(512, 3, 4, 8, 2)),
+        (8000, "bf16", backward_ring.Cut(512, 2, 8, 1, 5)),
         (16000, "bf16", backward_ring.Cut(512, 2, 8, 2, 3)),
-        (1001, "bf16", backward_ring.Cut(32, 4, 8, 1, 1)),
-        (2005, "bf16", backward_ring.Cut(256, 1, 8, 1, 4)),
-        (4097, "f16", backward_ring.Cut(512, 1, 8, 1, 5)),
-        (16000, "f16", backward_ring.Cut(512, 1, 8, 4, 3)),
+        (505, "bf16", backward_ring.Cut(32, 2, 8, 1, 1)),
+        (2005, "bf16", backward_ring.Cut(128, 2, 8, 1, 4)),
+        (4097, "f16", backward_ring.Cut(512, 2, 8, 1, 5)),
+        (16000, "f16", backward_ring.Cut(512, 2, 8, 4, 3)),
     ],
 )
 def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_their_way(

@@ -20,12 +20,15 @@ from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 THREADS = 512  # of a block, which has a multiprocessor to itself: 128 registers each
-SUMS = 64  # of them, at most, for those of columns
+SUMS = 64  # of them, at most, for those of columns; 48 where there are the ends of ragged rows besides
+FEW = 2  # packs of a thread, with which rows do best that are no wider than this:
+WIDE = 32768  # columns
 EXCHANGES = 4  # of what is found of a row, in turn
 TURNS = 8  # rows of the same threads, from which on it pays
-NARROW = 64  # packs of a row, up to which neighbouring lanes do better with several rows
+PAIRED, ALIGNED, RAGGED = 64, 513, 1025
+"""Packs of a row, from which on it pays: for pairs of sums of packs of eight, and for others; as measured."""
 LANES = Axis("LANES", "t", (32, 64, 128, 256, 512), "threads of a block that share a row", default=THREADS)
-PACKS = Axis("PACKS", "n", (1, 2, 3, 4), "packs of each array, that a thread has of a row")
+PACKS = Axis("PACKS", "n", (2, 3, 4), "packs of each array, that a thread has of a row")
 CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a cluster", default=1)
 
 
@@ -59,15 +62,16 @@ class Cut(NamedTuple):
 def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: bool, turns: int = TURNS) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one."""
     total = columns // taken.vec
+    least = PAIRED if bias and taken.vec == 8 else RAGGED if taken.ragged else ALIGNED
     if (
         not taken.full
         or taken.shifted
-        or total <= NARROW
+        or total < least
         or shared_memory(device) < SHARED
         or rows_cut.largest(device) == 1
     ):
         return None
-    most = min(PACKS.values[-1], SUMS // (taken.vec * (1 + bias)))
+    most = FEW if columns <= WIDE else min(PACKS.values[-1], _sums(taken.ragged) // (taken.vec * (1 + bias)))
     sizes = [(lanes, 1) for lanes in LANES.values]
     sizes += [(THREADS, cluster) for cluster in CLUSTER.values[1:] if cluster <= rows_cut.largest(device)]
     found = next(((lanes, cluster) for lanes, cluster in sizes if lanes * cluster * most >= total), None)
@@ -79,6 +83,11 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: 
         step = max(1, taken.vec * lanes // THREADS)
         teams = teams // step * step
     return Cut(lanes, -(-total // (lanes * cluster)), taken.vec, cluster, teams) if teams else None
+
+
+def _sums(ragged: bool) -> int:
+    """Registers of a thread for sums, so that nothing spills."""
+    return SUMS * 3 // 4 if ragged else SUMS
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -96,6 +105,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         "DYNAMIC_SMEM": ring * 2 * THREADS * VECTOR + weights,
         "RING": ring,
         "EXCHANGES": EXCHANGES,
+        "CLUSTER": cluster,
     }
 
 
@@ -108,7 +118,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "ragged": bool(spec["ragged"]),
         "sorted": bool(spec["ragged"]) and spec["LANES"] == THREADS,
         "side_by_side": spec["LANES"] < THREADS,
-        "ahead": spec["CLUSTER"] > 1,
+        "ahead": spec["LANES"] == THREADS,
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,
         "centred": centred(spec, "number"),
@@ -124,8 +134,8 @@ def _check(spec: Spec) -> str | None:
         return "weights have one type, which is named where it is not that of x"
     if spec["CLUSTER"] > 1 and spec["LANES"] < THREADS:
         return "a cluster is of whole blocks"
-    if spec["PACKS"] * spec["VEC"] * (1 + spec["bias"]) > SUMS:
-        return f"a thread has no registers for more than {SUMS} sums"
+    if spec["PACKS"] * spec["VEC"] * (1 + spec["bias"]) > _sums(bool(spec["ragged"])):
+        return "a thread has no registers for so many sums"
     return None if spec["VEC"] * spec.dtype.itemsize == VECTOR else f"what is fetched for later is of {VECTOR} bytes"
 
 
@@ -143,9 +153,9 @@ RING = register(
         grid="a block, or a cluster, for many rows: as many as all multiprocessors have room for",
         origin="the chain rule",
         defaults=(
-            "norm_backward_ring_t32_n4_v8_bias_bf16",
-            "norm_backward_ring_t128_n2_v4_bias_ragged_f32",
-            "norm_backward_ring_n4_v8_rms_ragged_bf16",
+            "norm_backward_ring_t64_n2_v8_bias_bf16",
+            "norm_backward_ring_t128_n2_v8_bias_ragged_bf16",
+            "norm_backward_ring_n2_v8_rms_ragged_bf16",
             "norm_backward_ring_n2_v4_c4_bias_f32",
             "norm_backward_ring_n4_v8_c4_rms_bf16",
             "norm_backward_ring_n2_v8_c2_bias_ragged_f16",
