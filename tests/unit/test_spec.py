@@ -69,6 +69,13 @@ def test_every_default_name_of_a_kernel_is_one_of_its_specs() -> None:
         assert all(kgen.parse(name).kernel is kernel for name in kernel.defaults)
 
 
+def test_a_launch_is_told_how_many_blocks_a_cluster_has() -> None:
+    """It must ask for more than eight."""
+    for spec in kgen.select():
+        if "CLUSTER" in {axis.name for axis in spec.kernel.axes}:
+            assert spec.derived["CLUSTER"] == spec["CLUSTER"], spec.name
+
+
 def test_every_template_is_in_the_default_build() -> None:
     shown = {kernel.template for kernel in kgen.kernels().values() if kernel.defaults}
     assert {kernel.template for kernel in kgen.kernels().values()} == shown
