@@ -263,7 +263,8 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> Case:
     teams = max(2, vec // side_by_side) if spec["ragged"] and side_by_side > 1 else 2
     room = cluster * lanes * packs
     height = side_by_side * teams * (spec.derived["RING"] // packs + 1) + 1
-    height = height if side_by_side > 1 or not spec["ragged"] else 3 * vec + 1  # some that begin at each place
+    if spec["ragged"] and side_by_side == 1:  # as many that begin at each place, and more at some
+        height = vec * (spec.derived["RING"] // packs + 2) + 3
     shape = shape or (height, (room - 5) * vec + spec["ragged"])
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
     statistics, expected = _gradients_of_normal(dy, x, weight, rms=bool(spec["rms"]))

@@ -341,6 +341,7 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
     assert [asnumpy(v).tobytes() for v in again] == [v.tobytes() for v in (dx, dweight, dbias)]
 
 
+@pytest.mark.parametrize("rows", [3, 47])
 @pytest.mark.parametrize(
     ("width", "dtype", "cut"),
     [
@@ -359,13 +360,19 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
     ],
 )
 def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_their_way(
-    width: int, dtype: str, cut: backward_ring.Cut, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+    rows: int,
+    width: int,
+    dtype: str,
+    cut: backward_ring.Cut,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if xp is not np and rows_cut.largest(0) == 1:
         pytest.skip("this device has no clusters")
     monkeypatch.setattr(backward_ring, "cut", lambda *about, **more: cut)
     rng = np.random.default_rng(width)
-    x, dy = (rng.standard_normal((47, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
+    x, dy = (rng.standard_normal((rows, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
     weight = rng.standard_normal(width).astype("f")
     wide_x, wide_dy = (v.astype(np.float64) for v in (x, dy))
     for rms in (False, True):

@@ -71,7 +71,7 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: 
         or rows_cut.largest(device) == 1
     ):
         return None
-    most = FEW if columns <= WIDE else min(PACKS.values[-1], _sums(taken.ragged) // (taken.vec * (1 + bias)))
+    most = min(FEW if columns <= WIDE else PACKS.values[-1], _sums(taken.ragged) // (taken.vec * (1 + bias)))
     sizes = [(lanes, 1) for lanes in LANES.values]
     sizes += [(THREADS, cluster) for cluster in CLUSTER.values[1:] if cluster <= rows_cut.largest(device)]
     found = next(((lanes, cluster) for lanes, cluster in sizes if lanes * cluster * most >= total), None)
