@@ -351,7 +351,9 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
         (1021, "f32", backward_ring.Cut(128, 2, 4, 1, 2)),
         (257, "f32", backward_ring.Cut(32, 2, 4, 1, 1)),
         (40000, "f32", backward_ring.Cut(512, 3, 4, 8, 2)),
+        (6104, "bf16", backward_ring.Cut(256, 3, 8, 1, 3)),
         (8000, "bf16", backward_ring.Cut(512, 2, 8, 1, 5)),
+        (16389, "bf16", backward_ring.Cut(512, 4, 8, 2, 3)),
         (16000, "bf16", backward_ring.Cut(512, 2, 8, 2, 3)),
         (505, "bf16", backward_ring.Cut(32, 2, 8, 1, 1)),
         (2005, "bf16", backward_ring.Cut(128, 2, 8, 1, 4)),
@@ -388,6 +390,43 @@ def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_the
             np.testing.assert_allclose(result, addends.sum(0), rtol=1e-5, atol=1e-4)
         operator = rms_norm_backward if rms else layer_norm_backward
         assert "norm_backward_ring" in explain(operator, *given)
+
+
+@pytest.mark.parametrize(
+    ("columns", "vec", "bias", "expected"),
+    [
+        (319 * 8, 8, False, None),
+        (312, 8, True, None),
+        (320, 8, True, (32, 2, 1)),
+        (1023, 8, True, (64, 2, 1)),
+        (4096, 8, False, (256, 2, 1)),
+        (5120, 8, True, (256, 3, 1)),
+        (5120, 4, True, (512, 3, 1)),
+        (8191, 4, True, None),
+        (8191, 8, False, None),
+        (16383, 8, False, (512, 2, 2)),
+        (32768, 4, True, (512, 2, 8)),
+        (50257, 8, True, (512, 4, 4)),
+        (262143, 8, True, (512, 4, 16)),
+        (262144, 4, True, None),
+    ],
+)
+def test_gradients_of_many_rows_take_turns_where_that_pays(
+    columns: int, vec: int, bias: bool, expected: tuple[int, int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 132)
+    taken = rows_cut.Packs(vec, ragged=columns % vec > 0, full=True)
+    cut = backward_ring.cut(10**6, columns, taken, HOST, bias=bias)
+    assert (cut and (cut.lanes, cut.packs, cut.cluster)) == expected
+
+
+def test_at_most_a_third_of_the_threads_of_rows_in_turn_have_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 132)
+    for columns in range(4096, 262145, 64):
+        cut = backward_ring.cut(10**6, columns, rows_cut.Packs(8, full=True), HOST, bias=True)
+        assert cut is not None
+        places = cut.lanes * cut.packs * cut.cluster * cut.vec
+        assert columns <= places <= 1.5 * columns, columns
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 2, 4, 8, 14, 132])

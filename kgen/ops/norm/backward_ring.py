@@ -1,12 +1,14 @@
 """The gradients of a norm and its weights over many rows, which stay in shared memory, and are taken in turn.
 
 A row is that of some threads of a block, or of a cluster of blocks. The packs of the rows that follow are on their way
-all the time. A thread has as many columns as it has registers for their sums, since all else that it does for a row
-costs the same however many they are.
+all the time. A thread has several packs of columns, since all else that it does for a row costs the same however many
+they are.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kgen.device import shared_memory
@@ -20,13 +22,11 @@ from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 THREADS = 512  # of a block, which has a multiprocessor to itself: 128 registers each
-SUMS = 64  # of them, at most, for those of columns; 48 where there are the ends of ragged rows besides
-FEW = 2  # packs of a thread, with which rows do best that are no wider than this:
-WIDE = 32768  # columns
+WIDE = 32768  # columns, up to which threads do best with few packs each; beyond, with many, and smaller clusters
 EXCHANGES = 4  # of what is found of a row, in turn
 TURNS = 8  # rows of the same threads, from which on it pays
-PAIRED, ALIGNED, RAGGED = 64, 513, 1025
-"""Packs of a row, from which on it pays: for pairs of sums of packs of eight, and for others; as measured."""
+LEAST = {(False, False): 4096, (False, True): 320, (True, False): 8193, (True, True): 512}
+"""Columns from which on it pays, as measured: of ragged rows, and where sums are pairs for packs of eight."""
 LANES = Axis("LANES", "t", (32, 64, 128, 256, 512), "threads of a block that share a row", default=THREADS)
 PACKS = Axis("PACKS", "n", (2, 3, 4), "packs of each array, that a thread has of a row")
 CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a cluster", default=1)
@@ -61,33 +61,35 @@ class Cut(NamedTuple):
 
 def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: bool, turns: int = TURNS) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one."""
-    total = columns // taken.vec
-    least = PAIRED if bias and taken.vec == 8 else RAGGED if taken.ragged else ALIGNED
+    clusters = [cluster for cluster in CLUSTER.values if cluster <= rows_cut.largest(device)]
     if (
         not taken.full
         or taken.shifted
-        or total < least
+        or columns < LEAST[taken.ragged, bias and taken.vec == 8]
         or shared_memory(device) < SHARED
-        or rows_cut.largest(device) == 1
+        or len(clusters) == 1
     ):
         return None
-    most = min(FEW if columns <= WIDE else PACKS.values[-1], _sums(taken.ragged) // (taken.vec * (1 + bias)))
-    sizes = [(lanes, 1) for lanes in LANES.values]
-    sizes += [(THREADS, cluster) for cluster in CLUSTER.values[1:] if cluster <= rows_cut.largest(device)]
-    found = next(((lanes, cluster) for lanes, cluster in sizes if lanes * cluster * most >= total), None)
+    sizes = [(lanes, 1) for lanes in LANES.values[:-1]] + [(THREADS, cluster) for cluster in clusters]
+    found = _least_idle(columns // taken.vec, sizes, PACKS.values if columns <= WIDE else PACKS.values[::-1])
     if found is None:
         return None
-    lanes, cluster = found
+    lanes, packs, cluster = found
     teams = rows_ring.taking_turns(cluster, height // (THREADS // lanes), turns, device)
     if taken.ragged and lanes < THREADS:  # rows of the same threads all begin at the same place in a pack
         step = max(1, taken.vec * lanes // THREADS)
         teams = teams // step * step
-    return Cut(lanes, -(-total // (lanes * cluster)), taken.vec, cluster, teams) if teams else None
+    return Cut(lanes, packs, taken.vec, cluster, teams) if teams else None
 
 
-def _sums(ragged: bool) -> int:
-    """Registers of a thread for sums, so that nothing spills."""
-    return SUMS * 3 // 4 if ragged else SUMS
+def _least_idle(total: int, sizes: Sequence[tuple[int, int]], each: Sequence[int]) -> tuple[int, int, int] | None:
+    """Lanes, packs of a thread, and blocks of a cluster, that have room for so many packs, and the least to spare.
+
+    `each`: how many packs of a thread to try; the first is taken of those that do as well. None where no size has room.
+    """
+    smallest = [next(((n, c) for n, c in sizes if n * c * packs >= total), None) for packs in each]
+    cuts = [(n, -(-total // (n * c)), c) for n, c in filter(None, smallest)]
+    return min(cuts, key=math.prod, default=None)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -134,8 +136,6 @@ def _check(spec: Spec) -> str | None:
         return "weights have one type, which is named where it is not that of x"
     if spec["CLUSTER"] > 1 and spec["LANES"] < THREADS:
         return "a cluster is of whole blocks"
-    if spec["PACKS"] * spec["VEC"] * (1 + spec["bias"]) > _sums(bool(spec["ragged"])):
-        return "a thread has no registers for so many sums"
     return None if spec["VEC"] * spec.dtype.itemsize == VECTOR else f"what is fetched for later is of {VECTOR} bytes"
 
 
@@ -155,10 +155,11 @@ RING = register(
         defaults=(
             "norm_backward_ring_t64_n2_v8_bias_bf16",
             "norm_backward_ring_t128_n2_v8_bias_ragged_bf16",
+            "norm_backward_ring_t256_n3_v8_bias_bf16",
             "norm_backward_ring_n2_v8_rms_ragged_bf16",
             "norm_backward_ring_n2_v4_c4_bias_f32",
             "norm_backward_ring_n4_v8_c4_rms_bf16",
-            "norm_backward_ring_n2_v8_c2_bias_ragged_f16",
+            "norm_backward_ring_n4_v8_c4_bias_ragged_f16",
         ),
     )
 )
