@@ -17,10 +17,10 @@
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
 //   parts   norm.cu.j2 0c9a004d, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 5fcd61da, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
+//           common/rows.cuh.j2 08da5adf, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 dcd801b4,
 //           common/rows_ends.cuh.j2 cd82b773, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2
-//           31779f82, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 05ca0e62
+//           0d4e120c, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_t128_n8_v4_weight_bias_f32
 
 // A row stays in registers from its one reading to its one writing.

@@ -18,9 +18,9 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 2a7e57e1, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 5fcd61da,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 31779f82, common/rows_deferred.cuh.j2
-//           0319da9a, common/rows_team.cuh.j2 05ca0e62
+//   parts   norm_backward_ring.cu.j2 4f6b404d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 0d4e120c, common/rows_deferred.cuh.j2
+//           0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_backward_ring_n2_v4_c4_bias_f32
 
 // The blocks of a cluster share a row of both arrays, which stays in shared memory from its one reading to the writing
@@ -360,7 +360,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     }
     __syncthreads();  // all sums are there
     const long long part = static_cast<long long>(blockIdx.x / CLUSTER) * columns;
-    for (int own = threadIdx.x; own < OWN; own += LANES) {
+#pragma unroll 4
+    for (int i = 0; i < OWN / LANES; ++i) {
+        const int own = i * LANES + threadIdx.x;
         const int column = first - threadIdx.x * VEC + own / (LANES * VEC) * STRIDE + own % (LANES * VEC);
         if (column < end) {
             parts_weight[part + column] = own_sums[own];

@@ -19,9 +19,9 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 2a7e57e1, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 5fcd61da,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 31779f82, common/rows_deferred.cuh.j2
-//           0319da9a, common/rows_team.cuh.j2 05ca0e62
+//   parts   norm_backward_ring.cu.j2 4f6b404d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 0d4e120c, common/rows_deferred.cuh.j2
+//           0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_backward_ring_n2_v8_rms_ragged_bf16
 
 // The threads of a block share a row of both arrays, which stays in shared memory from its one reading to the writing of
@@ -364,7 +364,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_n2_
         }
         __syncthreads();  // all sums are there
         const long long part = static_cast<long long>(team + residue) * columns;
-        for (int own = threadIdx.x; own < OWN; own += LANES) {
+#pragma unroll 4
+        for (int i = 0; i < OWN / LANES; ++i) {
+            const int own = i * LANES + threadIdx.x;
             const int column = first - threadIdx.x * VEC + own;
             if (column < end) {
                 parts_weight[part + column] = own_sums[own];

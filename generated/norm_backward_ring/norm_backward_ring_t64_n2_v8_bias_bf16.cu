@@ -18,9 +18,9 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 2a7e57e1, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 5fcd61da,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 31779f82, common/rows_deferred.cuh.j2
-//           0319da9a, common/rows_team.cuh.j2 05ca0e62
+//   parts   norm_backward_ring.cu.j2 4f6b404d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 0d4e120c, common/rows_deferred.cuh.j2
+//           0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_backward_ring_t64_n2_v8_bias_bf16
 
 // LANES threads share a row of both arrays, which stays in shared memory from its one reading to the writing of the

@@ -15,10 +15,10 @@
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
 //   parts   softmax.cu.j2 457dade3, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows_exp.cuh.j2 3aa7c39f, common/rows.cuh.j2 5fcd61da, common/rows_exchanges.cuh.j2
+//           common/rows_exp.cuh.j2 3aa7c39f, common/rows.cuh.j2 08da5adf, common/rows_exchanges.cuh.j2
 //           7970adb8, common/rows_place.cuh.j2 dcd801b4, common/rows_ends.cuh.j2 cd82b773,
-//           common/rows_pack.cuh.j2 31779f82, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2
-//           05ca0e62
+//           common/rows_pack.cuh.j2 0d4e120c, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2
+//           fa87c176
 //   again   kgen build softmax_t128_n4_v8_bf16
 
 // A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential

@@ -119,7 +119,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         **text_of_weights(spec),
         "ragged": bool(spec["ragged"]),
         "sorted": bool(spec["ragged"]) and spec["LANES"] == THREADS,
-        "side_by_side": spec["LANES"] < THREADS,
+        "several_rows": spec["LANES"] < THREADS,
         "ahead": spec["LANES"] == THREADS,
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,
