@@ -19,14 +19,14 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 4f6b404d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//   parts   norm_backward_ring.cu.j2 6638e31f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 0d4e120c, common/rows_deferred.cuh.j2
 //           0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_backward_ring_n2_v8_rms_ragged_bf16
 
-// The threads of a block share a row of both arrays, which stays in shared memory from its one reading to the writing of
-// the gradient. What that waits for goes about while the next row is gone through. Where the gradient of a pack has been
-// written, packs of the rows to come are fetched to.
+// The threads of a block share a row of both arrays, which stays in shared memory from its one reading to the writing
+// of the gradient. What that waits for goes about while the next row is gone through. Where the gradient of a pack has
+// been written, packs of the rows to come are fetched to.
 // A thread has the same columns of many rows, and adds up what the gradients of the weights are made of as it goes. The
 // sums of all blocks are added in a second launch, in their order.
 
@@ -182,8 +182,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_n2_
     constexpr int step = VEC;  // from a row to the next one that begins at the same place in a pack
     int turn = 0;
 
-    // Rows in the order of where they begin in a pack; blocks share them evenly. Those that begin at another place make
-    // another part.
+    // Rows in the order of where they begin in a pack; blocks share them evenly.
+    // Those that begin at another place make another part.
     const int team = blockIdx.x;
     const int teams = gridDim.x;
     const int from = static_cast<int>(static_cast<long long>(rows) * team / teams);
@@ -197,8 +197,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_n2_
             continue;
         }
         int row = residue + (begins - alike) * VEC;
-        // Packs are those of the result, wherever a row begins: all rows of these threads at the same place in a pack. The
-        // elements before and after them are taken one by one.
+        // Packs are those of the result, wherever a row begins: all rows of these threads at the same place in a pack.
+        // The elements before and after them are taken one by one.
         const int off = static_cast<int>(reinterpret_cast<size_t>(dx + dx_row * row) / sizeof(Element) % VEC);
         const int head = (VEC - off) % VEC;
         const int end = head + (columns - head) / VEC * VEC;
@@ -213,8 +213,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_n2_
         const long long x_step = x_row * step;
         const long long dx_step = dx_row * step;
 
-        // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there, and no
-        // other.
+        // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
+        // and no other.
         extern __shared__ __align__(16) unsigned char memory[];
         Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
         Pack* ring_value = ring_given + RING * THREADS;

@@ -19,7 +19,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 4f6b404d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//   parts   norm_backward_ring.cu.j2 6638e31f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 0d4e120c, common/rows_deferred.cuh.j2
 //           0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_backward_ring_n4_v8_c4_bias_ragged_f16
@@ -231,8 +231,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     constexpr int step = VEC;  // from a row to the next one that begins at the same place in a pack
     int turn = 0;
 
-    // Rows in the order of where they begin in a pack; clusters share them evenly. Those that begin at another place make
-    // another part.
+    // Rows in the order of where they begin in a pack; clusters share them evenly.
+    // Those that begin at another place make another part.
     const int team = blockIdx.x / CLUSTER;
     const int teams = gridDim.x / CLUSTER;
     const int from = static_cast<int>(static_cast<long long>(rows) * team / teams);
@@ -246,8 +246,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
             continue;
         }
         int row = residue + (begins - alike) * VEC;
-        // Packs are those of the result, wherever a row begins: all rows of these threads at the same place in a pack. The
-        // elements before and after them are taken one by one.
+        // Packs are those of the result, wherever a row begins: all rows of these threads at the same place in a pack.
+        // The elements before and after them are taken one by one.
         const int off = static_cast<int>(reinterpret_cast<size_t>(dx + dx_row * row) / sizeof(Element) % VEC);
         const int head = (VEC - off) % VEC;
         const int end = head + (columns - head) / VEC * VEC;
@@ -262,8 +262,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         const long long x_step = x_row * step;
         const long long dx_step = dx_row * step;
 
-        // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there, and no
-        // other.
+        // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
+        // and no other.
         extern __shared__ __align__(16) unsigned char memory[];
         Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
         Pack* ring_value = ring_given + RING * THREADS;

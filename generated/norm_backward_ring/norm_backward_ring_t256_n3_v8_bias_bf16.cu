@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 4f6b404d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//   parts   norm_backward_ring.cu.j2 6638e31f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 0d4e120c, common/rows_deferred.cuh.j2
 //           0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_backward_ring_t256_n3_v8_bias_bf16
@@ -189,8 +189,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t25
     const long long x_step = x_row * step;
     const long long dx_step = dx_row * step;
 
-    // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there, and no
-    // other.
+    // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
+    // and no other.
     extern __shared__ __align__(16) unsigned char memory[];
     Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
     Pack* ring_value = ring_given + RING * THREADS;

@@ -17,7 +17,7 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 768a1daf, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//   parts   norm_ring.cu.j2 fa961824, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_ring.cuh.j2
 //           d7f6cce6, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 0d4e120c,
 //           common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176, common/rows_place.cuh.j2
@@ -365,7 +365,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
         const int coming = exchanges[turn % EXCHANGES].coming;
         const float mean = over_lanes<Sum, CLUSTER>(static_cast<double>(of_block.x)) * share;
-        const double squares = over_lanes_squares<CLUSTER>(of_block, numbers_of_block, mean);
+        const double squares = over_lanes_squares<CLUSTER>(
+            of_block, numbers_of_block, mean);
         const float2 root = inverse_root(squares * share + eps);
         const float rstd = root.x;
         const float rest = root.y;  // what rstd misses

@@ -16,7 +16,7 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 e788c65a, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_ring.cu.j2 898ec339, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows.cuh.j2 08da5adf, common/rows_ring.cuh.j2 d7f6cce6, common/rows_pack.cuh.j2 0d4e120c,
 //           common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176, common/rows_place.cuh.j2
 //           dcd801b4
@@ -393,7 +393,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             }
         }
         if (edge_column(head) < columns) {
-            result[edge_column(head) - head - place] = from_float(times(exponential_below(to_float(edge), top), inverse));
+            Element& edge_result = result[edge_column(head) - head - place];
+            edge_result = from_float(times(exponential_below(to_float(edge), top), inverse));
         }
         edge = next_edge;
         next_edge = coming_edge;

@@ -15,7 +15,7 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 e788c65a, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_ring.cu.j2 898ec339, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows.cuh.j2 08da5adf, common/rows_ring.cuh.j2 d7f6cce6, common/rows_pack.cuh.j2 0d4e120c,
 //           common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176, common/rows_place.cuh.j2
 //           dcd801b4

@@ -65,7 +65,7 @@ RING = register(
         defaults=(
             "norm_ring_n8_v4_c4_weight_bias_f32",
             "norm_ring_n8_v8_c2_rms_weight_bf16",
-            "norm_ring_n7_v8_c2_weight_bias_ragged_bf16",
+            "norm_ring_n4_v8_c2_weight_bias_ragged_bf16",
         ),
     )
 )
