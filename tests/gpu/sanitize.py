@@ -5,7 +5,8 @@
 CuPy's memory pool is off, so that every array is an allocation of its own and an access past its end is seen.
 
 racecheck does not follow an arrival at an mbarrier that one lane makes for its warp after __syncwarp, and reports what
-the other lanes wrote. Under it, lmha_chunk is therefore run with one change: every thread arrives for itself.
+the other lanes wrote or read. Under it, kernels whose lanes do so are therefore run with one change: every thread
+arrives for itself.
 """
 
 from __future__ import annotations
@@ -30,25 +31,36 @@ SLOPE_BAR = 3e-3  # of the gradients of gates
 STATE_BAR = 3e-4  # of states
 CHUNKED = [((1, 2, 300, 128, 128), "bf16"), ((1, 1, 130, 60, 40), "f16"), ((1, 2, 130, 200, 136), "bf16")]
 
-PIPELINE = "common/pipeline.cuh.j2"
 ARRIVALS = {
-    """    __syncwarp();
+    "common/pipeline.cuh.j2": {
+        """    __syncwarp();
     if (threadIdx.x % 32 == 0) {
         asm volatile("{ .reg .b64 phase; mbarrier.arrive""": """    {
         asm volatile("{ .reg .b64 phase; mbarrier.arrive""",
-    """shared_address(&mbarrier)), "r"(warps)""": """shared_address(&mbarrier)), "r"(32 * warps)""",
+        """shared_address(&mbarrier)), "r"(warps)""": """shared_address(&mbarrier)), "r"(32 * warps)""",
+    },
+    "common/rows_team.cuh.j2": {
+        """shared_address(&exchange.arrived)), "n"(WARPS)""": """shared_address(&exchange.arrived)), "n"(32 * WARPS)""",
+        """ = of_warp;
+        asm volatile("mbarrier.arrive""": """ = of_warp;
+    }
+    {
+        asm volatile("mbarrier.arrive""",
+    },
 }
+"""By template, what is written otherwise."""
 
 
 def let_every_thread_arrive() -> None:
-    """Put a changed pipeline before kgen's own."""
-    text = (BUILTIN_TEMPLATES / PIPELINE).read_text()
-    for old, new in ARRIVALS.items():
-        assert text.count(old) == 1, f"{PIPELINE} has changed: {old!r}"
-        text = text.replace(old, new)
+    """Put changed templates before kgen's own."""
     folder = Path(tempfile.mkdtemp())
-    (folder / PIPELINE).parent.mkdir()
-    (folder / PIPELINE).write_text(text)
+    for template, changes in ARRIVALS.items():
+        text = (BUILTIN_TEMPLATES / template).read_text()
+        for old, new in changes.items():
+            assert text.count(old) == 1, f"{template} has changed: {old!r}"
+            text = text.replace(old, new)
+        (folder / template).parent.mkdir(exist_ok=True)
+        (folder / template).write_text(text)
     os.environ["KGEN_TEMPLATES"] = str(folder)
 
 
