@@ -6,7 +6,8 @@
     loss(o).backward()            # kgen.gla_backward
 
 A call is one node of torch's graph, which keeps the inputs (softmax, sigmoid and tanh: the result; norms: their
-statistics, too). `out=`, `stream=` and `states_every=` are not taken, and torch refuses a gradient of a gradient.
+statistics, too). Where it has kernels to compile, its gradient's are compiled beside them. `out=`, `stream=` and
+`states_every=` are not taken, and torch refuses a gradient of a gradient.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 import kgen
+from kgen.launch import loading_for
 
 Tensors = Sequence[Any]
 Forward = Callable[..., tuple[Any, Tensors]]
@@ -226,7 +228,12 @@ def _recorder() -> Any:
     class Node(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, forward: Forward, backward: Backward, *inputs: Any) -> Any:
-            results, kept = forward(*inputs)
+            def gradient() -> Any:
+                results, kept = forward(*inputs)
+                return backward(results if isinstance(results, tuple) else (results,), kept)  # gradients are alike
+
+            with loading_for(gradient):
+                results, kept = forward(*inputs)
             ctx.save_for_backward(*kept)
             ctx.gradients_of = backward
             return results

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -140,10 +140,11 @@ def load(spec: Spec, device: int | None = None) -> Launcher:
         return _launchers[spec, device]
 
 
-def _load_side_by_side(specs: Sequence[Spec], device: int) -> None:
-    """Load each in a thread of its own; raises what the first that failed raised.
+def _load_side_by_side(specs: Sequence[Spec], soon: Sequence[Spec], device: int) -> None:
+    """Load each in a thread of its own; raises what the first of `specs` that failed raised.
 
-    Without concurrent.futures, whose import takes longer than a kernel from the cache.
+    What is wanted `soon` may fail: it is loaded again, and heard, when it is wanted. Without concurrent.futures, whose
+    import takes longer than a kernel from the cache.
     """
     failures: list[BaseException] = []
 
@@ -151,9 +152,10 @@ def _load_side_by_side(specs: Sequence[Spec], device: int) -> None:
         try:
             load(spec, device)
         except BaseException as error:
-            failures.append(error)
+            if spec in specs:
+                failures.append(error)
 
-    threads = [threading.Thread(target=attempt, args=(spec,)) for spec in specs]
+    threads = [threading.Thread(target=attempt, args=(spec,)) for spec in dict.fromkeys((*specs, *soon))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -187,6 +189,32 @@ def listing_steps() -> Iterator[list[Step]]:
         _listed.reset(token)
 
 
+_soon: ContextVar[Callable[[], object] | None] = ContextVar("kgen_launch_soon", default=None)
+
+
+@contextmanager
+def loading_for(later: Callable[[], object]) -> Iterator[None]:
+    """Inside the block, a call that has kernels to load also loads those of a `later` one, side by side.
+
+    The later call is made then, once, with all kernels idle, so that they are heard of; whatever it raises is left to
+    the true one.
+    """
+    token = _soon.set(later)
+    try:
+        yield
+    finally:
+        _soon.reset(token)
+
+
+def _steps_of(later: Callable[[], object] | None) -> list[Step]:
+    if later is None:
+        return []
+    _soon.set(None)
+    with listing_steps() as steps, suppress(Exception):
+        later()
+    return steps
+
+
 def bind(steps: Sequence[Step], device: int) -> list[Run]:
     """Load the kernels of several launches side by side, and fix all but the pointers of each."""
     if idle():
@@ -198,7 +226,9 @@ def bind(steps: Sequence[Step], device: int) -> list[Run]:
 
         return [cpu.bind(step) for step in steps]
     missing = list(dict.fromkeys(step.spec for step in steps if (step.spec, device) not in _launchers))
-    if len(missing) > 1:
+    if missing:
         _refuse_capture(missing[0])  # here, since the threads have streams of their own
-        _load_side_by_side(missing, device)
+        soon = [step.spec for step in _steps_of(_soon.get())]
+        if len(missing) + len(soon) > 1:
+            _load_side_by_side(missing, soon, device)
     return [load(step.spec, device).bind(step) for step in steps]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -192,6 +193,20 @@ def test_nothing_is_recorded_where_no_gradient_is_asked_for(device):
 def test_a_bias_without_a_weight_is_refused():
     with pytest.raises(TypeError, match="pass a weight of ones"):
         autograd.layer_norm(torch.ones(2, 3), bias=torch.ones(3))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["gla", "rwkv6", "normalized", "causal_dot_product", "layer_norm", "softmax", "silu"])
+def test_the_first_call_of_a_kind_also_loads_the_gradients_kernels(name, monkeypatch):
+    shapes = {at: (1, *shape[1:]) if len(shape) > 2 else shape for at, shape in CASES[name].inputs.items()}
+    case = CASES[name]._replace(inputs=shapes)  # a kind that no other test has met
+    launch = importlib.import_module("kgen.launch")
+    monkeypatch.setattr(launch, "_launchers", {})
+    o = call(case, arrays_of(case, "cuda"))[0]
+    known = set(launch._launchers)
+    o.sum().backward()
+    assert known
+    assert set(launch._launchers) == known
 
 
 @pytest.mark.gpu

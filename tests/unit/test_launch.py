@@ -53,6 +53,58 @@ def test_a_driver_that_refuses_a_cubin_is_named_with_what_to_do(monkeypatch):
     assert "update the driver" in str(caught.value)
 
 
+def stand_ins(monkeypatch, failing=()):
+    """Launching without a GPU; returns which kernels are loaded, in the order in which that began."""
+    loaded = []
+
+    def load(spec, device):
+        if spec in failing:
+            raise RuntimeError(spec.name)
+        if (spec, device) not in launch._launchers:
+            loaded.append(spec)
+            launch._launchers[spec, device] = types.SimpleNamespace(bind=lambda step: step.spec)
+        return launch._launchers[spec, device]
+
+    monkeypatch.setattr(launch, "load", load)
+    monkeypatch.setattr(launch, "_launchers", {})
+    monkeypatch.setattr(launch, "_refuse_capture", lambda spec: None)
+    return loaded
+
+
+FIRST, SECOND, THIRD = (
+    Step(kgen.parse(name), 1, 0) for name in ("lmha_e64_t1_s1_f32", "lmha_e64_t2_s1_f32", "lmha_e64_t4_s1_f32")
+)
+
+
+def test_a_call_with_kernels_to_load_loads_those_of_a_later_one_too(monkeypatch):
+    loaded = stand_ins(monkeypatch)
+    asked = []
+
+    def later():
+        asked.append(launch.bind([SECOND], 0))
+        launch.bind([THIRD, FIRST], 0)
+        raise ValueError("left to the true call")
+
+    with launch.loading_for(later):
+        assert launch.bind([FIRST], 0) == [FIRST.spec]
+        assert launch.bind([THIRD], 0) == [THIRD.spec]
+    assert len(asked) == 1
+    assert set(loaded) == {FIRST.spec, SECOND.spec, THIRD.spec}
+    assert len(loaded) == 3
+    with launch.loading_for(later):
+        launch.bind([SECOND, FIRST], 0)
+    assert len(asked) == 1, "nothing was to be loaded"
+
+
+def test_a_later_call_that_cannot_be_loaded_is_left_to_itself(monkeypatch):
+    loaded = stand_ins(monkeypatch, failing=[SECOND.spec])
+    with launch.loading_for(lambda: launch.bind([SECOND], 0)):
+        assert launch.bind([FIRST], 0) == [FIRST.spec]
+    assert loaded == [FIRST.spec]
+    with launch.loading_for(lambda: launch.bind([FIRST], 0)), pytest.raises(RuntimeError, match="lmha_e64_t2"):
+        launch.bind([SECOND, THIRD], 0)
+
+
 def test_a_device_older_than_the_compiler_knows_is_refused(monkeypatch):
     class Old:
         compute_capability = "61"
