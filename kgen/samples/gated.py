@@ -11,10 +11,10 @@ import numpy as np
 
 from kgen import gated_reference as reference
 from kgen.dtypes import F32
-from kgen.ops.gated import plan as gated_plan
+from kgen.ops.gated import scan as scans
 from kgen.ops.gated.gla import gla, gla_backward, simple_gla
-from kgen.ops.gated.kernels import block_columns
 from kgen.ops.gated.rwkv6 import rwkv6
+from kgen.ops.gated.scan_kernels import block_columns
 from kgen.ops.gated.steps import gla_step, linear_attention_step
 from kgen.ops.gated.tiles import Tile, tile_for
 from kgen.samples.accuracy import GRADIENT_SLACK, RMS_BAR
@@ -29,7 +29,7 @@ def _tile(spec: Spec) -> tuple[tuple[Any, str, Any], ...]:
     def taken(rows: int, *about: Any) -> Tile:
         return tile if rows <= tile.rows * tile.lanes else tile_for(rows, *about)
 
-    return ((gated_plan, "tile_for", taken),)
+    return ((scans, "tile_for", taken),)
 
 
 def _inputs(spec: Spec, shape: Shape) -> tuple[Array, ...]:

@@ -11,8 +11,8 @@ import pytest
 
 import kgen
 from kgen.dtypes import F32
-from kgen.ops.gated import plan
-from kgen.ops.gated.kernels import SCAN
+from kgen.ops.gated import scan
+from kgen.ops.gated.scan_kernels import SCAN
 from kgen.ops.gated.tiles import Tile
 from tests.gpu.numerics import rms_bar, rms_error
 from tests.ops.test_gated import check, make
@@ -26,7 +26,7 @@ TILE = Tile(4, 8, 8, 1)
 
 @pytest.fixture(autouse=True)
 def cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "tile_for", lambda *about: TILE)
+    monkeypatch.setattr(scan, "tile_for", lambda *about: TILE)
 
 
 def launched(operator: Any, *arrays: Any, **options: Any) -> list[str]:
@@ -64,7 +64,7 @@ def test_gradients_of_features_are_those_of_numpy(xp: ModuleType, asnumpy: AsNum
 def test_little_shared_memory_is_enough_without(monkeypatch: pytest.MonkeyPatch, xp: ModuleType) -> None:
     x, g = xp.ones((1, 2, 5, 32), dtype=np.float32), xp.zeros((1, 2, 5), dtype=np.float32)
     posted = SCAN.spec(dtype=F32, **TILE.axes, GATE=1, posted=True).derived["DYNAMIC_SMEM"]
-    monkeypatch.setattr(plan, "shared_memory", lambda device: posted - 1)
+    monkeypatch.setattr(scan, "shared_memory", lambda device: posted - 1)
     (name,) = launched(kgen.simple_gla, x, x, x, g, mode="recurrent")
     assert "posted" not in name
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kgen
 from kgen import gated_reference as reference
-from kgen.ops.gated import plan
+from kgen.ops.gated import scan
 from kgen.ops.gated.gla import gla
 from kgen.ops.gated.linear_attention import linear_attention
 from kgen.ops.gated.tiles import Tile
@@ -110,7 +110,7 @@ def test_a_request_that_starts_from_a_cached_state_gives_what_the_whole_call_giv
 def test_a_request_goes_on_with_the_same_bits_however_states_are_cut(
     xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, operator: str, tile: Tile
 ) -> None:
-    monkeypatch.setattr(plan, "tile_for", lambda *about: tile)
+    monkeypatch.setattr(scan, "tile_for", lambda *about: tile)
     forget()
     test_a_request_that_starts_from_a_cached_state_gives_what_the_whole_call_gives(
         xp, asnumpy, operator, "recurrent", "f32"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kgen import gated_reference as reference
-from kgen.ops.gated import plan
+from kgen.ops.gated import scan
 from kgen.ops.gated.tiles import Tile, tile_for, together
 from tests.gpu.numerics import rms_bar, rms_error
 from tests.ops.test_gated import FORWARD
@@ -42,7 +42,7 @@ def test_every_cut_gives_the_results_of_float64(
     features: int,
     values: int,
 ) -> None:
-    monkeypatch.setattr(plan, "tile_for", lambda *about: tile)
+    monkeypatch.setattr(scan, "tile_for", lambda *about: tile)
     rng = np.random.default_rng(1)
     for length in (1, 2, 17, 38):
         shapes = [(1, 2, length, features)] * 2 + [(1, 2, length, values)]

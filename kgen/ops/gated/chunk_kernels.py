@@ -1,6 +1,6 @@
 """The kernels of linear attention in chunks of time steps, on tensor cores, with at most one gate per head and step.
 
-One primitive serves both passes, as `gated_scan` does, with the roles of kgen.ops.gated.kernels:
+One primitive serves both passes, as `gated_scan` does, with the roles of kgen.ops.gated.scan_kernels:
 
     o[t] = z[t]^T S + sum over s <= t within t's chunk of (z[t] . x[s]) y[s],    S = S + sum of x[s] y[s]^T
 

@@ -56,7 +56,7 @@ def add_chunk(
     other: Scan | None = None,
     keep_last: bool = False,
 ) -> Scan:
-    """Queue one scan; the arrays' roles are those of kgen.ops.gated.kernels.
+    """Queue one scan; the arrays' roles are those of kgen.ops.gated.scan_kernels.
 
     fine       whether the state and the scores, too, are as good as floats, or rounded once as the result is
     own        what o is the gradient of, where it decides: with a feature map, and for the gradient of gates

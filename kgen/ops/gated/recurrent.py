@@ -23,9 +23,10 @@ from kgen.ops.gated.checks import (
     gradients_of,
     state_shape,
 )
-from kgen.ops.gated.kernels import mapped
+from kgen.ops.gated.mapped import mapped
 from kgen.ops.gated.modes import in_chunks
-from kgen.ops.gated.plan import NOTHING, Gradients, Problem, Program, Rows, add_scan, rows_of, scratch_rows
+from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of, scratch_rows
+from kgen.ops.gated.scan import Gradients, add_scan
 from kgen.ops.gated.sums import add_gradient, add_sum
 from kgen.ops.gated.tiles import Tile
 from kgen.ops.layout import AXES

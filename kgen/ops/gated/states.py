@@ -13,8 +13,9 @@ from kgen.dtypes import BF16, F32, DType
 from kgen.launch import Step
 from kgen.ops.gated import chunk_cut, chunk_scan, chunk_vector_walks
 from kgen.ops.gated.chunk_kernels import STATE, SUM_THREADS
-from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, add_scan
+from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows
 from kgen.ops.gated.prefix_kernels import PREFIX, PREFIX_THREADS, UNPACK
+from kgen.ops.gated.scan import add_scan
 from kgen.ops.gated.tiles import Tile
 
 STATES = "states on the way"

@@ -19,7 +19,8 @@ from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.composed import Call, calling
 from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import Form
-from kgen.ops.gated.kernels import WIDEST, mapped
+from kgen.ops.gated.kernels import WIDEST
+from kgen.ops.gated.mapped import mapped
 from kgen.ops.gated.step_kernels import steps_with
 from kgen.scratch import scratch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from kgen.ops.gated import features
-from kgen.ops.gated.kernels import FEATURE_AXIS, MAPPED_AXIS, Mapped
+from kgen.ops.gated.mapped import FEATURE_AXIS, MAPPED_AXIS, Mapped
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
