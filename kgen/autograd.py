@@ -12,19 +12,12 @@ statistics, too). Where it has kernels to compile, its gradient's are compiled b
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import kgen
-from kgen.launch import loading_for
-
-Tensors = Sequence[Any]
-Forward = Callable[..., tuple[Any, Tensors]]
-"""From the inputs, the results and what is kept for the gradients."""
-Backward = Callable[[Tensors, Tensors], Tensors]
-"""From the gradients of the results and what was kept, the gradient of each input."""
+from kgen.torch_graph import Tensors, record
 
 
 def causal_dot_product(q: Any, k: Any, v: Any, *, reverse: bool = False, layout: str = "bhtd") -> Any:
@@ -36,7 +29,7 @@ def causal_dot_product(q: Any, k: Any, v: Any, *, reverse: bool = False, layout:
     def backward(gradients: Tensors, qkv: Tensors) -> Tensors:
         return kgen.causal_dot_product_backward(gradients[0], *qkv, reverse=reverse, layout=layout)
 
-    return _record(forward, backward, q, k, v)
+    return record(forward, backward, q, k, v)
 
 
 def linear_attention(
@@ -122,7 +115,7 @@ def layer_norm(
         dx, dweight, dbias = made if weight is not None else (made, None, None)
         return dx, dweight, dbias if bias is not None else None
 
-    return _record(forward, backward, x, weight, bias)
+    return record(forward, backward, x, weight, bias)
 
 
 def rms_norm(
@@ -143,7 +136,7 @@ def rms_norm(
         made = kgen.rms_norm_backward(gradients[0], *kept, axis=axis, weight_offset=weight_offset)
         return made if weight is not None else (made, None)
 
-    return _record(forward, backward, x, weight)
+    return record(forward, backward, x, weight)
 
 
 def _elementwise(name: str, *, of_result: bool = False) -> Callable[..., Any]:
@@ -188,7 +181,7 @@ def _of_one(
     def backward(gradients: Tensors, kept: Tensors) -> Tensors:
         return (gradient(*gradients, *kept, *parameters, **options),)
 
-    return _record(forward, backward, x)
+    return record(forward, backward, x)
 
 
 def _along_time(
@@ -213,39 +206,4 @@ def _along_time(
         made = iter(gradient(gradients[0], *inputs[:count], **ends, **start, **options, **slope))
         return tuple(None if x is None else next(made) for x in inputs)
 
-    return _record(forward, backward, *arrays, *starts.values())
-
-
-def _record(forward: Forward, backward: Backward, *inputs: Any) -> Any:
-    return _recorder()(forward, backward, *inputs)
-
-
-@functools.cache
-def _recorder() -> Any:
-    """What calls an operator and, where a gradient may be asked for, makes a node; torch.compile leaves it alone."""
-    import torch
-
-    class Node(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, forward: Forward, backward: Backward, *inputs: Any) -> Any:
-            def gradient() -> Any:
-                results, kept = forward(*inputs)
-                return backward(results if isinstance(results, tuple) else (results,), kept)  # gradients are alike
-
-            with loading_for(gradient):
-                results, kept = forward(*inputs)
-            ctx.save_for_backward(*kept)
-            ctx.gradients_of = backward
-            return results
-
-        @staticmethod
-        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-        def backward(ctx: Any, *gradients: Any) -> Any:
-            return None, None, *ctx.gradients_of(gradients, ctx.saved_tensors)
-
-    def record(forward: Forward, backward: Backward, *inputs: Any) -> Any:
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
-            return Node.apply(forward, backward, *inputs)
-        return forward(*inputs)[0]
-
-    return torch.compiler.disable(record)
+    return record(forward, backward, *arrays, *starts.values())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -196,6 +198,19 @@ def test_a_bias_without_a_weight_is_refused():
 
 
 @pytest.mark.gpu
+def test_torchs_compiler_is_not_imported_for_it():
+    code = """if True:
+        import sys, torch
+        from kgen import autograd
+        x = torch.ones(64, device="cuda", requires_grad=True)
+        autograd.silu(x).sum().backward()
+        assert x.grad is not None
+        assert "torch._dynamo" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", ["gla", "rwkv6", "normalized", "causal_dot_product", "layer_norm", "softmax", "silu"])
 def test_the_first_call_of_a_kind_also_loads_the_gradients_kernels(name, monkeypatch):
     shapes = {at: (1, *shape[1:]) if len(shape) > 2 else shape for at, shape in CASES[name].inputs.items()}
@@ -204,7 +219,7 @@ def test_the_first_call_of_a_kind_also_loads_the_gradients_kernels(name, monkeyp
     monkeypatch.setattr(launch, "_launchers", {})
     o = call(case, arrays_of(case, "cuda"))[0]
     known = set(launch._launchers)
-    o.sum().backward()
+    o.backward(torch.ones_like(o))
     assert known
     assert set(launch._launchers) == known
 

@@ -31,7 +31,7 @@ LAYERS = (
     ("ops",),
     ("catalog",),
     ("kgen",),  # the public face
-    ("autograd", "layers"),
+    ("torch_graph", "autograd", "layers"),
     ("reference", "gated_reference", "checking"),
     ("samples",),
     ("occupancy", "timing", "benchmarks", "bench", "bench_table", "report", "generated", "doctor", "usual"),
