@@ -21,7 +21,7 @@
 //           common/rows.cuh.j2 08da5adf, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 dcd801b4,
 //           common/rows_ends.cuh.j2 cd82b773, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2
-//           0d4e120c, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176
+//           b20c91cf, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_t128_n4_v8_rms_residual_weight_bf16
 
 // A row stays in registers from its one reading to its one writing.

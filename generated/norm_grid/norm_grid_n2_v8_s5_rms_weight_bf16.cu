@@ -20,7 +20,7 @@
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
 //   parts   norm_grid.cu.j2 60d6732a, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 2ca0c505,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_grid_place.cuh.j2 5e70891c,
-//           common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 0d4e120c
+//           common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 b20c91cf
 //   again   kgen build norm_grid_n2_v8_s5_rms_weight_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one

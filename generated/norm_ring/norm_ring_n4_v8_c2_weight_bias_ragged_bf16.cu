@@ -20,7 +20,7 @@
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
 //   parts   norm_ring.cu.j2 fa961824, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_ring.cuh.j2
-//           d7f6cce6, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 0d4e120c,
+//           04c1183a, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 b20c91cf,
 //           common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176, common/rows_place.cuh.j2
 //           dcd801b4
 //   again   kgen build norm_ring_n4_v8_c2_weight_bias_ragged_bf16

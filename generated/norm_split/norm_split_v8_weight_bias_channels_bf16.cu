@@ -16,7 +16,7 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 505603e3, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 0d4e120c,
+//   parts   norm_split.cu.j2 505603e3, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 b20c91cf,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_affine.cuh.j2 a62ea6c4
 //   again   kgen build norm_split_v8_weight_bias_channels_bf16
 

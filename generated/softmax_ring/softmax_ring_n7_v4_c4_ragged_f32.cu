@@ -16,10 +16,10 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 898ec339, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows.cuh.j2 08da5adf, common/rows_ring.cuh.j2 d7f6cce6, common/rows_pack.cuh.j2 0d4e120c,
-//           common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176, common/rows_place.cuh.j2
-//           dcd801b4
+//   parts   softmax_ring.cu.j2 cf9c03d9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//           common/rows.cuh.j2 08da5adf, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 04c1183a,
+//           common/rows_pack.cuh.j2 b20c91cf, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2
+//           fa87c176, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build softmax_ring_n7_v4_c4_ragged_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing. Each
@@ -376,7 +376,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         Pack value[PACKS];
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            value[pack] = there(pack, head) ? stage[pack * LANES] : filled(0.0f);
+            value[pack] = there(pack, head) ? stage[pack * LANES] : filled(-INF);
             fetch(stage, coming, pack);  // where it has just read
         }
         close_group();

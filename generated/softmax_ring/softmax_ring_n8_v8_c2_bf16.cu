@@ -15,10 +15,10 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 898ec339, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows.cuh.j2 08da5adf, common/rows_ring.cuh.j2 d7f6cce6, common/rows_pack.cuh.j2 0d4e120c,
-//           common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176, common/rows_place.cuh.j2
-//           dcd801b4
+//   parts   softmax_ring.cu.j2 cf9c03d9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//           common/rows.cuh.j2 08da5adf, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 04c1183a,
+//           common/rows_pack.cuh.j2 b20c91cf, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2
+//           fa87c176, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build softmax_ring_n8_v8_c2_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing. Each

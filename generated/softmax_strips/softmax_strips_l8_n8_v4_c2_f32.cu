@@ -16,7 +16,7 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_strips.cu.j2 1896cd61, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows_pack.cuh.j2 0d4e120c, common/columns_total.cuh.j2 093fc2aa,
+//           common/rows_pack.cuh.j2 b20c91cf, common/columns_total.cuh.j2 093fc2aa,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n8_v4_c2_f32
 

@@ -57,21 +57,22 @@ class Packs(NamedTuple):
         return {"ragged": self.ragged, "shifted": self.shifted}
 
 
-def packs(operands: Sequence[Pitched], columns: int, *, ragged: bool = False) -> Packs:
-    """The widest packs that all operands can be taken in.
+def packs(operands: Sequence[Pitched], columns: int, *, ragged: bool = False, beside: Sequence[Pitched] = ()) -> Packs:
+    """The widest packs that all operands can be taken in, and what goes `beside` them.
 
     With `ragged` the kernel can take rows that begin anywhere: the last operands are written, all of them at the same
-    places in a pack, and packs are theirs.
+    places in a pack, and packs are theirs. What goes beside these may begin at other places, then.
     """
     vec = 8
-    while vec > 1 and (columns % vec or not all(operand.allows(vec) for operand in operands)):
+    while vec > 1 and (columns % vec or not all(operand.allows(vec) for operand in (*operands, *beside))):
         vec //= 2
     full = VECTOR // operands[-1].itemsize
     if vec == full or not ragged or columns < 8 * full:
         return Packs(vec, full=vec == full)
     written = operands[-1]
     apart = {(o.offset(row) - written.offset(row)) % VECTOR for o in operands for row in (0, 1)}
-    return Packs(full, bool(columns % full) or not written.allows(full), apart != {0}, full=True)
+    anywhere = columns % full or not all(operand.allows(full) for operand in (*beside, written))
+    return Packs(full, bool(anywhere), apart != {0}, full=True)
 
 
 def largest(device: int) -> int:

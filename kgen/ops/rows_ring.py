@@ -65,19 +65,27 @@ def cut(
     turns: int = TURNS,
     wide: int = WIDE,
     edge: int = 0,
+    most: int = MOST,
+    anywhere: bool = False,
 ) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
 
     `weights`: bytes of what goes with a pack of every row; `turns`: rows of a cluster from which on it pays; `wide`:
     packs of a row that others do better with; `edge`: packs of a row that begins anywhere which need no room, as their
-    elements are taken one by one.
+    elements are taken one by one; `most`: packs of a thread that there is room for; `anywhere`: packs are those of what
+    is read, and results may begin at other places in theirs.
     """
     total = columns // taken.vec - (edge if taken.ragged else 0)
-    if not taken.full or taken.shifted or columns <= wide * taken.vec or shared_memory(device) < SHARED:
+    if (
+        not taken.full
+        or (taken.shifted and not anywhere)
+        or columns <= wide * taken.vec
+        or shared_memory(device) < SHARED
+    ):
         return None
     for cluster in CLUSTER.values:
         packs = -(-total // (THREADS * cluster))
-        if cluster > rows_cut.largest(device) or packs > MOST or packs * weights > 4 * WEIGHTS:
+        if cluster > rows_cut.largest(device) or packs > most or packs * weights > 4 * WEIGHTS:
             continue
         clusters = taking_turns(cluster, height, turns, device)
         return Cut(packs, taken.vec, cluster, clusters, taken.ragged) if clusters else None
@@ -102,10 +110,10 @@ def taking(run: Run, device: int) -> Run:
     return launch
 
 
-def derive(spec: Spec, found: int) -> dict[str, int]:
-    """The constants of a kernel that finds so many bytes of a part of a row."""
+def derive(spec: Spec, found: int, arrays: int = 1) -> dict[str, int]:
+    """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays."""
     static = EXCHANGES * -(-(found * (THREADS // 32 + spec["CLUSTER"]) + 4 + 8) // 8 * 8)
-    part = THREADS * spec["PACKS"] * VECTOR  # of a row
+    part = THREADS * spec["PACKS"] * VECTOR * arrays  # of a row
     stages = (SHARED - static) // part
     return {
         "LANES": THREADS,

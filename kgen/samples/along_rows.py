@@ -21,10 +21,26 @@ Settings = tuple[tuple[Any, str, Any], ...]
 """Of a case."""
 
 
-def _softmax(x: Array, axis: int) -> Array:
-    x = np.exp(x.astype(np.float64) - x.astype(np.float64).max(axis, keepdims=True))
+def _softmax(x: Array, axis: int, keep: Array | bool = True) -> Array:
+    x = np.where(keep, x.astype(np.float64), -np.inf)
+    x = np.exp(x - x.max(axis, keepdims=True))
     result: Array = x / x.sum(axis, keepdims=True)
     return result
+
+
+def _left_out(spec: Spec, x: Array) -> tuple[dict[str, Any], Array | bool]:
+    """What a specialization that leaves elements out is called with, and which it keeps: some of each row."""
+    queries, keys = x.shape[-2:]
+    options: dict[str, Any] = {}
+    keep: Array | bool = True
+    if spec["causal"]:
+        options["causal"] = True
+        keep = np.tri(queries, keys, keys - queries, dtype=bool)
+    if spec["mask"]:
+        chosen: Array = np.asarray(np.random.default_rng(queries).random((queries, keys)) < 0.7)
+        options["mask"] = between_poison(chosen, 257 if spec["ragged"] else 256)
+        keep = keep & chosen
+    return options, keep
 
 
 def _row(spec: Spec, count: int) -> tuple[int, int]:
@@ -35,7 +51,7 @@ def _row(spec: Spec, count: int) -> tuple[int, int]:
 
 def _read(spec: Spec, *arrays: Array) -> tuple[Array, ...]:
     """The arrays at places where a specialization reads them."""
-    return tuple(between_poison(x, 257) if spec["shifted"] else x for x in arrays)
+    return tuple(between_poison(x, 257) if "shifted" in spec.flags else x for x in arrays)
 
 
 def _taking(spec: Spec) -> Settings:
@@ -46,7 +62,8 @@ def _taking(spec: Spec) -> Settings:
 def softmax(spec: Spec, shape: Shape | None = None) -> Case:
     """More rows than a block takes at once."""
     (x,) = _read(spec, *numbers(spec, shape or _row(spec, 11 if spec["LANES"] <= 32 else 3)))
-    return Case(softmaxes.softmax, (x,), {"axis": -1, "algorithm": spec.name}, _softmax(x, -1))
+    options, keep = _left_out(spec, x)
+    return Case(softmaxes.softmax, (x,), {"axis": -1, "algorithm": spec.name, **options}, _softmax(x, -1, keep))
 
 
 def softmax_of_long_rows(spec: Spec, shape: Shape | None = None) -> Case:
@@ -125,11 +142,21 @@ def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case:
 
 def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers."""
-    dy, x = _read(spec, *numbers(spec, *2 * [shape or _row(spec, 3)]))
+    return _backward_of_softmax(spec, shape or _row(spec, 3), _taking(spec))
+
+
+def backward_of_softmax_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
+    further = 2 * ring.EDGE if spec["ragged"] else 0
+    return tuple(_backward_of_softmax(spec, *about) for about in _in_turn(spec, shape, further))
+
+
+def _backward_of_softmax(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    dy, x = _read(spec, *numbers(spec, shape, shape))
     y = between_poison(_softmax(x, -1).astype(x.dtype))
     wide_dy, wide_y = wide(dy, y)
     expected = wide_y * (wide_dy - (wide_dy * wide_y).sum(-1, keepdims=True))
-    return Case(softmax_backward.softmax_backward, (dy, y), {"axis": -1}, expected, settings=_taking(spec))
+    return Case(softmax_backward.softmax_backward, (dy, y), {"axis": -1}, expected, settings=settings)
 
 
 def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
@@ -193,8 +220,10 @@ def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, .
 
 
 def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
-    (x,) = numbers(spec, shape)
-    return Case(softmaxes.softmax, (x,), {"axis": -1}, _softmax(x, -1), settings=settings)
+    twice = (spec["causal"] or spec["mask"]) and shape[0] > 1  # of two such matrices the same is left out
+    (x,) = _read(spec, *numbers(spec, (2, *shape) if twice else shape))
+    options, keep = _left_out(spec, x)
+    return Case(softmaxes.softmax, (x,), {"axis": -1, **options}, _softmax(x, -1, keep), settings=settings)
 
 
 def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -283,6 +312,7 @@ CASES = {
     "softmax_columns": softmax_columns,
     "softmax_strips": softmax_strips,
     "softmax_backward": backward_of_softmax,
+    "softmax_backward_ring": backward_of_softmax_in_turn,
     "norm": normalisation,
     "norm_ring": normalisation_of_clusters,
     "norm_grid": normalisation_of_teams,

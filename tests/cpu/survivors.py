@@ -60,6 +60,13 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
     Survivor("gated_scan*", "min(steps - first, STEPS) -> STEPS", f"time steps behind the end are zero: {_IDLE}"),
     Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
+    Survivor("softmax_ring*causal*", "pack * STRIDE < reach", f"in fetch: {_IDLE}", "*copy_async*"),
+    Survivor(
+        "softmax_ring*ragged*bf16",
+        "edge_column(head) < columns",
+        "a zero more, of which the greatest number is taken: tests of operators have numbers far below",
+        "*float top = *",
+    ),
     Survivor("softmax_strips*", "threadIdx.x % 32 < LANES", _SAME),
     Survivor("softmax_columns*", "threadIdx.x % 32 < LANES", _SAME),
     Survivor("softmax_strips*", "strip < strips", f"of a strip behind the last: {_IDLE}"),

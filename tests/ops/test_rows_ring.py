@@ -16,11 +16,13 @@ import kgen
 from kgen.backend import HOST, notice
 from kgen.catalog import parse
 from kgen.dtypes import DTYPES
+from kgen.launch import listing_steps
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm.norm import layer_norm, rms_norm
 from kgen.ops.questions import explain
 from kgen.ops.rows_ring import SECTOR, THREADS, Cut
-from kgen.ops.softmax.ring import EDGE
+from kgen.ops.softmax.backward import log_softmax_backward, softmax_backward
+from kgen.ops.softmax.ring import EDGE, RING
 from kgen.ops.softmax.softmax import log_softmax, softmax
 from tests.ops import test_norm, test_softmax
 from tests.ops.test_softmax import ULP
@@ -40,8 +42,10 @@ CASES = [
     ("bf16", 33, 16343, Cut(2, 8, 2, 1, ragged=True)),
     ("f16", 5, 19685, Cut(2, 8, 4, 2, ragged=True)),
 ]
-# Some of these have no pack more than all threads have, where packs begin with a sector of memory, or with any pack.
+# Some of these have no pack more than all threads have, where packs begin with a sector of memory, have a margin, or
+# begin with any pack.
 SECTORS = ("f32", 23, 8199, Cut(3, 4, 2, 2, ragged=True))
+MASKED = ("f32", 23, 8205, Cut(3, 4, 2, 2, ragged=True))
 ANY = ("f32", 23, 8197, Cut(3, 4, 2, 2, ragged=True))
 
 
@@ -235,17 +239,177 @@ def test_the_counter_of_claimed_rows_is_zero_again(
     test_softmax.assert_close(result, test_softmax.reference(host, -1), "f32")
 
 
+@settings(max_examples=16)
+@given(data=st.data(), dtype=st.sampled_from(["f32", "bf16", "f16"]), log=st.booleans(), masked=st.booleans())
+def test_results_may_begin_at_other_places_than_what_is_read(
+    data: st.DataObject, dtype: str, log: bool, masked: bool
+) -> None:
+    """Of each row: distances differ, too."""
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    rows = data.draw(st.integers(1, 13))
+    columns = data.draw(st.integers((1025 + EDGE) * vec, (2049 + EDGE) * vec - 1))
+    places = [[data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2)] for _ in range(2)]
+    x, y = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for apart, offset in places)
+    x[:] = numbers(x.shape, dtype)
+    poison = surroundings(y).copy()
+    cut = Cut(2, vec, 2, data.draw(st.integers(1, 3)), ragged=True)
+    keep = np.random.default_rng(3).random(x.shape) < 0.6 if masked else None
+    function = log_softmax if log else softmax
+    with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
+        assert "softmax_ring" in explain(function, x, -1, mask=keep, out=y)
+        function(x, -1, mask=keep, out=y)
+    expected = test_softmax.reference(x, -1, log=log, keep=keep)
+    test_softmax.assert_close(np.asarray(y), expected, dtype, ulps=1.5 if log else 4)
+    assert surroundings(y).tobytes() == poison.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "by"),
+    [*(("f32", 12268, by) for by in (1, 2, 3)), *(("bf16", 16344, by) for by in (1, 2, 5))],
+)
+def test_results_of_aligned_rows_may_begin_anywhere(dtype: str, columns: int, by: int) -> None:
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    x = numbers((11, columns), dtype)
+    y = rows_apart(11, columns, 0, by, DTYPES[dtype].numpy)
+    poison = surroundings(y).copy()
+    cut = Cut(3 if vec == 4 else 2, vec, 2, 2)
+    with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
+        with listing_steps() as steps:
+            softmax(x, -1, out=y)
+        assert [step.spec["shifted"] for step in steps] == [True]
+        softmax(x, -1, out=y)
+    test_softmax.assert_close(np.asarray(y), test_softmax.reference(x, -1), dtype)
+    assert surroundings(y).tobytes() == poison.tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, MASKED])
+@pytest.mark.parametrize(("causal", "masked"), [(True, False), (False, True), (True, True)])
+def test_what_is_left_out_of_rows_in_turn_is_left_out(
+    dtype: str,
+    rows: int,
+    columns: int,
+    cut: Cut,
+    causal: bool,
+    masked: bool,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    take: Take,
+) -> None:
+    """A query that sees no key, rows of which nothing is left, and a mask for all groups of rows."""
+    take(cut)
+    host = numbers((2, rows, columns), dtype)[:, : min(rows, 17)]
+    keep = np.random.default_rng(1).random(host.shape[1:]) < 0.7
+    keep[len(keep) // 2] = False
+    keep[0, 5000:] = False
+    x, mask = xp.asarray(host), xp.asarray(keep) if masked else None
+    kept = np.broadcast_to(keep if masked else True, host.shape)
+    if causal:
+        kept = kept & np.tri(*host.shape[1:], host.shape[2] - host.shape[1], dtype=bool)
+    about: dict[str, Any] = {"causal": causal, "mask": mask}
+    assert "softmax_ring" in explain(softmax, x, -1, **about)
+    test_softmax.assert_close(asnumpy(softmax(x, -1, **about)), test_softmax.reference(host, -1, keep=kept), dtype)
+    expected = test_softmax.reference(host, -1, log=True, scale=-0.5, keep=kept)
+    result = asnumpy(log_softmax(x, -1, scale=-0.5, out=x, **about))  # in its place
+    test_softmax.assert_close(result, expected, dtype, ulps=1.5)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_query_is_not_weighed_by_the_keys_of_another_one(dtype: str, take: Take) -> None:
+    """Where nothing is fetched for it, what an earlier query saw still lies: there it saw more, and larger numbers."""
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    cut = Cut(2, vec, 2, 1)
+    take(cut)
+    stages = RING.spec(**cut.values(), dtype=DTYPES[dtype]).derived["STAGES"]
+    queries, keys = stages + 2 * vec, 2048 * vec  # where the last query's keys lay come those of one that sees less
+    host = numbers((5, queries, keys), dtype)
+    host[:, -1] = 500
+    with kgen.backend("cpu"):
+        result = np.asarray(softmax(host, -1, causal=True))
+    keep = np.tri(queries, keys, keys - queries, dtype=bool)
+    test_softmax.assert_close(result, test_softmax.reference(host, -1, keep=keep), dtype)
+
+
+@settings(max_examples=12)
+@given(data=st.data(), dtype=st.sampled_from(["f32", "bf16"]), causal=st.booleans())
+def test_a_mask_may_begin_anywhere_beside_rows_in_turn(data: st.DataObject, dtype: str, causal: bool) -> None:
+    """Every element of the mask but those of rows would choose what is not theirs."""
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    rows = data.draw(st.integers(1, 13))
+    columns = data.draw(st.integers((1025 + EDGE) * vec, (2049 + EDGE) * vec - 1))
+    offset, apart = (data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2))
+    mask_offset, mask_apart = (data.draw(st.integers(0, 9)) for _ in range(2))
+    x, y = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for _ in range(2))
+    x[:] = numbers(x.shape, dtype)
+    mask = rows_apart(rows, columns, mask_apart, mask_offset, np.dtype(bool))
+    mask[:] = np.random.default_rng(3).random(x.shape) < 0.6
+    poison = surroundings(y).copy()
+    keep = mask & np.tri(rows, columns, columns - rows, dtype=bool) if causal else mask
+    cut = Cut(2, vec, 2, data.draw(st.integers(1, 3)), ragged=True)
+    scale = data.draw(st.sampled_from([1, -0.5]))
+    with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
+        assert "ring" in explain(softmax, x, -1, mask=mask, causal=causal, scale=scale, out=y)
+        softmax(x, -1, mask=mask, causal=causal, scale=scale, out=y)
+    test_softmax.assert_close(np.asarray(y), test_softmax.reference(x, -1, scale=scale, keep=keep), dtype)
+    assert surroundings(y).tobytes() == poison.tobytes()
+
+
+@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, SECTORS])
+@pytest.mark.parametrize("log", [False, True])
+def test_gradients_of_rows_in_turn_agree_with_float64(
+    dtype: str, rows: int, columns: int, cut: Cut, log: bool, xp: ModuleType, asnumpy: AsNumpy, take: Take
+) -> None:
+    take(cut)
+    dy = numbers((rows, columns), dtype, 1)
+    y = test_softmax.reference(numbers((rows, columns), dtype), -1, log=log).astype(dy.dtype)
+    backward = log_softmax_backward if log else softmax_backward
+    given_dy, given_y = xp.asarray(dy), xp.asarray(y.copy())
+    assert "softmax_backward_ring" in explain(backward, given_dy, given_y, -1)
+    test_softmax.assert_gradient(asnumpy(backward(given_dy, given_y, -1, scale=-0.5)), dy, y, log=log, scale=-0.5)
+    dx = asnumpy(backward(given_dy, given_y, -1, out=given_y))  # in its place
+    test_softmax.assert_gradient(dx, dy, y, log=log)
+
+
+@settings(max_examples=8)
+@given(data=st.data(), dtype=st.sampled_from(["f32", "bf16"]))
+def test_gradients_of_rows_that_begin_anywhere_are_written_where_they_lie(data: st.DataObject, dtype: str) -> None:
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    rows = data.draw(st.integers(1, 13))
+    columns = data.draw(st.integers((1025 + EDGE) * vec, (2049 + EDGE) * vec - 1))
+    offset, apart = (data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2))
+    dy, y, dx = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for _ in range(3))
+    dy[:] = numbers(dy.shape, dtype, 1)
+    y[:] = test_softmax.reference(numbers(y.shape, dtype), -1)
+    poison = surroundings(dx).copy()
+    cut = Cut(2, vec, 2, data.draw(st.integers(1, 3)), ragged=True)
+    with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
+        assert "ring" in explain(softmax_backward, dy, y, -1, out=dx)
+        softmax_backward(dy, y, -1, out=dx)
+    test_softmax.assert_gradient(np.asarray(dx), np.asarray(dy), np.asarray(y))
+    assert surroundings(dx).tobytes() == poison.tobytes()
+
+
 @settings(max_examples=200)
-@given(columns=st.integers(16400, 500000), vec=st.sampled_from([4, 8]), edge=st.sampled_from([EDGE, 0]))
-def test_rows_that_begin_anywhere_have_the_packs_that_all_threads_take(columns: int, vec: int, edge: int) -> None:
-    """All but a thread's last, wherever a row begins; and threads for its edge, which is what the packs leave."""
+@given(
+    columns=st.integers(16400, 500000),
+    vec=st.sampled_from([4, 8]),
+    about=st.sampled_from([(EDGE, 0), (EDGE, 3), (0, 0)]),
+)
+def test_rows_that_begin_anywhere_have_the_packs_that_all_threads_take(
+    columns: int, vec: int, about: tuple[int, int]
+) -> None:
+    """All but a thread's last, wherever a row begins; and threads for its edge, which is what the packs leave.
+
+    With a mask some elements before and behind the packs are left to the edge.
+    """
+    edge, margin = about
     with mock.patch.object(rows_ring, "multiprocessors", lambda device: 132):
         cut = rows_ring.cut(10**6, columns, rows_cut.Packs(vec, ragged=True, full=True), HOST, edge=edge)
     if cut is not None:
-        head = (SECTOR // 16 if edge else 1) * vec - 1  # elements before a row's packs, at most
+        head = (SECTOR // 16 if edge else 1) * vec - 1 + margin  # elements before a row's packs, at most
         threads = cut.cluster * THREADS
-        assert (cut.packs - 1) * threads <= (columns - head) // vec
-        assert columns - cut.packs * threads * vec < (edge + 1) * vec <= THREADS
+        assert (cut.packs - 1) * threads <= (columns - head - margin) // vec
+        assert columns - cut.packs * threads * vec < (edge + 1) * vec
+        assert head + (edge + 2) * vec + margin <= THREADS
 
 
 @pytest.mark.parametrize("columns", [4 * 4096 + 4, 4 * 4096 + 7, 4 * (4096 + EDGE) + 3, 4 * (4096 + EDGE) + 4])

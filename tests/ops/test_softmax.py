@@ -234,7 +234,9 @@ def test_the_largest_numbers_do_not_overflow(dtype: str, xp: ModuleType, asnumpy
 def test_masks_and_causality_leave_elements_out(data: st.DataObject, xp: ModuleType, asnumpy: AsNumpy) -> None:
     draw = data.draw
     dtype = draw(st.sampled_from(["f32", "bf16"]))
-    batch, queries, keys = (draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [1, 4, 7, 33], [1, 8, 33, 64, 150]))
+    batch, queries, keys = (
+        draw(st.sampled_from(sizes)) for sizes in ([1, 2, 3], [1, 4, 7, 33], [1, 8, 33, 64, 131, 150, 1029])
+    )
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     x = rng.standard_normal((batch, 2, queries, keys)).astype(DTYPES[dtype].numpy)
     causal = draw(st.booleans())
@@ -244,12 +246,24 @@ def test_masks_and_causality_leave_elements_out(data: st.DataObject, xp: ModuleT
     if causal:
         keep = keep & np.tri(queries, keys, keys - queries, dtype=bool)
     algorithm = draw(st.sampled_from([None, "softmax", "softmax_online"]))
-    log = draw(st.booleans())
-    given_mask = None if mask is None else xp.asarray(mask)
+    log, scale = draw(st.booleans()), draw(st.sampled_from([0.5, -0.5, 1]))
+    given_x, given_mask = (a if a is None else begun(draw, xp, a) for a in (x, mask))
     result = (log_softmax if log else softmax)(
-        xp.asarray(x), -1, causal=causal, mask=given_mask, algorithm=algorithm, scale=0.5
+        given_x, -1, causal=causal, mask=given_mask, algorithm=algorithm, scale=scale
     )
-    assert_close(asnumpy(result), reference(x, -1, log=log, scale=0.5, keep=keep), dtype, floor=1.0 if log else 0.0)
+    expected = reference(x, -1, log=log, scale=scale, keep=keep)
+    assert_close(asnumpy(result), expected, dtype, floor=1.0 if log else 0.0)
+
+
+def begun(draw: Any, xp: Any, x: np.ndarray) -> Any:
+    """The array, its first element up to seven behind an aligned one, in the midst of set bits."""
+    by = draw(st.integers(0, 7))
+    flat = (
+        np.full(by + x.size + 16, 0xFF, np.uint8).view(bool) if x.dtype == bool else np.full(x.size + 16 + by, np.nan)
+    )
+    flat = flat.astype(x.dtype)
+    flat[by : by + x.size] = x.ravel()
+    return xp.asarray(flat)[by : by + x.size].reshape(x.shape)
 
 
 @pytest.mark.parametrize("axis", [-1, 0, None])
@@ -349,6 +363,13 @@ def test_the_gradient_is_that_of_float64(data: st.DataObject, xp: ModuleType, as
     if taken.shape != shape:
         taken = xp.asarray(dy)
     dx = asnumpy((log_softmax_backward if log else softmax_backward)(taken, xp.asarray(y), axis, scale=scale))
+    assert_gradient(dx, dy, y, log=log, scale=scale, axis=axis)
+
+
+def assert_gradient(
+    dx: np.ndarray, dy: np.ndarray, y: np.ndarray, *, log: bool = False, scale: float = 1.0, axis: Any = -1
+) -> None:
+    """That of float64, but for a rounding of the result and some of its terms."""
     g, v = dy.astype(np.float64), y.astype(np.float64)
     if log:
         expected = scale * (g - np.exp(v) * g.sum(axis=axis, keepdims=True))
@@ -356,6 +377,7 @@ def test_the_gradient_is_that_of_float64(data: st.DataObject, xp: ModuleType, as
     else:
         expected = scale * v * (g - (g * v).sum(axis=axis, keepdims=True))
         terms = 4 * v
+    dtype = next(name for name, known in DTYPES.items() if known.numpy == dy.dtype)
     off = np.abs(dx.astype(np.float64) - expected)
     assert dx.dtype == dy.dtype
     assert (off <= ULP[dtype] * np.abs(expected) + 16 * ULP["f32"] * terms + SMALLEST[dtype]).all()

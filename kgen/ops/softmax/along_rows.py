@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from kgen.device import multiprocessors
 from kgen.dtypes import F32
-from kgen.launch import Step, bind, picked
+from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops import rows, rows_cut, rows_grid
-from kgen.ops.axes import Rows, others, part
+from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import text_of_rows
 from kgen.ops.softmax import flags as softmax_flags
 from kgen.ops.softmax.flags import Wanted
+from kgen.ops.softmax.masks import Masks
 from kgen.registry import register
 from kgen.spec import Spec
 
@@ -32,19 +32,24 @@ def _joined(spec: Spec) -> bool:
 
 def _derive(spec: Spec) -> dict[str, int]:
     derived = rows.derive(spec, pairs=_joined(spec))
+    edged = spec["ragged"] or spec["shifted"]
+    few = spec.dtype is F32 and spec["VEC"] == 4 and spec["PACKS"] <= 4
     if spec["LANES"] == 256 and spec["CLUSTER"] > 1 and spec["PACKS"] * spec["VEC"] <= 32 and not spec["looped"]:
-        derived["RESIDENT"] = 5  # 48 registers; up to 13 % faster than what the compiler takes by itself
-    few = spec.dtype is F32 and spec["VEC"] == 4 and spec["PACKS"] <= 4 and not spec["looped"]
-    if spec["LANES"] == rows.WIDEST and spec["CLUSTER"] == 1 and few:
+        # 48 or 64 registers; up to 13 % faster than what the compiler takes by itself
+        derived["RESIDENT"] = 4 if edged and spec.dtype is F32 else 5
+    if spec["LANES"] == rows.WIDEST and spec["CLUSTER"] == 1 and few and not spec["looped"]:
         derived["RESIDENT"] = 3  # 40 registers; up to 7 % faster than two blocks
+    if spec["LANES"] > rows.WIDEST and few and not (spec["shifted"] or spec["mask"]):
+        derived["RESIDENT"] = 2  # 32 registers; causal rows are 26 % faster than in one block
     return derived
 
 
 def _text(spec: Spec) -> dict[str, Any]:
+    edged = spec["ragged"] or spec["shifted"]
     kept = {
         "column + i < seen": spec["causal"],
-        "column < end": spec["scaled"] and not spec["causal"],
-        "chosen.of[i]": spec["mask"],
+        "column < end": spec["scaled"] and not spec["mask"] and (edged or not spec["causal"]),
+        "is_chosen(chosen, i)": spec["mask"],
     }
     conditions = " && ".join(condition for condition, needed in kept.items() if needed)
     scale = "scale * " if spec["scaled"] else ""
@@ -54,9 +59,9 @@ def _text(spec: Spec) -> dict[str, Any]:
     carried = spec.dtype is F32 and not few
     if joined and spec["log"]:  # otherwise the inverse of the sum has the warp's share in it
         value = softmax_flags.below(spec, value, "top")
-    last = "min(seen, end)" if spec["ragged"] or spec["shifted"] else "seen"
+    last = "min(seen, end)" if edged else "seen"
     return {
-        **text_of_rows(spec, "Max", "Sum", joined=joined, carried=carried),
+        **text_of_rows(spec, "Max", "Sum", joined=joined, carried=carried, masked=bool(spec["mask"])),
         **softmax_flags.text(spec),
         "reach": last if spec["causal"] else "end",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
@@ -67,7 +72,7 @@ def _text(spec: Spec) -> dict[str, Any]:
 
 
 def _check(spec: Spec) -> str | None:
-    if (spec["ragged"] or spec["shifted"]) and (spec["mask"] or (spec["wide"] and not spec["lse"])):
+    if (spec["ragged"] or spec["shifted"]) and spec["wide"] and not spec["lse"]:
         return "what goes with ragged rows would have to be ragged alike"
     if spec["shifted"] and spec["lse"]:
         return "packs are those of what is read, where no row is written"
@@ -88,7 +93,7 @@ SOFTMAX = register(
         check=_check,
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
         origin="the textbook: the greatest number is taken from all before the exponential",
-        defaults=("softmax_t32_n8_v4_f32", "softmax_t128_n4_v8_bf16"),
+        defaults=("softmax_t32_n8_v4_f32", "softmax_t128_n4_v8_bf16", "softmax_t128_n4_v8_mask_ragged_bf16"),
     )
 )
 
@@ -103,29 +108,9 @@ def _wider(cut: rows.Cut, taken: rows_cut.Packs) -> rows.Cut:
     return cut._replace(lanes=2 * cut.lanes, packs=-(-cut.packs // 2))
 
 
-def mask_rows(mask: Operand, axes: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """How many rows of a mask belong together, and the distances between two such groups and between two rows."""
-    sizes, steps = part(mask, axes)
-    heights, pitches = part(mask, others(mask, axes))
-    if len(sizes) > 1 or (steps and steps[0] != 1) or len(heights) > 2:
-        return None
-    outer, inner = (0, 0, *pitches)[-2:]
-    return (heights[-1] if heights else 1), outer, inner
-
-
-def pitched(
-    x: Operand,
-    mask: Operand | None,
-    y: Operand,
-    read: Rows,
-    written: Rows,
-    wanted: Wanted,
-    groups: tuple[int, int, int],
-) -> list[rows_cut.Pitched]:
-    """What is taken in packs; the result is the last."""
+def pitched(x: Operand, y: Operand, read: Rows, written: Rows, wanted: Wanted) -> list[rows_cut.Pitched]:
+    """What is taken in packs, but for the mask; the result is the last."""
     found = [rows_cut.Pitched(x, read.pitch, x.dtype.itemsize)]
-    if mask is not None:
-        found.append(rows_cut.Pitched(mask, math.gcd(*groups[1:]), 1))
     if wanted.op != "logsumexp":
         found.append(rows_cut.Pitched(y, written.pitch, y.dtype.itemsize))
     return found
@@ -143,11 +128,12 @@ def plan_rows(
 ) -> Plan | None:
     """One launch, or None where rows are too wide for the registers of a cluster, or do better in a team."""
     wide = y.dtype is not x.dtype
-    groups = (mask and mask_rows(mask, axes)) or (1, 0, 0)
-    edged = not (wide or mask)
+    masks = Masks.of(mask, axes)
+    edged = not wide
     if wanted.op == "logsumexp":
         edged = x.dtype is not F32 or read.columns > SINGLE
-    taken = rows_cut.packs(pitched(x, mask, y, read, written, wanted, groups), read.columns, ragged=edged)
+    both = pitched(x, y, read, written, wanted)
+    taken = rows_cut.packs(both, read.columns, ragged=edged, beside=masks.pitched)
     if spec is None:
         # Rows of float32 lose as much to turns as they gain: they have half the arithmetic for each byte.
         whole = x.dtype is not F32 and not (wide or mask or wanted.causal or wanted.op == "logsumexp")
@@ -163,18 +149,14 @@ def plan_rows(
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)
     queries = (x.shape[-2],) if wanted.causal else ()
-    inner = groups[:1] if mask is not None else ()
-    outer = groups[1:] if mask is not None else ()
     step = Step(
         spec,
         rows.grid(spec, read.rows, y.device),
-        3 if mask is not None else 2,
-        (read.rows, read.columns, *queries, *inner),
-        (read.pitch, written.pitch, *outer),
+        2 + len(masks.pitched),
+        (read.rows, read.columns, *queries, *masks.inner),
+        (read.pitch, written.pitch, *masks.steps),
         wanted.floats,
     )
     run = bind([step], y.device)[0]
     why = f"{read.rows} rows of {read.columns} fit into the registers of {rows.Cut.of(spec)}"
-    if mask is not None:
-        return Plan(run, (str(step),), why)
-    return Plan(picked(run, (0, -1)), (str(step),), why)  # no mask
+    return Plan(masks.given(run), (str(step),), why)

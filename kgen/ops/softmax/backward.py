@@ -13,31 +13,33 @@ from kgen.ops import rows, rows_cut
 from kgen.ops.axes import as_rows, normal_axes, staged
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.rows_text import text_of_rows
+from kgen.ops.softmax.backward_ring import plan_ring
+from kgen.ops.softmax.backward_text import FLAGS, FORMULA, gradient
 from kgen.registry import register
-from kgen.spec import Flag, Spec
+from kgen.spec import Spec
 
 HELD = 32  # numbers of each row in a thread's registers
 
 
+def _derive(spec: Spec) -> dict[str, int]:
+    derived = rows.derive(spec, fetched=2)
+    if not spec["looped"] and spec["PACKS"] * spec["VEC"] * spec.dtype.itemsize > 4 * HELD // 2:
+        derived["RESIDENT"] = 0  # two rows leave no registers for a second block of so many threads
+    return derived
+
+
 def _text(spec: Spec) -> dict[str, Any]:
-    gradient = "upstream - exponential(value) * sum" if spec["log"] else "fmaf(upstream, value, -sum * value)"
-    gradient = f"scale * ({gradient})" if spec["scaled"] else gradient
-    return {**text_of_rows(spec, "Sum", carried=spec.dtype is F32), "gradient": gradient, "divides": False}
+    return {**text_of_rows(spec, "Sum", carried=spec.dtype is F32), "gradient": gradient(spec), "divides": False}
 
 
 BACKWARD = register(
     rows.RowKernel(
         name="softmax_backward",
         summary="The gradient of a softmax along rows that stay in registers.",
-        formula="dx[i] = y[i] (dy[i] - sum over j of dy[j] y[j]);   log: dx[i] = dy[i] - exp(y[i]) sum over j of dy[j]",
+        formula=FORMULA,
         axes=rows.AXES,
-        flags=(
-            Flag("log", "y is the logarithm of the softmax"),
-            Flag("scaled", "x was multiplied by a number first"),
-            *rows.FLAGS,
-            rows.STREAM,
-        ),
-        derive=lambda spec: rows.derive(spec, fetched=2),
+        flags=(*FLAGS, *rows.FLAGS, rows.STREAM),
+        derive=_derive,
         text=_text,
         check=lambda spec: rows.check_stream(spec) or rows.check(spec, HELD),
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
@@ -130,15 +132,19 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
         read, (dx, _) = seen[0][1], seen[-1]
         pitched = [rows_cut.Pitched(o, r.pitch, o.dtype.itemsize) for o, r in seen]
         taken = rows_cut.packs(pitched, read.columns, ragged=True)
+        own = {"log": op.startswith("log"), "scaled": scale != 1}
+        floats = (float(scale),) if scale != 1 else ()
+        pitches = tuple(found.pitch for _, found in seen)
+        in_turn = plan_ring(read, pitches, taken, own, floats, dx)
+        if in_turn is not None:
+            return in_turn
         cut = rows_cut.cut(read.rows, read.columns, taken, HELD, dx.device, looped=2)
-        flags = {"log": op.startswith("log"), "scaled": scale != 1, "stream": cut is None}
+        flags = {**own, "stream": cut is None}
         if cut is None:
             taken = rows_cut.packs(pitched, read.columns)
             cut = rows_cut.streaming(taken, HELD)
         flags |= taken.flags()
         spec = BACKWARD.spec(**cut.values(), **flags, dtype=dx.dtype)
-        floats = (float(scale),) if scale != 1 else ()
-        pitches = tuple(found.pitch for _, found in seen)
         step = Step(spec, rows.grid(spec, read.rows, dx.device), 3, (read.rows, read.columns), pitches, floats)
         why = f"{read.rows} rows of {read.columns} for {cut}"
         return Plan(bind([step], dx.device)[0], (str(step),), why)

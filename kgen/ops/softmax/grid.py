@@ -58,7 +58,7 @@ def plan_grid(x: Operand, y: Operand, axes: tuple[int, ...], read: Rows, written
     if wanted.causal or wanted.mask or y.dtype is not x.dtype or wanted.op == "logsumexp":
         return None
     device = y.device
-    taken = rows_cut.packs(pitched(x, None, y, read, written, wanted, (1, 0, 0)), read.columns, ragged=True)
+    taken = rows_cut.packs(pitched(x, y, read, written, wanted), read.columns, ragged=True)
     cut = rows_grid.cut(read.rows, read.columns, taken, device)
     if cut is None:
         return None

@@ -17,8 +17,9 @@ from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import ALIGNED
 from kgen.ops.softmax import flags as softmax_flags
-from kgen.ops.softmax.along_rows import mask_rows, pitched
+from kgen.ops.softmax.along_rows import pitched
 from kgen.ops.softmax.flags import Wanted
+from kgen.ops.softmax.masks import Masks
 from kgen.registry import register
 from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -92,8 +93,9 @@ def plan_online(
     """One launch with a block for each row, or two with several."""
     device = y.device
     whole = wanted.op == "logsumexp"
-    groups = (mask and mask_rows(mask, axes)) or (1, 0, 0)
-    taken = rows_cut.packs(pitched(x, mask, y, read, written, wanted, groups), read.columns, ragged=whole)
+    masks = Masks.of(mask, axes)
+    both = pitched(x, y, read, written, wanted)
+    taken = rows_cut.packs(both, read.columns, ragged=whole, beside=masks.pitched)
     flags = wanted.flags(wide=y.dtype is not x.dtype)
     ragged = {"ragged": True} if taken.ragged else {}
     if spec is None:
@@ -106,8 +108,8 @@ def plan_online(
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
     parts = min(-(-PARTS * multiprocessors(device) // read.rows), -(-read.columns // tile))
     queries = (x.shape[-2],) if wanted.causal else ()
-    inner, outer = (groups[:1], groups[1:]) if mask is not None else ((), ())
-    inputs = 2 if mask is not None else 1
+    inner, outer = masks.inner, masks.steps
+    inputs = 1 + len(masks.pitched)
     if parts == 1:
         ints = (read.columns, *queries, *inner)
         step = Step(spec, read.rows, inputs + 1, ints, (read.pitch, written.pitch, *outer), wanted.floats)

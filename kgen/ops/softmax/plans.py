@@ -9,10 +9,11 @@ from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Planes, Rows, as_planes, as_rows, others, part, staged
 from kgen.ops.calls import Plan
-from kgen.ops.softmax.along_rows import mask_rows, plan_rows
+from kgen.ops.softmax.along_rows import plan_rows
 from kgen.ops.softmax.columns import held, plan_columns
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.grid import plan_grid
+from kgen.ops.softmax.masks import mask_rows
 from kgen.ops.softmax.online import plan_online
 from kgen.ops.softmax.ring import plan_ring
 from kgen.ops.softmax.strips import plan_strips
@@ -53,7 +54,7 @@ def plan(
         written = Rows(read.rows, read.columns, heights[1][0] if heights[1] else read.columns)
         found = None
         if kernel in (None, "softmax_ring"):
-            found = plan_ring(x, y, read, written, wanted)
+            found = plan_ring(x, mask, y, axes, read, written, wanted)
         if found is None and kernel in (None, "softmax"):
             found = plan_rows(x, mask, y, axes, read, written, wanted, spec)
         if found is None and kernel in (None, "softmax_grid"):

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from kgen.dtypes import F32
-from kgen.launch import Step, bind, picked
+from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
+from kgen.ops.rows import PACKS, WIDEST
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.softmax import flags as softmax_flags
-from kgen.ops.softmax.along_rows import pitched
+from kgen.ops.softmax.along_rows import HELD, pitched
 from kgen.ops.softmax.flags import Wanted
+from kgen.ops.softmax.masks import Masks
 from kgen.registry import register
-from kgen.spec import Kernel, Spec
+from kgen.spec import Flag, Kernel, Spec
 
 TURNS = 16
 """Rows of a cluster from which on it pays: on an H200 528 rows of 65536 floats took as long as without it."""
@@ -23,26 +25,36 @@ TURNS = 16
 EDGE = 4
 """Packs of a row that begins anywhere, at most, whose elements are taken one by one: the first begins with a sector."""
 
-FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scaled"))
+FULL = 6  # packs of a thread of 16 bits, at most, where there is a mask and results are moved
+
+SHIFTED = Flag("shifted", "what is written begins at other places in its packs than what is read")
+FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scaled", "causal", "mask"))
 
 
 def _text(spec: Spec) -> dict[str, Any]:
     scale = "scale * " if spec["scaled"] else ""
-    number, edge = f"{scale}float_of(taken, i)", f"{scale}to_float(edge)"
     ring = rows_ring.text(spec, "float2", sectors=True)
+    number, edge = f"{scale}float_of(taken, i)", f"{scale}to_float({'edge.number' if spec['mask'] else 'edge'})"
+    edge_there = f"edge_column(head) < {'seen_of(row)' if spec['causal'] else 'columns'}"
+    edge_there += " && edge.chosen" if spec["mask"] else ""
+    edge_here = "edge_value" if spec["causal"] or spec["mask"] else edge
     return {
         **ring,
+        "shifted": bool(spec["shifted"]),
+        "next_there": "there(pack, head + VEC)" if spec[RAGGED.name] else "next_there(pack)",
         "joined": True,
         "filled": True,
         "carried": spec.dtype is F32,
         "raised": spec.dtype is not F32 and not spec["log"],
         "merges": {"Max": "fmaxf(a, b)", "Sum": "a + b"},
         **softmax_flags.text(spec),
-        "number": f"{ring['there']} ? {number} : -INF" if spec["scaled"] else number,
+        "outside": "outside" if spec["scaled"] else "-INF",
+        "asked": f"{ring['there']} && pack * STRIDE < reach" if spec["causal"] else ring["there"],
+        "number": number,
         "answer": softmax_flags.answer(spec, softmax_flags.below(spec, number, "top")),
-        "number_of": number,
+        "edge_there": edge_there,
         "edge_number": edge,
-        "edge_answer": softmax_flags.answer(spec, softmax_flags.below(spec, edge, "top")),
+        "edge_answer": softmax_flags.answer(spec, softmax_flags.below(spec, edge_here, "top")),
     }
 
 
@@ -52,29 +64,60 @@ RING = register(
         summary="Softmax of wide rows, which clusters of blocks take in turn.",
         formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
         axes=rows_ring.AXES,
-        flags=(*FLAGS, RAGGED),
+        flags=(*FLAGS, RAGGED, SHIFTED),
         derive=lambda spec: rows_ring.derive(spec, found=8),
         text=_text,
         check=rows_ring.check,
         min_arch=rows_cut.CLUSTERS,
         grid="a cluster of blocks for many rows: as many clusters as all multiprocessors have room for",
         origin="Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867",
-        defaults=("softmax_ring_n8_v4_c4_f32", "softmax_ring_n8_v8_c2_bf16", "softmax_ring_n7_v4_c4_ragged_f32"),
+        defaults=(
+            "softmax_ring_n8_v4_c4_f32",
+            "softmax_ring_n8_v8_c2_bf16",
+            "softmax_ring_n7_v4_c4_ragged_f32",
+            "softmax_ring_n8_v8_c2_causal_bf16",
+            "softmax_ring_n7_v4_c4_mask_ragged_f32",
+            "softmax_ring_n8_v8_c2_mask_bf16",
+            "softmax_ring_n7_v8_c2_ragged_shifted_bf16",
+        ),
     )
 )
 
 
-def plan_ring(x: Operand, y: Operand, read: Rows, written: Rows, wanted: Wanted) -> Plan | None:
+def _wide(wanted: Wanted, vec: int) -> int:
+    """Packs of a row, up to which a block does better; where something is left out, as many as its registers hold."""
+    if not (wanted.mask or wanted.causal):
+        return rows_ring.WIDE
+    held = WIDEST * max(packs for packs in PACKS.values if packs * vec <= HELD)
+    return min(held, rows_ring.WIDE - wanted.mask)  # with a mask, rows of just so many take less time in turn
+
+
+def plan_ring(
+    x: Operand, mask: Operand | None, y: Operand, axes: tuple[int, ...], read: Rows, written: Rows, wanted: Wanted
+) -> Plan | None:
     """One launch, or None where another kernel does better, or this one cannot do what is wanted."""
-    if wanted.causal or wanted.mask or y.dtype is not x.dtype or wanted.op == "logsumexp":
+    if y.dtype is not x.dtype or wanted.op == "logsumexp" or wanted.scale == 0:
         return None
-    taken = rows_cut.packs(pitched(x, None, y, read, written, wanted, (1, 0, 0)), read.columns, ragged=True)
-    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS, edge=EDGE)
+    masks = Masks.of(mask, axes)
+    both = pitched(x, y, read, written, wanted)[::-1]  # packs are those of x, which is copied as it lies
+    taken = rows_cut.packs(both, read.columns, ragged=True, beside=masks.pitched)
+    # Beside exponentials, a mask and what is to be moved, there are no registers for more.
+    most = FULL if wanted.mask and taken.shifted and x.dtype is not F32 else rows_ring.MOST
+    about = {"turns": TURNS, "edge": EDGE, "wide": _wide(wanted, taken.vec), "most": most}
+    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, **about, anywhere=True)
     if cut is None:
         return None
     flags = {flag.name: wanted.flags(wide=False)[flag.name] for flag in FLAGS}
-    spec = RING.spec(**cut.values(), **flags, dtype=x.dtype)
-    step = Step(spec, cut.blocks, 3, (read.rows, read.columns), (read.pitch, written.pitch), wanted.floats)
+    spec = RING.spec(**cut.values(), **flags, shifted=taken.shifted, dtype=x.dtype)
+    queries = (x.shape[-2],) if wanted.causal else ()
+    step = Step(
+        spec,
+        cut.blocks,
+        3 + len(masks.pitched),
+        (read.rows, read.columns, *queries, *masks.inner),
+        (read.pitch, written.pitch, *masks.steps),
+        wanted.floats,
+    )
     run = rows_ring.taking(bind([step], y.device)[0], y.device)
     why = f"{read.rows} rows of {read.columns} for {cut}"
-    return Plan(picked(run, (0, -1)), (str(step),), why)  # no mask
+    return Plan(masks.given(run), (str(step),), why)
