@@ -10,8 +10,9 @@ from kgen.ops import rows, rows_cut, rows_grid, rows_ring
 from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import backward_ring, norm
 from kgen.ops.norm import plans as norm_plans
+from kgen.ops.rows import VECTOR
 from kgen.ops.softmax import backward as softmax_backward
-from kgen.ops.softmax import columns, ring, strips
+from kgen.ops.softmax import columns, ring, strip_plans, strips
 from kgen.ops.softmax import online as softmax_online
 from kgen.ops.softmax import softmax as softmaxes
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -115,7 +116,10 @@ def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
     room = spec["DEPTH"] * spec["HELD"]
     parts = spec["partial"] or spec["apply"]
     length = (4 * room + 99 if parts else 2 * room + 99) if spec["online"] else room - 5
-    (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"]))
+    (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"] + spec["ragged"]))
+    if spec["lse"]:
+        expected = np.log(np.exp(x.astype(np.float64)).sum(0))
+        return Case(softmaxes.logsumexp, (x,), {"axis": 0}, expected, settings=_streamed(spec))
     settings = ((columns, "WAVES", 0 if spec["online"] and not parts else 4), *_streamed(spec))
     options = {"axis": 0, "algorithm": "softmax_columns" if spec["online"] else spec.name}
     return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings)
@@ -129,15 +133,27 @@ def _streamed(spec: Spec) -> Settings:
     return ((columns, "held", _none), (columns, "_streamed", lambda *about: values))
 
 
-def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case:
+def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """Columns of nearly as many numbers as there is room for, of so many strips that rings come round, the last a part
-    of one."""
-    length = strips.rows_of(spec) - 5
+    of one; ragged, of an odd number of them.
+
+    On the grid two blocks share a strip, and, in another case, so many that a warp hears them in two rounds.
+    """
     turns = 2 * spec.derived["STAGES"] // spec.derived["CHUNKS"] + 1
-    (x,) = numbers(spec, shape or (length, (turns * spec["LANES"] - 1) * spec["VEC"]))
-    settings = ((strips, "clusters", lambda *about: 1),)
-    options = {"axis": 0, "algorithm": spec.name}
-    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings)
+    columns = (turns * (spec["LANES"] - 2 * spec["ragged"]) - 1) * spec["VEC"] + spec["ragged"]
+    parts = 2 if spec["grid"] else 1
+    usual = _softmax_of_strips(spec, shape or (parts * strips.rows_of(spec) - 5, columns), parts)
+    if shape or not spec["grid"]:
+        return usual
+    many = 33
+    width = 8 * VECTOR // spec.dtype.itemsize + spec["ragged"]
+    return usual, _softmax_of_strips(spec, ((many - 1) * strips.rows_of(spec) + 1, width), many)
+
+
+def _softmax_of_strips(spec: Spec, shape: Shape, blocks: int) -> Case:
+    (x,) = numbers(spec, shape)
+    settings = ((strip_plans, "clusters", lambda *about: 1), (strip_plans, "blocks", lambda device: blocks))
+    return Case(softmaxes.softmax, (x,), {"axis": 0, "algorithm": spec.name}, _softmax(x, 0), settings=settings)
 
 
 def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:

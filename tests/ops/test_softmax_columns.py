@@ -17,8 +17,9 @@ from kgen.dtypes import BF16, DTYPES, F32, DType
 from kgen.errors import SpecError
 from kgen.launch import listing_steps
 from kgen.ops.axes import Planes
-from kgen.ops.softmax import columns, strips
+from kgen.ops.softmax import columns, strip_plans
 from kgen.ops.softmax.softmax import log_softmax, logsumexp, softmax
+from kgen.registry import parse
 from tests.ops.test_softmax import assert_close, examples, reference, reference_sum, view
 
 AsNumpy = Callable[[Any], np.ndarray]
@@ -34,8 +35,9 @@ def poison(shape: tuple[int, ...], dtype: str, xp: ModuleType) -> Any:
 
 @pytest.fixture
 def clusters(monkeypatch: pytest.MonkeyPatch) -> int:
-    """So few clusters take strips in turn that rings come round."""
-    monkeypatch.setattr(strips, "clusters", lambda spec, device: 2)
+    """So few clusters, or teams of the grid's blocks, take strips in turn that rings come round."""
+    monkeypatch.setattr(strip_plans, "clusters", lambda spec, device: 2)
+    monkeypatch.setattr(strip_plans, "blocks", lambda device: 7)
     return 2
 
 
@@ -53,7 +55,20 @@ STRIPS = [
     ("softmax_strips_l32_n8_v2_f32", (3, 99, 66)),
     ("softmax_strips_l8_n8_v8_bf16", (509, 328)),
     ("softmax_strips_l32_n4_v2_c2_f16", (2, 123, 134)),
+    ("softmax_strips_l16_n4_v4_ragged_f32", (101, 701)),
+    ("softmax_strips_l32_n4_v4_c2_ragged_f32", (2, 121, 703)),
+    ("softmax_strips_l64_n8_v4_ragged_f32", (3, 61, 1002)),
+    ("softmax_strips_l32_n4_v8_ragged_bf16", (3, 61, 1001)),
+    ("softmax_strips_l16_n8_v8_c2_ragged_f16", (3, 501, 331)),
+    ("softmax_strips_l16_n8_v4_grid_f32", (700, 700)),
+    ("softmax_strips_l16_n8_v8_grid_bf16", (2, 511, 328)),
 ]
+
+
+def with_flags(algorithm: str, *flags: str) -> str:
+    spec = parse(algorithm)
+    values = {axis.name: spec[axis.name] for axis in spec.kernel.axes}
+    return spec.kernel.spec(**values, **dict.fromkeys((*spec.flags, *flags), True), dtype=spec.dtype).name
 
 
 @pytest.mark.parametrize(("algorithm", "shape"), STRIPS)
@@ -69,13 +84,71 @@ def test_strips_agree_with_float64(
     assert [step.spec.name for step in steps] == [algorithm]
     again = asnumpy(softmax(xp.asarray(x), axis, algorithm=algorithm, out=poison(shape, dtype, xp)))
     assert result.tobytes() == again.tobytes()
-    scaled = algorithm.replace(f"_{dtype}", f"_log_scaled_{dtype}")
+    scaled = with_flags(algorithm, "log", "scaled")
     result = asnumpy(log_softmax(xp.asarray(x), axis, scale=-0.5, algorithm=scaled))
     assert_close(result, reference(x, axis, log=True, scale=-0.5), dtype, ulps=8, floor=1.0)
 
 
+@pytest.mark.parametrize("algorithm", [name for name, _ in STRIPS if "ragged" in name])
+def test_a_result_takes_the_place_of_columns_that_neighbours_read(
+    algorithm: str, clusters: int, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    dtype = algorithm.rpartition("_")[2]
+    whole = numbers((2, 59, 1300), dtype)
+    given = xp.asarray(whole.copy())
+    middle = given[..., 3:-4]
+    assert softmax(middle, 1, algorithm=algorithm, out=middle) is middle
+    result = asnumpy(given)
+    assert_close(result[..., 3:-4], reference(whole[..., 3:-4], 1), dtype, ulps=12)
+    assert result[..., :3].tobytes() == whole[..., :3].tobytes()
+    assert result[..., -4:].tobytes() == whole[..., -4:].tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("width", [96, 331])
+def test_sums_are_scaled_down_when_much_greater_numbers_come(
+    width: int, dtype: str, clusters: int, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    """And not by each small step; the greatest number may come first, last, or be the lowest there is."""
+    x = numbers((300, width), dtype)
+    ramp = np.linspace(-1000, 1000, 300)
+    x[:, :32] += ramp[:, None].astype(x.dtype)
+    x[:, 32:40] -= ramp[:, None].astype(x.dtype)
+    x[:, 40:48] += (ramp / 50)[:, None].astype(x.dtype)
+    x[:, 50] = finfo_of(dtype)[0]
+    x[:, 51] = np.where(np.arange(300) % 2, *finfo_of(dtype))
+    result = asnumpy(softmax(xp.asarray(x), 0, algorithm="softmax_strips", out=poison(x.shape, dtype, xp)))
+    assert_close(result, reference(x, 0), dtype, ulps=12)
+
+
+def finfo_of(dtype: str) -> tuple[float, float]:
+    """The lowest and the greatest finite number."""
+    most = {"f32": float(np.finfo(np.float32).max), "f16": 65504.0, "bf16": float.fromhex("0x1.fep127")}[dtype]
+    return -most, most
+
+
+@pytest.mark.parametrize(("length", "width", "dtype"), [(127, 1001, "bf16"), (61, 305, "f16"), (1300, 603, "f16")])
+def test_sums_of_columns_whose_rows_begin_anywhere_agree_with_float64(
+    length: int, width: int, dtype: str, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    whole = numbers((2, length, width + 2), dtype)
+    x = whole[..., 1:-1]
+    with listing_steps() as steps:
+        logsumexp(xp.asarray(whole)[..., 1:-1], 1)
+    assert "ragged" in steps[0].spec.flags
+    result = asnumpy(logsumexp(xp.asarray(whole)[..., 1:-1], 1, out=poison((2, width), dtype, xp)))
+    assert_close(result, reference_sum(x, 1), dtype, ulps=8)
+
+
 @pytest.mark.parametrize(
-    "algorithm", ["softmax_strips_l16_n4_v4_c2_f32", "softmax_columns", "softmax_strips_l8_n4_v8_bf16"]
+    "algorithm",
+    [
+        "softmax_strips_l16_n4_v4_c2_f32",
+        "softmax_columns",
+        "softmax_strips_l8_n4_v8_bf16",
+        "softmax_strips_l32_n8_v4_grid_f32",
+        "softmax_strips_l32_n8_v8_grid_f16",
+    ],
 )
 def test_a_column_is_nan_where_the_formula_is(
     algorithm: str, clusters: int, parts: None, xp: ModuleType, asnumpy: AsNumpy
@@ -87,7 +160,7 @@ def test_a_column_is_nan_where_the_formula_is(
     x[7, 130] = np.nan
     x[:249, 77] = -np.inf  # the last alone is there
     x[:, 90] = 0
-    x[:, 91] = np.where(np.arange(250) % 2, -1e30, 3e30)  # no exponential overflows
+    x[:, 91] = np.where(np.arange(250) % 2, -1, 3) * (1e4 if dtype == "f16" else 1e30)  # no exponential overflows
     result = asnumpy(softmax(xp.asarray(x), 0, algorithm=algorithm, out=poison(x.shape, dtype, xp)))
     assert np.isnan(result[:, [3, 5, 130]].astype("d")).all()
     finite = [c for c in range(136) if c not in (3, 5, 130)]
@@ -138,7 +211,8 @@ def test_columns_of_any_strides_in_strips_or_parts_agree_with_float64(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "WAVES", 10**6)
         patch.setattr(columns, "held", lambda *about: None)
-        patch.setattr(strips, "clusters", lambda spec, device: 3)
+        patch.setattr(strip_plans, "clusters", lambda spec, device: 3)
+        patch.setattr(strip_plans, "blocks", lambda device: 5)
         for algorithm in ("softmax_columns", "softmax_strips"):
             try:
                 result = asnumpy(function(given_x, axis, algorithm=algorithm))
@@ -149,23 +223,33 @@ def test_columns_of_any_strides_in_strips_or_parts_agree_with_float64(
 
 
 H200 = [
-    (4096, 65536, F32, {"LANES": 16, "PACKS": 16, "VEC": 4, "CLUSTER": 8}),
-    (1000, 4096, BF16, {"LANES": 16, "PACKS": 16, "VEC": 8, "CLUSTER": 2}),
-    (8192, 65536, F32, {"LANES": 16, "PACKS": 16, "VEC": 4, "CLUSTER": 16}),
-    (16384, 1024, BF16, {"LANES": 8, "PACKS": 16, "VEC": 8, "CLUSTER": 16}),
-    (300, 500001, F32, {"LANES": 64, "PACKS": 20, "VEC": 1, "CLUSTER": 2}),
-    (300, 500001, BF16, None),  # no copy of two bytes
-    (65536, 4096, F32, None),  # columns so long are read twice
+    (1, 4096, 65536, F32, "l16_n16_v4_c8_f32"),
+    (1, 1000, 4096, BF16, "l8_n8_v8_c2_bf16"),  # as many blocks as there are
+    (1, 8192, 65536, F32, "l16_n16_v4_c16_f32"),
+    (1, 16384, 1024, BF16, "l8_n16_v8_c16_bf16"),
+    (1, 200, 1000000, BF16, "l32_n14_v8_bf16"),  # as many rows as there are, or nearly
+    (1024, 1024, 64, BF16, "l8_n16_v8_bf16"),  # no wider than they are
+    (1, 1024, 65535, F32, "l32_n16_v4_c4_ragged_f32"),
+    (1, 128, 524287, BF16, "l64_n16_v8_ragged_bf16"),
 ]
 
 
-@pytest.mark.parametrize(("length", "width", "dtype", "expected"), H200)
-def test_the_widest_strips_that_clusters_hold(
-    length: int, width: int, dtype: DType, expected: dict[str, int] | None, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("planes", "length", "width", "dtype", "expected"), H200)
+def test_the_strips_that_take_the_least_time(
+    planes: int, length: int, width: int, dtype: DType, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strips, "multiprocessors", lambda device: 132)
-    vec = next(v for v in (8, 4, 2, 1) if v * dtype.itemsize <= 16 and width % v == 0)
-    assert strips.cut(Planes(1, length, width, length * width, width), vec, dtype, HOST) == expected
+    monkeypatch.setattr(strip_plans, "multiprocessors", lambda device: 132)
+    read = Planes(planes, length, width, length * width, width)
+    vec = 16 // dtype.itemsize
+    found = strip_plans.cut(read, vec, frozenset(["ragged"] if width % vec else []), dtype, HOST)
+    assert found and found.name == f"softmax_strips_{expected}"
+
+
+def test_there_are_no_strips_of_columns_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strip_plans, "multiprocessors", lambda device: 132)
+    read = Planes(1, 1 << 20, 4096, 0, 4096)
+    assert strip_plans.cut(read, 4, frozenset(), F32, HOST) is None
+    assert strip_plans.cut(Planes(1, 300, 5001, 0, 5001), 1, frozenset(), BF16, HOST) is None  # no copy of two bytes
 
 
 def test_explain_says_how_columns_are_kept(xp: ModuleType) -> None:

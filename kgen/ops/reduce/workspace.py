@@ -22,7 +22,7 @@ _TOGETHER = 64  # counters: each set begins at a multiple of 256 bytes, since it
 _LEAST = 1 << 18
 _PER_THREAD = 2  # cudaStreamPerThread: the same number stands for a stream of each thread
 
-_kept: dict[tuple[int, int, int], tuple[int, Any, int]] = {}
+_kept: dict[tuple[int, int, int], tuple[int, Any, int, int]] = {}
 _slabs: dict[int, tuple[Any, int]] = {}
 _taking = threading.Lock()
 
@@ -39,12 +39,15 @@ def workspace(nbytes: int, groups: int, device: int, stream: int) -> tuple[int, 
         memory = scratch(nbytes, device, stream)
         return memory.ptr, _zeros(groups, device), memory
     key = (device, stream, threading.get_ident() if stream == _PER_THREAD else 0)
-    size, memory, counters = _kept.get(key, (0, None, 0))
-    if size < nbytes or memory is None:
-        size = max(_LEAST, 1 << (nbytes - 1).bit_length())
-        memory = scratch(size, device, stream, kept=True)
-        counters = counters or _zeros(COUNTERS, device)
-        _kept[key] = size, memory, counters
+    size, memory, counters, count = _kept.get(key, (0, None, 0, 0))
+    if size < nbytes or memory is None or count < groups:
+        if size < nbytes or memory is None:
+            size = max(_LEAST, 1 << (nbytes - 1).bit_length())
+            memory = scratch(size, device, stream, kept=True)
+        if count < groups:
+            count = max(COUNTERS, groups)
+            counters = _zeros(count, device)
+        _kept[key] = size, memory, counters, count
     return memory.ptr, counters, memory
 
 

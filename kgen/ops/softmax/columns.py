@@ -27,6 +27,7 @@ WAVES = 8  # blocks of a multiprocessor, at most, for parts of columns: as many 
 MOST = 256  # parts of a column: whoever puts them together has to read them all
 TOTAL = 8  # bytes of what is known of a part of a column
 
+RAGGED = Flag("ragged", "rows begin anywhere, those of x and of y at the same places in a pack")
 LANES = Axis("LANES", "t", (8, 16, 32, 64, 128), "threads side by side, each on a pack of columns")
 DEPTH = Axis("DEPTH", "d", (1, 2, 4, 8, 16, 32), "threads that share a column")
 FINISHING = {"LANES": 8, "DEPTH": 32, "HELD": 1}
@@ -77,6 +78,11 @@ def _check(spec: Spec) -> str | None:
         return "a part is as long as it may be"
     if spec["apply"] and not spec["online"]:
         return "parts are of columns that are read twice"
+    if spec["ragged"] and not (spec["lse"] or spec["partial"]):
+        return "results are written in packs that begin at multiples of one"
+    apart = spec["VEC"] * max(1, 32 // spec["LANES"])
+    if spec["ragged"] and (spec["VEC"] * spec.dtype.itemsize != rows.VECTOR or spec["DEPTH"] % apart):
+        return "the rows of a warp begin at the same place in a pack of 16 bytes"
     return softmax_flags.check(spec)
 
 
@@ -99,6 +105,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **text_of_columns(spec),
         "number": number,
+        "ragged": bool(spec["ragged"]),
         "answer": answer(spec, below(spec, number, "top[i]"), "[i]"),
     }
 
@@ -114,6 +121,7 @@ COLUMNS = register(
             Flag("online", "columns are longer than the threads can hold, and are read twice"),
             Flag("partial", "only the total of a part of a column"),
             Flag("apply", "only the second reading, from the totals of the parts"),
+            RAGGED,
         ),
         derive=_derive,
         text=_text,
@@ -126,6 +134,7 @@ COLUMNS = register(
             "softmax_columns_t16_d16_n8_v8_online_bf16",
             "softmax_columns_t16_d16_n8_v4_online_partial_f32",
             "softmax_columns_t16_d16_n8_v4_online_apply_f32",
+            "softmax_columns_t16_d16_n8_v8_lse_ragged_bf16",
         ),
     )
 )
@@ -136,10 +145,27 @@ def _lanes(vec: int, dtype: DType) -> int:
     return min(WIDE // (vec * dtype.itemsize), 64)
 
 
-def held(read: Planes, vec: int, dtype: DType, device: int) -> dict[str, int] | None:
-    """The axes of a specialization that holds such columns in registers, or None."""
+def width(spec: Spec) -> int:
+    """Columns of a strip: ragged, a pack less, since packs begin before or after its first column."""
+    return (spec["LANES"] - spec["ragged"]) * spec["VEC"]
+
+
+def ragged(x: Operand, y: Operand, read: Planes, written: Planes) -> bool:
+    """Whether rows of both begin at the same places in packs of 16 bytes, and are long enough for these."""
+    size = x.dtype.itemsize
+    apart = (x.ptr - y.ptr, (read.step - written.step) * size, (read.plane - written.plane) * size)
+    return x.dtype is y.dtype and not any(distance % rows.VECTOR for distance in apart) and begins_anywhere(x, read)
+
+
+def begins_anywhere(x: Operand, read: Planes) -> bool:
+    """Whether rows are long enough to be taken in packs of 16 bytes wherever they begin."""
+    return read.columns * x.dtype.itemsize >= 8 * rows.VECTOR and x.ptr % x.dtype.itemsize == 0
+
+
+def held(read: Planes, vec: int, dtype: DType, device: int, least: int = 1) -> dict[str, int] | None:
+    """The axes of a specialization that holds such columns in registers, or None; `least`: of threads for a column."""
     words = max(1, vec * dtype.itemsize // 4)
-    depth = next((d for d in DEPTH.values if d * (WORDS // words) >= read.length), THREADS)
+    depth = next((d for d in DEPTH.values if d >= least and d * (WORDS // words) >= read.length), THREADS)
     lanes = max(_lanes(vec, dtype), THREADS // 2 // depth)
     if lanes * depth > THREADS:
         return None
@@ -150,10 +176,10 @@ def held(read: Planes, vec: int, dtype: DType, device: int) -> dict[str, int] | 
     return {"LANES": lanes, "DEPTH": depth, "HELD": packs, "VEC": vec}
 
 
-def _streamed(vec: int, dtype: DType) -> dict[str, int]:
+def _streamed(vec: int, dtype: DType, shifted: bool = False) -> dict[str, int]:
     """The axes of one for columns of any length."""
     words = max(1, vec * dtype.itemsize // 4)
-    lanes = _lanes(vec, dtype)
+    lanes = _lanes(vec, dtype) * (2 if shifted else 1)
     return {"LANES": lanes, "DEPTH": THREADS // lanes, "HELD": min(12, WORDS // words), "VEC": vec}
 
 
@@ -165,14 +191,18 @@ def plan_columns(
     whole = wanted.op == "logsumexp"
     flags = {name: on for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
     if spec is None:
-        values = held(read, vec, x.dtype, device)
-        online = {} if values else {"online": True}
-        spec = COLUMNS.spec(**(values or _streamed(vec, x.dtype)), **flags, **online, dtype=x.dtype)
-    if spec["VEC"] > vec or (not spec["online"] and spec["DEPTH"] * spec["HELD"] < read.length):
+        full = rows.VECTOR // x.dtype.itemsize
+        shifted = whole and x.dtype is not F32 and vec < full and begins_anywhere(x, read)
+        values = held(read, full, x.dtype, device, 2 * full) if shifted else held(read, vec, x.dtype, device)
+        if values is None:
+            values = {**_streamed(full if shifted else vec, x.dtype, shifted), "online": True}
+        spec = COLUMNS.spec(**values, **flags, ragged=shifted, dtype=x.dtype)
+    apart = spec["VEC"] > vec and not spec["ragged"]
+    if apart or (not spec["online"] and spec["DEPTH"] * spec["HELD"] < read.length):
         raise SpecError(
             f"{wanted.op}: {spec.name} does not take columns of {read.length} in packs of {vec} at most neighbours"
         )
-    strips = -(-read.columns // (spec["LANES"] * spec["VEC"])) * read.planes
+    strips = -(-read.columns // width(spec)) * read.planes
     tile = spec["DEPTH"] * spec["HELD"]
     parts = max(1, min(WAVES * multiprocessors(device) // strips, read.length // (2 * tile), MOST))
     sizes = f"{read.planes} x {read.columns} columns of {read.length}"
@@ -186,7 +216,7 @@ def plan_columns(
     parts = -(-read.length // height)
     values = {axis.name: spec[axis.name] for axis in COLUMNS.axes}
     scaled = {"scaled": True} if spec["scaled"] else {}
-    partial = COLUMNS.spec(**values, **scaled, online=True, partial=True, dtype=x.dtype)
+    partial = COLUMNS.spec(**values, **scaled, online=True, partial=True, ragged=spec["ragged"], dtype=x.dtype)
     apply = COLUMNS.spec(**values, **flags, online=True, apply=True, dtype=x.dtype)
     ints = (read.length, read.columns, parts, height)
     first = Step(partial, strips * parts, 2, ints, (read.plane, read.step), wanted.floats)

@@ -10,16 +10,18 @@ from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Planes, Rows, as_planes, as_rows, others, part, staged
 from kgen.ops.calls import Plan
 from kgen.ops.softmax.along_rows import plan_rows
-from kgen.ops.softmax.columns import held, plan_columns
+from kgen.ops.softmax.columns import held, plan_columns, ragged
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.grid import plan_grid
 from kgen.ops.softmax.masks import mask_rows
 from kgen.ops.softmax.online import plan_online
 from kgen.ops.softmax.ring import plan_ring
-from kgen.ops.softmax.strips import plan_strips
+from kgen.ops.softmax.strip_plans import plan_strips
+from kgen.ops.softmax.strips import GRID
 from kgen.registry import parse
 from kgen.spec import Spec
 
+NARROW = 64  # rows, from which on full packs, wherever they begin, do better in shared memory than others in registers
 ALGORITHMS = ("softmax", "softmax_ring", "softmax_grid", "softmax_online", "softmax_columns", "softmax_strips")
 
 
@@ -71,13 +73,14 @@ def plan(
 def _plan_planes(
     x: Operand, y: Operand, read: Planes, written: Planes, wanted: Wanted, kernel: str | None, spec: Spec | None
 ) -> Plan:
-    """Columns side by side: in registers, where they are short; in shared memory; or read twice."""
+    """Columns side by side: in registers, where they are short and packs are full; in shared memory; or read twice."""
     both = ((x, read),) if wanted.op == "logsumexp" else ((x, read), (y, written))
     apart = [
         rows_cut.Pitched(o, pitch, o.dtype.itemsize) for o, planes in both for pitch in (planes.step, planes.plane)
     ]
     vec = rows_cut.packs(apart, read.columns).vec
-    if kernel == "softmax_strips" or (kernel is None and held(read, vec, x.dtype, y.device) is None):
+    narrow = vec * x.dtype.itemsize < rows.VECTOR and read.length >= NARROW and ragged(x, y, read, written)
+    if kernel == "softmax_strips" or (kernel is None and (narrow or held(read, vec, x.dtype, y.device) is None)):
         found = plan_strips(x, y, read, written, vec, wanted, spec)
         if found:
             return found
@@ -121,7 +124,7 @@ def _named(wanted: Wanted, algorithm: str | None, x: Operand, y: Operand) -> Spe
     except SpecError as error:
         raise SpecError(f"{wanted.op}: algorithm {algorithm!r}: {error}") from None
     flags = {name for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
-    own = spec.flags - {flag.name for flag in rows.FLAGS}  # how rows are taken is another matter
+    own = spec.flags - {flag.name for flag in (*rows.FLAGS, GRID)}  # how they are taken is another matter
     if spec.dtype is not x.dtype or own != flags:
         raise SpecError(
             f"{wanted.op}: {spec.name} is for {spec.dtype} and {sorted(own) or 'no flags'}; "

@@ -1,0 +1,169 @@
+"""Which strips of columns stay in shared memory, who shares them, and the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kgen.device import multiprocessors, shared_memory
+from kgen.dtypes import F32, DType
+from kgen.errors import SpecError
+from kgen.launch import Run, Step, bind
+from kgen.operand import Operand, extent
+from kgen.ops import rows_cut
+from kgen.ops.axes import Planes
+from kgen.ops.calls import Plan
+from kgen.ops.reduce.workspace import workspace
+from kgen.ops.rows import REACH, SHARED, VECTOR
+from kgen.ops.softmax.columns import RAGGED, ragged
+from kgen.ops.softmax.flags import Wanted
+from kgen.ops.softmax.strips import CLUSTER, FLAGS, GRID, HEARD, LANES, PACKS, STRIPS, THREADS, WIDTHS, check, rows_of
+from kgen.scratch import scratch
+from kgen.spec import Spec
+from kgen.streams import on
+from kgen.views import device_view
+
+ASIDE = 16384
+"""What it costs a block to begin a strip, in bytes of one."""
+NARROW = {False: 32, True: 160}
+"""What the ends of a row of a strip cost, in bytes of it: where rows begin at multiples of a pack, or anywhere."""
+TURNS = 4  # of teams of the grid's blocks, at least
+MESSAGE = 16  # bytes of what a block tells its team of a column, or one of them tells all the others
+
+
+def blocks(device: int) -> int:
+    """How many run at once."""
+    return multiprocessors(device)
+
+
+def clusters(spec: Spec, device: int) -> int:
+    """How many clusters a device has room for."""
+    return int(multiprocessors(device) * REACH[spec["CLUSTER"]]) // spec["CLUSTER"]
+
+
+def strips_of(spec: Spec, read: Planes) -> int:
+    """How many there are. Ragged, of a row's packs all but the first and the last are written, wherever they begin."""
+    across = read.columns + (spec["VEC"] - 1 if spec["ragged"] else 0)
+    return -(-across // ((spec["LANES"] - 2 * spec["ragged"]) * spec["VEC"])) * read.planes
+
+
+def _teams(spec: Spec, read: Planes, device: int) -> tuple[int, int]:
+    """How many teams take strips in turn, and of how many blocks; no teams where there is no room for one."""
+    parts = -(-read.length // rows_of(spec)) if spec["grid"] else spec["CLUSTER"]
+    if parts > 32 * HEARD:  # which a warp hears
+        return 0, parts
+    room = blocks(device) // parts if spec["grid"] else clusters(spec, device)
+    return min(strips_of(spec, read), room), parts
+
+
+def _cuts(read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: int) -> Iterator[Spec]:
+    """Specializations that hold such columns, the widest strips first."""
+    for width in reversed(WIDTHS):
+        lanes = width // (vec * dtype.itemsize)
+        if lanes not in LANES.values:
+            continue
+        for cluster in (c for c in CLUSTER.values if c <= rows_cut.largest(device)):
+            room = THREADS // lanes * cluster
+            enough = (p for p in PACKS.values if GRID.name in flags or p * room >= read.length)
+            for packs in enough:
+                spec = Spec(STRIPS, (lanes, packs, vec, cluster), flags, dtype)
+                if check(spec) is None and _teams(spec, read, device)[0]:
+                    yield spec
+                if GRID.name not in flags:  # the fewest are best
+                    break
+
+
+def _cost(spec: Spec, read: Planes, device: int) -> float:
+    """The time that a block needs, in bytes of its parts of strips."""
+    width = spec["LANES"] * spec["VEC"] * spec.dtype.itemsize
+    part = rows_of(spec) // spec["CLUSTER"] * width
+    teams = _teams(spec, read, device)[0]
+    turns = -(-strips_of(spec, read) // teams)
+    waits = 1 / teams if spec["grid"] else 0  # since all wait for the slowest of a team
+    return turns * (part + ASIDE) * (1 + NARROW[bool(spec["ragged"])] / width) * (1 + waits)
+
+
+def _pays(spec: Spec, read: Planes, device: int) -> bool:
+    """Whether teams of the grid do better than two readings: each strip waits for the slowest block."""
+    teams = _teams(spec, read, device)[0]
+    return strips_of(spec, read) >= TURNS * teams and (teams > 1 or spec.dtype is not F32)
+
+
+def cut(read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: int) -> Spec | None:
+    """The specialization that takes the least time for such columns, or None where there is no room for a strip.
+
+    Where clusters have none, the blocks of the grid may.
+    """
+    if shared_memory(device) < SHARED:
+        return None
+    found = list(_cuts(read, vec, flags, dtype, device))
+    if not found and RAGGED.name not in flags:
+        found = [s for s in _cuts(read, vec, flags | {GRID.name}, dtype, device) if _pays(s, read, device)]
+    return min(found, key=lambda spec: _cost(spec, read, device), default=None)
+
+
+def plan_strips(
+    x: Operand, y: Operand, read: Planes, written: Planes, vec: int, wanted: Wanted, spec: Spec | None
+) -> Plan | None:
+    """One launch, or None where there is no room for a strip, or the kernel cannot do what is wanted."""
+    device = y.device
+    if wanted.op == "logsumexp" or y.dtype is not x.dtype:
+        return None
+    full = VECTOR // x.dtype.itemsize
+    anywhere = vec < full and ragged(x, y, read, written) and (spec is None or spec["ragged"])
+    vec = full if anywhere else vec
+    if spec is None:
+        asked = {name for name, on in wanted.flags(wide=False).items() if on}
+        flags = frozenset({flag.name for flag in FLAGS} & asked | ({RAGGED.name} if anywhere else set()))
+        spec = cut(read, vec, flags, x.dtype, device)
+        if spec is None:
+            return None
+    teams, parts = _teams(spec, read, device)
+    short = not spec["grid"] and rows_of(spec) < read.length
+    if spec["VEC"] > vec or short or not teams:
+        raise SpecError(
+            f"{wanted.op}: {spec.name} does not take columns of {read.length} in packs of {vec} at most neighbours"
+        )
+    strips = strips_of(spec, read)
+    sizes = (read.length, read.columns, strips)
+    steps = (read.plane, read.step, written.plane, written.step)
+    if spec["grid"]:
+        places = spec["LANES"] * spec["VEC"] * (parts + (2 if spec.dtype is F32 and not spec["log"] else 1))
+        words = MESSAGE // 4 * places * teams
+        step = Step(spec, teams * parts, 4, (*sizes, parts), steps, wanted.floats, cooperative=True)
+        run = _meeting(bind([step], device)[0], words + teams, (0, words), device)
+    else:
+        step = Step(spec, teams * parts, 3, sizes, steps, wanted.floats)
+        run = _meeting(bind([step], device)[0], 1, (0,), device)
+    why = f"{strips} strips of columns of {read.length}, which {teams} times {parts} blocks take in turn"
+    return Plan(_apart(run, x) if spec["ragged"] else run, (str(step),), why)
+
+
+def _meeting(run: Run, words: int, places: tuple[int, ...], device: int) -> Run:
+    """The launch on x and y, with so many words that are zero before and after; what it is given begins at `places`."""
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        _, zeros, held = workspace(0, words, device, stream)
+        run((pointers[0], pointers[-1], *(zeros + 4 * place for place in places)), stream)
+        del held  # once the launch is queued
+
+    return launch
+
+
+def _apart(run: Run, x: Operand) -> Run:
+    """The launch, but from a copy of x where the result takes its place: strips read columns that others write."""
+    device, size = x.device, x.dtype.itemsize
+    low, high = extent(x.shape, x.strides)
+    begin = (x.ptr + low * size) % VECTOR - low * size
+    like_x = Operand(0, x.shape, x.strides, x.dtype, device, x.kind, x.argument, None, None)
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        if pointers[0] != pointers[-1]:
+            run(pointers, stream)
+            return
+        memory = scratch((high - low) * size + VECTOR, device, stream)
+        copy = memory.ptr + begin
+        with on(device, stream):
+            device_view(like_x, copy)[...] = device_view(like_x, pointers[0])
+        run((copy, *pointers[1:]), stream)
+
+    return launch
