@@ -59,7 +59,7 @@ def _zeros(count: int, device: int) -> int:
         if used + count > _SLAB:
             cupy = gpu()
             with cupy.cuda.Device(device), allocating_in_a_capture(), cupy.cuda.Stream(non_blocking=True) as own:
-                slab, used = cupy.zeros(_SLAB, np.uint32), 0
+                slab, used = cupy.zeros(max(_SLAB, count), np.uint32), 0
                 own.synchronize()  # once: other streams must find the zeros
             _full.append(slab)
         _slabs[device] = slab, used + count
