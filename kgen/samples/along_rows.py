@@ -231,7 +231,7 @@ def _in_turn(spec: Spec, shape: Shape | None, further: int = 0) -> tuple[tuple[S
 
 def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
-    further = 2 * ring.EDGE if spec["ragged"] else 0
+    further = 2 * ring.EDGE + 2 * spec["mask"] if spec["ragged"] else 0
     return tuple(_softmax_in_turn(spec, *about) for about in _in_turn(spec, shape, further))
 
 

@@ -61,6 +61,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("gated_scan*", "min(steps - first, STEPS) -> STEPS", f"time steps behind the end are zero: {_IDLE}"),
     Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
     Survivor("softmax_ring*causal*", "pack * STRIDE < reach", f"in fetch: {_IDLE}", "*copy_async*"),
+    Survivor("softmax_ring*mask*", "row < rows", f"the mask has such a row: {_IDLE}", "*load_choice*"),
     Survivor(
         "softmax_ring*ragged*bf16",
         "edge_column(head) < columns",

@@ -35,8 +35,10 @@ def _text(spec: Spec) -> dict[str, Any]:
     scale = "scale * " if spec["scaled"] else ""
     ring = rows_ring.text(spec, "float2", sectors=True)
     number, edge = f"{scale}float_of(taken, i)", f"{scale}to_float({'edge.number' if spec['mask'] else 'edge'})"
-    edge_there = f"edge_column(head) < {'seen_of(row)' if spec['causal'] else 'columns'}"
-    edge_there += " && edge.chosen" if spec["mask"] else ""
+    last = "seen_of(row)" if spec["causal"] else "columns"
+    edge_there = f"edge_column(head) < {last}"
+    if spec["mask"]:  # which chooses nothing where a thread has no edge
+        edge_there = f"edge.chosen && {edge_there}" if spec["causal"] else "edge.chosen"
     edge_here = "edge_value" if spec["causal"] or spec["mask"] else edge
     return {
         **ring,
