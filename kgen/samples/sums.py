@@ -10,7 +10,7 @@ from kgen.dtypes import dtype_of
 from kgen.ops.gemv.gemv import gemv as kgen_gemv
 from kgen.ops.histogram.histogram import bincount
 from kgen.ops.histogram.histogram import histogram as kgen_histogram
-from kgen.ops.reduce import launches, reduce
+from kgen.ops.reduce import launches, reduce, waves
 from kgen.ops.reduce.dot import dot as kgen_dot
 from kgen.samples.accuracy import rms_bar
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -22,12 +22,11 @@ def reduce_rows(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ..
 
     And a row for two blocks, of which the second one has no full round, or rows that have none.
     """
-    if shape:
-        return _reduction(spec, shape, -1)
     round_ = spec["GROUP"] * spec["VEC"] * spec["ITEMS"]
     several = (3, 5 * round_ + 11), (2, round_ + round_ // 2 - 3)
     shapes = several if spec["split"] else ((303, round_ + 11), (303, round_ // 2 + 3))
-    return tuple(_reduction(spec, shape, -1) for shape in shapes)
+    settings = ((waves, "in_flight", lambda share: spec["ITEMS"]),)
+    return tuple(_reduction(spec, one, -1)._replace(settings=settings) for one in ((shape,) if shape else shapes))
 
 
 def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
@@ -39,20 +38,27 @@ def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
 
 def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """A second tile of columns, and rows for several blocks, the last of which may have no full round."""
-    columns = spec["LANES"] * spec["VEC"] + spec["VEC"]
+    columns = spec["LANES"] * spec["VEC"] + (3 if spec["ragged"] else spec["VEC"])
     round_ = spec.threads // spec["LANES"] * spec["ITEMS"]
-    if shape or not spec["split"]:
-        return _reduction(spec, shape or (36 * round_ + 5, columns), 0)
-    return tuple(_reduction(spec, (rows, columns), 0) for rows in (36 * round_ + 5, 3 * round_ - 9))
+    every = (36 * round_ + 5, 3 * round_ - 9) if spec["split"] else (36 * round_ + 5,)
+    settings: tuple[Any, ...] = (
+        (launches, "RAGGED_FROM", 0 if spec["ragged"] else 1 << 30),
+        (launches, "ragged_lanes", lambda columns, vec: spec["LANES"]),
+    )
+    if not spec["split"]:
+        settings += ((waves, "parts_of_columns", lambda groups, tiles, wave: 1),)
+    shapes = (shape,) if shape else tuple((rows, columns) for rows in every)
+    return tuple(_reduction(spec, one, 0)._replace(settings=settings) for one in shapes)
 
 
 def _reduction(spec: Spec, shape: Shape, axis: int) -> Case:
     name = spec.kernel.name.partition("_")[0]
     (x,) = numbers(spec, shape)
     if name == "prod":  # of numbers near 1, so that it stays a number
-        x = between_poison((1 + x / 256).astype(x.dtype))
+        x = (1 + x / 256).astype(x.dtype)
     if name[-3:] in ("max", "min"):
-        x = between_poison(_with_extremes(x, axis) * (1 if name[-3:] == "max" else -1))
+        x = _with_extremes(x, axis) * (1 if name[-3:] == "max" else -1)
+    x = between_poison(x, 257 if "ragged" in spec.flags else 256)
     expected = getattr(np, name)(x.astype(np.float64), axis=axis)
     return Case(getattr(reduce, name), (x,), {"axis": axis}, expected, 0 if name[-3:] in ("max", "min") else None)
 

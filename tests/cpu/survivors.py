@@ -35,9 +35,11 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("argm*_rows_*", "found_at + stride < loads", "the same tile is loaded again"),
     Survivor(
         "*_columns_*_split_*",
-        "min((end - at + DEPTH - 1) / DEPTH, * -> (end - at + DEPTH - 1) / DEPTH",
+        "min((* - at + DEPTH - 1) / DEPTH, * -> (* - at + DEPTH - 1) / DEPTH",
         "so that the number is an int: no sample has 2^31 rows for a thread",
     ),
+    Survivor("*_columns_*_ragged_*", "*min(first_column + COLUMNS, columns)*", f"lanes beside the block's: {_IDLE}"),
+    Survivor("*_columns_*_ragged_*", "min(last_row, 0LL) -> *", "samples have no rows in reverse; tests of operators do"),
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk_k256*", "chunk < chunks", "with two stages none is loaded ahead: it is always true"),
     Survivor("linear_chunk_*g1*", "block <= own_warp", f"scores above the diagonal: {_IDLE}"),
@@ -119,6 +121,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
     Survivor("transpose_ragged*", "own < LOADED * PACKS", f"not stored: {_IDLE}", "*0 <= row*"),
+    Survivor("transpose_ragged*", "column < columns", f"packs behind the row: {_IDLE}"),
     Survivor("transpose_ragged*", "start < COLUMNS", f"packs behind the tile: {_IDLE}"),
 )
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 import kgen
 from kgen.backend import HOST
+from kgen.checking import watching
 from kgen.launch import Step, bind
 from kgen.ops.questions import explain
-from kgen.ops.reduce import folding, launches, reduce
+from kgen.ops.reduce import launches, reduce
 from kgen.spec import Axis
 
 ToNumpy = Callable[[Any], np.ndarray]
@@ -200,39 +201,59 @@ def test_more_kept_axes_than_a_kernel_walks(xp: ModuleType, asnumpy: ToNumpy) ->
     np.testing.assert_array_equal(asnumpy(reduce.argmin(device)), host.argmin())
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f2", "i1"])
-@pytest.mark.parametrize("op", ["max", "argmin"])
-def test_columns_of_rows_that_begin_at_odd_addresses(xp: ModuleType, asnumpy: ToNumpy, dtype: str, op: str) -> None:
-    for shape in ((301, 130), (40, 514), (3, 29, 1002)):
-        x = (np.random.default_rng(4).standard_normal(shape) * 9).astype(dtype)
-        got = getattr(reduce, op)(xp.asarray(x)[..., 1:], -2)
-        np.testing.assert_array_equal(asnumpy(got), getattr(np, op)(x[..., 1:], -2))
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "bf16", "i1"])
+@pytest.mark.parametrize("op", ["sum", "max", "argmin"])
+def test_columns_of_rows_that_begin_anywhere_are_read_in_packs(
+    xp: ModuleType, asnumpy: ToNumpy, dtype: str, op: str
+) -> None:
+    own = BF16 if dtype == "bf16" else np.dtype(dtype)
+    for shape in ((301, 130), (40, 515), (3, 29, 1002)):
+        x = np.random.default_rng(4).integers(-9, 9, shape).astype(own)
+        given_x = xp.asarray(x)[..., 1:]
+        if shape[-1] > 500:
+            assert "_ragged_" in explain(getattr(reduce, op), given_x, -2)
+        got = asnumpy(getattr(reduce, op)(given_x, -2))
+        np.testing.assert_array_equal(got, getattr(np, op)(x[..., 1:].astype("f8"), -2).astype(got.dtype))
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_columns_beside_nan_and_the_end_of_memory(data: st.DataObject) -> None:
+    """Rows that begin anywhere, apart, in reverse, one upon the other or all the same; what lies between is NaN."""
+    own = data.draw(st.sampled_from((*FLOATS, np.dtype("i1"))))
+    columns = data.draw(st.integers(8 * 16 // own.itemsize, 600))
+    rows = data.draw(st.integers(1, 90) | st.just(700))
+    ahead = data.draw(st.integers(0, 16))
+    pitch = data.draw(st.sampled_from((0, 1, 5)) | st.integers(columns, columns + 20))
+    flat = np.full(ahead + (rows - 1) * pitch + columns, np.nan if own.kind != "i" else 77, own)
+    x = np.lib.stride_tricks.as_strided(flat[ahead:], (rows, columns), (pitch * own.itemsize, own.itemsize))
+    x[...] = np.random.default_rng(rows).integers(-3, 4, (rows, columns))
+    if data.draw(st.booleans()):
+        x = x[::-1]
+    op = data.draw(st.sampled_from(("sum", "max", "argmax")))
+    with kgen.backend("cpu"), watching() as watch:
+        got = np.asarray(getattr(reduce, op)(x, 0))
+    assert watch.findings == []
+    np.testing.assert_array_equal(got, getattr(np, op)(x.astype("f8"), 0).astype(got.dtype))
 
 
 @pytest.mark.parametrize(
-    ("dtype", "rows", "columns", "ahead"),
-    [("f4", 601, 129, 1), ("f2", 2001, 3, 3), ("f2", 333, 33, 0), ("i1", 2901, 7, 5)],
+    ("dtype", "width", "expected"),
+    [
+        ("f4", 4096, "sum_rows_g256_v4_i4_o32_f32"),
+        ("f4", 5120, "sum_rows_g256_v4_i5_o32_f32"),
+        ("f4", 6144, "sum_rows_g256_v4_i6_o32_f32"),
+        ("f4", 14336, "sum_rows_g256_v4_i5_o32_f32"),
+        ("f2", 5120, "sum_rows_g128_v8_i5_o16_f16"),
+    ],
 )
-@pytest.mark.parametrize("op", ["sum", "max", "mean"])
-def test_rows_that_begin_at_odd_addresses_are_taken_as_longer_ones(
-    xp: ModuleType,
-    asnumpy: ToNumpy,
-    monkeypatch: pytest.MonkeyPatch,
-    op: str,
-    dtype: str,
-    rows: int,
-    columns: int,
-    ahead: int,
+def test_a_threads_loads_are_in_flight_together_in_turns_that_are_full(
+    xp: ModuleType, asnumpy: ToNumpy, dtype: str, width: int, expected: str
 ) -> None:
-    monkeypatch.setattr(folding, "FROM", 0)
-    monkeypatch.setattr(folding, "DEEP", 2)
-    flat = np.random.default_rng(rows).integers(-20, 20, ahead + rows * columns + 9).astype(dtype)
-    x = flat[ahead : ahead + rows * columns].reshape(rows, columns)
-    given_x = xp.asarray(flat)[ahead : ahead + rows * columns].reshape(rows, columns)
-    if not (op == "mean" and dtype == "i1"):  # whose accumulators are converted once more
-        assert "; then " in explain(getattr(reduce, op), given_x, 0)
-    found, expected = asnumpy(getattr(reduce, op)(given_x, 0)), getattr(np, op)(x.astype("f8"), 0)
-    np.testing.assert_allclose(found, expected.astype(found.dtype), rtol=1e-3 if dtype == "f2" else 1e-6, atol=1e-6)
+    x = np.random.default_rng(6).standard_normal((1600, width)).astype(dtype)
+    assert explain(reduce.sum, xp.asarray(x), 1).startswith(expected)
+    some = xp.asarray(x[:3])
+    np.testing.assert_allclose(asnumpy(reduce.sum(some, 1)), x[:3].astype("f8").sum(1), rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f2", "i4"])

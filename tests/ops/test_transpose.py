@@ -162,6 +162,23 @@ def test_rows_that_begin_anywhere_are_moved_in_packs(xp, asnumpy, shared_cache, 
     assert_permuted(xp, asnumpy, x, axes)
 
 
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_rows_that_begin_anywhere_are_read_no_further_than_memory(data):
+    """Rows behind each other, apart, in reverse, or one upon the other: packs at their ends hold what lies beside."""
+    dtype = np.dtype(data.draw(st.sampled_from(SIZES[:3])))
+    rows, columns = (data.draw(st.integers(64, 300)) for _ in range(2))
+    pitch = columns + data.draw(st.integers(0, 5) | st.just(-3))
+    flat = pattern(np, (data.draw(st.integers(0, 9)) + (rows - 1) * pitch + columns,), dtype)
+    x = np.lib.stride_tricks.as_strided(
+        flat[len(flat) - (rows - 1) * pitch - columns :], (rows, columns), (pitch * dtype.itemsize, dtype.itemsize)
+    )
+    x = x[::-1] if data.draw(st.booleans()) else x
+    with watching() as watch:
+        assert_permuted(np, np.asarray, x, None)
+    assert watch.findings == []
+
+
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_whole_rows_that_begin_anywhere_are_written_in_packs(data):

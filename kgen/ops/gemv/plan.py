@@ -63,20 +63,24 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
         if few and packs >= 8 * 512 and product.a.dtype not in QUANTIZED and not ragged:
             return GEMV.spec(VEC=vec, LANES=512, ROWS=1, UNROLL=8, THREADS=512, dtype=product.a.dtype), 1
         # Several rows share what it takes to widen x, where that is much beside the matrix's own bytes.
-        dear = product.a.dtype in QUANTIZED or ragged
-        if packs <= WARP:
+        quantized = product.a.dtype in QUANTIZED
+        dear = quantized or ragged
+        in_flight = 8 if (ragged or packs <= WARP) and not quantized else 4
+        if packs <= WARP and not quantized:
+            lanes, rows = power_of_two(packs) // (2 if packs >= WARP // 2 else 1), 4
+        elif packs <= WARP:
             lanes = max(power_of_two(packs) // 4, min(power_of_two(packs), 2))
             rows = 4 // min(4, power_of_two(-(-packs // lanes)))
         else:
-            lanes = min(max(WARP, power_of_two(packs) // (16 if vec == 16 else 4)), 256)
+            share = 16 if vec == 16 else 8 if vec == 8 and not ragged else 4  # packs of a thread, before it has turns
+            lanes = min(max(WARP, power_of_two(packs) // share), 256)
             if vec == 16 and packs >= 2 * ENOUGH_LANES and not ragged:
                 lanes = max(lanes, ENOUGH_LANES)
             rows = (4 if product.a.dtype.itemsize < 4 else 2) if dear else 1
         while rows > 1 and product.rows * product.batches * lanes < rows * sms * (WARP if ragged else DEAR):
             rows //= 2
-        in_flight = 8 if ragged and product.a.dtype not in QUANTIZED else 4
         unroll = min(in_flight // rows, 4, power_of_two(-(-packs // lanes)))
-        kernel = GEMV_QUANTIZED if product.a.dtype in QUANTIZED else GEMV
+        kernel = GEMV_QUANTIZED if quantized else GEMV
         spec = kernel.spec(
             VEC=vec, LANES=lanes, ROWS=rows, UNROLL=unroll, ragged=ragged, **_flags(product), dtype=product.a.dtype
         )
@@ -100,7 +104,7 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
         if vec == 16 and not ragged and nbytes > ALONE:
             wide = LINE_LANES
         lanes = min(wide, max(4, power_of_two(packs) // (4 if ragged else 8)), power_of_two(packs))
-        if lanes < LINE_LANES and nbytes > ALONE and vec < 16 and not ragged:
+        if lanes < LINE_LANES and nbytes > NARROW and vec < 16 and not ragged:
             # Whole lines, and half of each row at least.
             lanes = min(power_of_two(packs), max(LINE_LANES, power_of_two(packs) // 2))
             threads = 512
@@ -129,10 +133,11 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
     if small or (2 * tiles >= sms and nbytes <= ALONE):
         return spec, 1
     deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
+    resident = sms * spec.derived["BLOCKS"]
     if spec["ragged"]:
-        parts = max(nbytes // BLOCK_BYTES[product.a.dtype.itemsize], 2 * sms) // tiles
+        parts = max(nbytes // BLOCK_BYTES[product.a.dtype.itemsize], resident) // tiles
     else:
-        parts = _parts(tiles, sms * spec.derived["BLOCKS"])
+        parts = _parts(tiles, resident)
     return spec, max(1, min(parts, product.depth // deep))
 
 

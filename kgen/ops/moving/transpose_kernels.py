@@ -12,6 +12,8 @@ PACK = 16
 MOST_AXES = 4
 """Axes besides those of a tile or row that a kernel walks; the host walks the rest."""
 
+RESIDENT = 1024
+"""Threads of ragged tiles among which the registers of a multiprocessor are to be divided."""
 MOST_NARROW = 8
 """Elements of a row up to which a thread takes such rows whole."""
 
@@ -82,7 +84,12 @@ def _ragged_geometry(spec: Spec) -> dict[str, int]:
     unit, word = PACK // spec.dtype.itemsize, max(4, spec.dtype.itemsize)
     pitch = (spec["COLUMNS"] // unit + 1) * (PACK // word) | 1
     nbytes = -(-(spec["ROWS"] + unit) // unit) * (unit * pitch + 1) * word
-    return {"THREADS": spec["THREADS"], "STATIC_SMEM": 0, "DYNAMIC_SMEM": nbytes}
+    return {
+        "THREADS": spec["THREADS"],
+        "BLOCKS": RESIDENT // spec["THREADS"],
+        "STATIC_SMEM": 0,
+        "DYNAMIC_SMEM": nbytes,
+    }
 
 
 def _ragged_problem(spec: Spec) -> str | None:
@@ -100,8 +107,8 @@ RAGGED = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("ROWS", "r", (32, 64, 128, 256), "rows of the input in a tile"),
-            Axis("COLUMNS", "c", (32, 64, 128, 256), "columns of the input in a tile"),
-            Axis("THREADS", "t", (256, 512), "threads of a block", default=THREADS),
+            Axis("COLUMNS", "c", (32, 64, 96, 128, 192, 256), "columns of the input in a tile"),
+            Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
             _BATCH._replace(default=0),
         ),
         dtypes=(U8, U16, U32, U64),
@@ -109,7 +116,7 @@ RAGGED = register(
         check=_ragged_problem,
         grid="(ceil((rows + UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_r128_c64_u32",),
+        defaults=("transpose_ragged_r128_c96_u32",),
     )
 )
 

@@ -28,11 +28,10 @@ _TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
 _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
-_RAGGED_TILE = {1: (128, 128, 256), 2: (128, 128, 256), 4: (128, 64, 256), 8: (64, 32, 256)}
+_RAGGED_TILE = {1: (128, 256, 512), 2: (128, 192, 512), 4: (128, 96, 512), 8: (64, 32, 256)}
 """The same where rows start anywhere, and the threads of a block."""
-_LARGE_RAGGED_TILE = {1: (128, 256, 512), 2: (128, 256, 512), 4: (128, 128, 512), 8: (64, 32, 256)}
-LARGE = 128 << 20
-"""Bytes of an array from which on these are faster: there are tiles for many waves of blocks."""
+_LOW_RAGGED_TILE = {2: (64, 128, 256), 4: (64, 64, 256)}
+"""The same where there are few rows, of which the last tile would have few."""
 
 
 class Axis(NamedTuple):
@@ -97,12 +96,15 @@ def turn_tiles(
             tiles_of_row = -(-long // widest // own)
             ints = (long // widest, width, own, tiles_of_row, *sizes)
             return Step(short, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
-    if read.source == 1 and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
-        nbytes = last.size * read.size * math.prod(sizes) * itemsize
-        rows, columns, threads = (_RAGGED_TILE if nbytes < LARGE else _LARGE_RAGGED_TILE)[itemsize]
-        ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
+    apart = abs(last.source) >= read.size  # rows do not overlap
+    if read.source == 1 and apart and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
         # Packs begin up to all but one element early, so that the last rows may need a tile more.
-        tiles = (-(-(last.size + widest - 1) // rows), -(-read.size // columns))
+        needed = last.size + widest - 1
+        rows, columns, threads = _RAGGED_TILE[itemsize]
+        if needed < 4 * rows and 0 < needed % rows <= rows // 2:
+            rows, columns, threads = _LOW_RAGGED_TILE.get(itemsize, _RAGGED_TILE[itemsize])
+        ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
+        tiles = (-(-needed // rows), -(-read.size // columns))
         strides = (last.source, *outer_strides, read.target)
         return Step(ragged, math.prod((*tiles, *sizes)), 2, (last.size, read.size, *tiles, *sizes), strides)
     rows, columns = (_TILE if store == widest else _SCALAR_TILE)[itemsize]

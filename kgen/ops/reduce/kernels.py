@@ -28,8 +28,10 @@ WORDS = {
 DEFAULTS = (
     "sum_rows_g256_v4_i4_o32_split_f32",
     "sum_rows_g8_v4_i4_o32_f32",
+    "sum_rows_g8_v8_i5_o16_brain_bf16",
     "sum_short_o32_f32",
     "sum_columns_l32_v4_i4_o32_split_f32",
+    "sum_columns_l32_v4_i4_o32_split_ragged_f32",
     "max_rows_g256_v4_i4_split_f32",
     "argmax_rows_g8_v4_i4_f32",
     "argmax_columns_l32_v4_i4_split_f32",
@@ -46,6 +48,8 @@ RESIDENT = 1024
 """Threads of row kernels among which the registers of a multiprocessor are to be divided,"""
 RESIDENT_NARROW = 1280
 """and where a block has many rows, of types that do with fewer registers."""
+RESIDENT_WIDE = 768
+"""Threads of column kernels, where each has eight columns in floats."""
 
 
 def summed(op: str) -> bool:
@@ -110,8 +114,8 @@ def _illegal_rows(spec: Spec) -> str | None:
 def _illegal_columns(spec: Spec) -> str | None:
     if spec.static_smem > STATIC_LIMIT:
         return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
-    if spec["apart"] and (spec["VEC"] == 1 or spec["LANES"] != 32):
-        return "columns are apart in full blocks"
+    if spec["ragged"] and (spec["VEC"] == 1 or COLUMN_THREADS // spec["LANES"] % spec["VEC"]):
+        return "a thread's rows must all start alike: VEC > 1 must divide the rows that are read at once"
     return _illegal_load(spec) or _illegal_result(spec)
 
 
@@ -119,7 +123,8 @@ def _rows(spec: Spec) -> dict[str, int]:
     group = spec["GROUP"]
     threads = group if group > 32 else 256
     arg = operation(spec).startswith("arg")
-    resident = RESIDENT_NARROW if (group <= 32 or arg) and spec.dtype in FLOATING else RESIDENT
+    few = spec["ITEMS"] <= 4 and (group <= 32 or arg)
+    resident = RESIDENT_NARROW if few and spec.dtype in FLOATING else RESIDENT
     shared = _shared_bytes(spec, group // 32) if group > 32 else 0
     if group > 32 and arg:  # the extreme itself is found first, and then where it stands
         shared = shared * spec["split"] + group // 32 * max(4, spec.dtype.itemsize) + 8
@@ -127,12 +132,19 @@ def _rows(spec: Spec) -> dict[str, int]:
 
 
 def _columns(spec: Spec) -> dict[str, int]:
-    values = COLUMN_THREADS // 32 * spec["LANES"] * spec["VEC"]
+    sets = COLUMN_THREADS // (spec["LANES"] if spec["ragged"] else 32)  # of sums that meet in shared memory
+    values = sets * spec["LANES"] * spec["VEC"]
     shared = _shared_bytes(spec, max(values, COLUMN_THREADS) if spec["split"] else values)
+    shared += 4 * sets * spec["ragged"]
     op = operation(spec)
     few = summed(op) or (spec.dtype in FLOATS and (op.startswith("arg") or spec.dtype.itemsize < 4))
-    resident = RESIDENT if few and spec.dtype in FLOATING else COLUMN_THREADS  # few registers for each column
+    resident = residents(op, spec.dtype, spec["VEC"]) if few and spec.dtype in FLOATING else COLUMN_THREADS
     return {"THREADS": COLUMN_THREADS, "BLOCKS": resident // COLUMN_THREADS, "STATIC_SMEM": shared}
+
+
+def residents(op: str, dtype: DType, vec: int) -> int:
+    """Threads of column kernels among which the registers of a multiprocessor are to be divided."""
+    return RESIDENT_WIDE if op not in ("max", "min") and dtype in FLOATING and vec >= 8 else RESIDENT
 
 
 def _shared_bytes(spec: Spec, values: int) -> int:
@@ -167,9 +179,7 @@ def value_bytes(spec: Spec) -> int:
 
 _BITS = Axis("OUT", "o", (64, 32, 16, 8), "bits of an element of the result")
 _OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("brain", "16 bits that are bfloat16"))
-_APART = Flag(
-    "apart", "a thread's columns are LANES apart, since rows begin at addresses that are no multiple of a load"
-)
+_RAGGED = Flag("ragged", "rows that begin anywhere and are of any length")
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
@@ -182,7 +192,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
         axes=(
             Axis("GROUP", "g", (1, 2, 4, 8, 16, 32, 128, 256), "threads of a row"),
             Axis("VEC", "v", (1, 2, 4, 8, 16), "elements of a load"),
-            Axis("ITEMS", "i", (1, 4), "loads of a thread that are in flight together"),
+            Axis("ITEMS", "i", (1, 4, 5, 6), "loads of a thread that are in flight together"),
             *bits,
         ),
         flags=flags,
@@ -205,7 +215,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
             Axis("ITEMS", "i", (4, 8), "rows of a thread that are in flight together"),
             *bits,
         ),
-        flags=(*flags, _APART),
+        flags=(*flags, _RAGGED),
         dtypes=ELEMENTS,
         derive=_columns,
         check=_illegal_columns,

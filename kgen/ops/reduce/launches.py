@@ -18,6 +18,7 @@ from kgen.ops.reduce.kernels import (
     RESIDENT,
     RESIDENT_NARROW,
     SHORT,
+    residents,
     result_axes,
     summed,
     value_bytes,
@@ -28,8 +29,8 @@ from kgen.spec import Spec
 LEVELS = 4
 """Kept axes that a kernel walks; of further ones each index is a launch."""
 LANES = (1, 2, 4, 8, 16, 32)
-OVERLAP = 1.35
-"""Reads of blocks of columns that overlap, as a multiple of the columns, up to which that beats narrower loads."""
+IDLE = 1.6
+"""Lanes of blocks of ragged columns, as a multiple of those that have columns, up to which wide blocks are better."""
 SHORT_FROM = 1024
 """Short rows for each multiprocessor, from which on blocks of them keep it busy."""
 TILES = 16
@@ -39,6 +40,8 @@ FEW = 1.6
 OWN_ROWS, OWN_TILES = 2, 16
 """Waves of blocks from which on, and tiles of a row up to which, a block does best with a whole row: parts of a tile or
 two cost more than what is left of the last wave."""
+RAGGED_FROM = 8
+"""Packs of a row that begins anywhere, from which on they are read as packs nevertheless."""
 NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
 """The ladder: elements of a load, and loads in flight."""
 
@@ -143,7 +146,11 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         for larger in GROUPS if not balanced else ():  # few rows: more threads for each
             if group < larger <= loads and rows * group < one.sms * RESIDENT // 2:
                 group = larger
-        items = items if loads > group else 1
+        share = -(-loads // group)
+        if share == 1:
+            items = 1
+        elif not arg:
+            items = waves.in_flight(share)
         wave = one.sms * RESIDENT // group
         tiles = -(-loads // (group * items))
         whole = balanced or group < max(GROUPS) or (rows >= OWN_ROWS * wave and tiles < OWN_TILES)
@@ -191,21 +198,19 @@ def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, in
         vec //= 2
     if one.algorithm == "naive":
         vec = 1
-    apart = _apart(one, columns, wide) if vec == 1 and one.algorithm is None else 1
-    vec = max(vec, apart)
     lanes = next((lanes for lanes in LANES if lanes * vec >= columns.size), max(LANES))
-    if one.op.startswith("arg") and apart == 1:
+    pack = min(wide, 8) if one.op.startswith("arg") else wide  # or they exchange too much
+    if ragged := not one.algorithm and vec < pack and columns.stride == 1 and columns.size >= RAGGED_FROM * wide:
+        vec, lanes = pack, ragged_lanes(columns.size, pack)
+    if one.op.startswith("arg") and not ragged:
         lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
     items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
-    tiles = -(-columns.size // (lanes * vec))
+    tiles = -(-columns.size // ((lanes - ragged) * vec))
     depth = COLUMN_THREADS // lanes
-    parts = waves.parts(
-        outer * tiles,
-        -(-length // (depth * items)),
-        one.sms * (RESIDENT if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS,
-    )
+    wave = one.sms * (residents(one.op, one.dtype, vec) if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS
+    parts = waves.parts_of_columns(outer * tiles, -(-length // (depth * items)), wave)
     split = parts > 1
-    spec = _spec(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split, apart=apart > 1)
+    spec = _spec(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split, ragged=ragged)
     sizes, x_strides, out_strides = _levels(inside)
     step = Step(
         spec,
@@ -218,16 +223,10 @@ def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, in
     return step, outer * tiles * parts * lanes * vec * value_bytes(spec) if split else 0
 
 
-def _apart(one: Pass, columns: Kept, wide: int) -> int:
-    """How many columns, LANES apart, a thread may have so that full blocks overlap little; 1 where that is none."""
-    most = wide if not (one.op.startswith("arg") and one.dtype.itemsize == 1) else 1  # or they exchange too much
-    for vec in (most, most // 2, most // 4):
-        width = max(LANES) * vec
-        if (
-            vec > 1
-            and columns.stride == 1
-            and width <= columns.size
-            and -(-columns.size // width) * width <= (OVERLAP * columns.size)
-        ):
-            return vec
-    return 1
+def ragged_lanes(columns: int, vec: int) -> int:
+    """Threads side by side where rows begin anywhere: the more the better, but where too many had no columns."""
+    most = min(max(LANES), COLUMN_THREADS // vec)
+    filled = (
+        lanes for lanes in (most, most // 2) if -(-columns // ((lanes - 1) * vec)) * lanes * vec <= IDLE * columns
+    )
+    return next(filled, most // 4)

@@ -1,8 +1,7 @@
 """Which kernels reduce an array of given axes: one pass over it where that can be, further ones over what that left.
 
 A pass reduces one axis. Several that do not merge into one are reduced one after another, the longest first, and what
-is left of them is kept in the accumulator's type, so that nothing is rounded in between. So is one whose rows begin at
-odd addresses.
+is left of them is kept in the accumulator's type, so that nothing is rounded in between.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from kgen.launch import bind, shifted
 from kgen.operand import Operand, contiguous_strides
 from kgen.ops.calls import Plan
 from kgen.ops.reduce.axes import Kept, Layout, Reduced, layout
-from kgen.ops.reduce.folding import folded
 from kgen.ops.reduce.kernels import accumulator, in_one_pass
 from kgen.ops.reduce.launches import Pass, launches, length_of
 from kgen.ops.reduce.workspace import workspace
@@ -59,14 +57,7 @@ def plan_reduction(
         now = Layout(_remerged([Kept(*axis) for axis in kept]), tuple(Reduced(*axis) for axis in rest))
         dtype, low = kind, 0
 
-    together = [[(one, 0)] for one in passes]  # and where in their target they begin to write
-    if len(passes) == 1 and (fold := folded(passes[0], x.ptr)):
-        parts, last, nbytes = fold
-        passes, together, sizes = [parts[0][0], last], [parts, [(last, 0)]], [nbytes]
-    work = [
-        [launch._replace(target=launch.target + place) for one, place in group for launch in launches(one)]
-        for group in together
-    ]
+    work = [list(launches(one)) for one in passes]
     flat_work = [launch for one in work for launch in one]
     bound = iter(bind([launch.step for launch in flat_work], device))
     ready = [[(launch, next(bound)) for launch in one] for one in work]

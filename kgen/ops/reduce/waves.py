@@ -8,8 +8,10 @@ from kgen.ops.reduce.workspace import COUNTERS
 
 GROUPS = (1, 2, 4, 8, 16, 32, 128, 256)
 """Threads of a row."""
-ITEMS = 4
+ITEMS, MOST_ITEMS = 4, 6
 """Loads of a thread that are in flight together."""
+TURNS = 8
+"""Turns of those, up to which it matters how many are left for the last one."""
 WAVES = 8
 """Blocks in so many waves or more are balanced well enough."""
 PART_COST = 0.02
@@ -35,6 +37,14 @@ def threads_of_row(rows: int, loads: int, wave: int) -> int:
     return min((group for group in GROUPS if 32 <= group <= loads), key=cost)
 
 
+def in_flight(share: int) -> int:
+    """Loads of a thread that are in flight together, where it has so many in all: those that leave the fewest idle.
+
+    Of many turns the last one counts little.
+    """
+    return ITEMS if share > TURNS * ITEMS else min(range(ITEMS, MOST_ITEMS + 1), key=lambda items: -share % items)
+
+
 def parts(groups: int, tiles: int, wave: int) -> int:
     """In how many parts to cut each group's work, of so many tiles: those that leave the device idle the least."""
     if groups >= WAVES * wave or groups > COUNTERS or tiles < 2:
@@ -46,3 +56,8 @@ def parts(groups: int, tiles: int, wave: int) -> int:
         return -(-tiles // number) * -(-groups * number // wave) + PART_COST * number * tiles
 
     return min(range(1, min(tiles, 2 * WAVES) + 1), key=cost)
+
+
+def parts_of_columns(groups: int, tiles: int, wave: int) -> int:
+    """The same for columns, of which a wave that is not full reads as fast: one more that is not is what costs time."""
+    return min(tiles, wave // groups) if groups <= wave else parts(groups, tiles, wave)
