@@ -39,7 +39,7 @@ SURVIVORS: tuple[Survivor, ...] = (
         "so that the number is an int: no sample has 2^31 rows for a thread",
     ),
     Survivor("*_columns_*_ragged_*", "*min(first_column + COLUMNS, columns)*", f"lanes beside the block's: {_IDLE}"),
-    Survivor("*_columns_*_ragged_*", "min(last_row, 0LL) -> *", "samples have no rows in reverse; tests of operators do"),
+    Survivor("*_columns_*_ragged_*", "min(last_row, 0LL) -> *", "samples have no rows in reverse; tests have"),
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk_k256*", "chunk < chunks", "with two stages none is loaded ahead: it is always true"),
     Survivor("linear_chunk_*g1*", "block <= own_warp", f"scores above the diagonal: {_IDLE}"),
