@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kgen.arch import Arch
@@ -91,12 +91,13 @@ def cut(
     alone: int = 0,
     kept: bool = False,
     few: Sequence[int] = (),
+    most: Mapping[int, int] = MOST,
 ) -> Cut | None:
     """The cut for rows so wide, or None where they fit into no cluster; `held`: numbers of a row in a thread.
 
     `looped`: of how many arrays the kernel can take rows in turn; `alone`: up to how many packs a block does best with
     one row, if not ALONE; `kept`: it moves vectors that are dear to move only once for rows in turn; `few`: blocks of
-    how many threads to try in a cluster, the first that is enough.
+    how many threads to try in a cluster, the first that is enough; `most`: packs of a thread, by the lanes of a row.
     """
     total = columns // taken.vec
     if looped and taken.full and not taken.shifted and device_arch(device) >= COPIES:
@@ -106,7 +107,7 @@ def cut(
         )
         if found and -(-rows // found.rows) * found.cluster >= LOOPED_ROWS * multiprocessors(device):
             return found
-    return _at_once(rows, total, taken.vec, held, device, few or (256, WIDEST))
+    return _at_once(rows, total, taken.vec, held, device, few or (256, WIDEST), most)
 
 
 def _looped(total: int, vec: int, arrays: int, alone: int, sizes: Sequence[tuple[int, int, int]]) -> Cut | None:
@@ -144,7 +145,9 @@ def _enough(total: int, threads: int) -> int:
     return next(p for p in PACKS.values if p * threads >= total)
 
 
-def _at_once(rows: int, total: int, vec: int, held: int, device: int, few: Sequence[int]) -> Cut | None:
+def _at_once(
+    rows: int, total: int, vec: int, held: int, device: int, few: Sequence[int], most_of: Mapping[int, int]
+) -> Cut | None:
     """Each row its own lanes: as few as hold it with several loads each in flight.
 
     More of them where there are few rows, since a multiprocessor without work costs more than a reduction over more
@@ -153,7 +156,7 @@ def _at_once(rows: int, total: int, vec: int, held: int, device: int, few: Seque
     sms, most_blocks = multiprocessors(device), largest(device)
     widening = max(1, 4 // vec)  # narrow packs: as many bytes in flight
     most = max(p for p in PACKS.values if p * vec <= held)
-    lanes = next((n for n, some in MOST.items() if n * min(some * widening, most) >= total), WIDEST)
+    lanes = next((n for n, some in most_of.items() if n * min(some * widening, most) >= total), WIDEST)
     cluster = 1
     if lanes * most < total:
         sizes = [(n, c) for n in few for c in CLUSTER.values if c <= most_blocks and n * c * most >= total]

@@ -30,6 +30,8 @@ STAGES = 3  # such rows, at least: one that is written, one that is gone through
 WIDE = 4096  # packs of a row that a block has room for
 WEIGHTS = 64  # registers of a thread, at most, for weights
 SECTOR = 32  # bytes that memory is read and written by
+EDGE = 4
+"""Packs of a row that begins anywhere, at most, whose elements are taken one by one: the first begins with a sector."""
 TURNS = 8  # rows of a cluster, from which on it mostly pays
 
 

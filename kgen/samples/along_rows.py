@@ -12,7 +12,7 @@ from kgen.ops.norm import backward_ring, norm
 from kgen.ops.norm import plans as norm_plans
 from kgen.ops.rows import VECTOR
 from kgen.ops.softmax import backward as softmax_backward
-from kgen.ops.softmax import columns, ring, strip_plans, strips
+from kgen.ops.softmax import columns, strip_plans, strips
 from kgen.ops.softmax import online as softmax_online
 from kgen.ops.softmax import softmax as softmaxes
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -163,7 +163,7 @@ def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
 
 def backward_of_softmax_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
-    further = 2 * ring.EDGE if spec["ragged"] else 0
+    further = 2 * rows_ring.EDGE if spec["ragged"] else 0
     return tuple(_backward_of_softmax(spec, *about) for about in _in_turn(spec, shape, further))
 
 
@@ -217,21 +217,23 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
     return y if bias is None else y + bias.astype(np.float64)
 
 
-def _in_turn(spec: Spec, shape: Shape | None, further: int = 0) -> tuple[tuple[Shape, Settings], ...]:
-    """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them, of
-    so many further packs."""
+def _in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
+    """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them,
+    which leaves packs to its edge where it begins anywhere."""
+    further = 2 * rows_ring.EDGE if spec["ragged"] else 0
     room = spec["CLUSTER"] * rows_ring.THREADS * spec["PACKS"] * spec["VEC"]
     cut = rows_ring.Cut(spec["PACKS"], spec["VEC"], spec["CLUSTER"], 2, bool(spec["ragged"]))
     settings = ((rows_ring, "cut", lambda *about, **more: cut),)
     columns = room - 5 * spec["VEC"] + spec["ragged"]
-    own = ((2 * spec.derived["STAGES"] + 3, columns), (1, columns + further * spec["VEC"]))
+    rounds = 4 if spec["ragged"] else 2  # so that clusters have rows of their own before they claim any
+    own = ((rounds * spec.derived["STAGES"] + 3, columns), (1, columns + further * spec["VEC"]))
     shapes = (shape,) if shape else own
     return tuple((each, settings) for each in shapes)
 
 
 def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
-    further = 2 * ring.EDGE + 2 * spec["mask"] if spec["ragged"] else 0
+    further = 2 * rows_ring.EDGE + 2 * spec["mask"] if spec["ragged"] else 0
     return tuple(_softmax_in_turn(spec, *about) for about in _in_turn(spec, shape, further))
 
 

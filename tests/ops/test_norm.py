@@ -151,6 +151,24 @@ def test_blocks_that_take_rows_in_turn_agree_with_float64(
     assert looped == [True] * 2
 
 
+@pytest.mark.parametrize(
+    ("width", "dtype", "expected"),
+    [
+        (255, "f4", "norm_t16_n4_v4_"),
+        (767, "f4", "norm_t32_n6_v4_"),
+        (1023, "f4", "norm_t32_n8_v4_"),
+        (1029, "f4", "norm_t128_n3_v4_"),
+        (1024, "f4", "norm_t128_n2_v4_"),
+        (1023, "e", "norm_t32_n4_v8_"),
+    ],
+)
+def test_odd_rows_with_biases_have_more_packs_for_each_thread(width: int, dtype: str, expected: str) -> None:
+    """What is moved for each pack costs the same; what each thread does for a row besides does not."""
+    x, weight = np.zeros((20000, width), dtype), np.ones(width, dtype)
+    with backend("cpu"):
+        assert explain(layer_norm, x, weight, weight).startswith(expected)
+
+
 def test_many_odd_rows_share_the_weights_that_were_moved_for_them(
     xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -351,6 +369,8 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
         (1021, "f32", backward_ring.Cut(128, 2, 4, 1, 2)),
         (257, "f32", backward_ring.Cut(32, 2, 4, 1, 1)),
         (40000, "f32", backward_ring.Cut(512, 3, 4, 8, 2)),
+        (32700, "f32", backward_ring.Cut(512, 8, 4, 2, 3)),
+        (16383, "f32", backward_ring.Cut(512, 8, 4, 1, 2)),
         (6104, "bf16", backward_ring.Cut(256, 3, 8, 1, 3)),
         (8000, "bf16", backward_ring.Cut(512, 2, 8, 1, 5)),
         (16389, "bf16", backward_ring.Cut(512, 4, 8, 2, 3)),
@@ -408,7 +428,10 @@ def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_the
         (32768, 4, True, (512, 2, 8)),
         (50257, 8, True, (512, 4, 4)),
         (262143, 8, True, (512, 4, 16)),
-        (262144, 4, True, None),
+        (262144, 4, True, (512, 8, 16)),
+        (262143, 4, False, (512, 8, 16)),
+        (262148, 4, True, None),
+        (262152, 8, True, None),
     ],
 )
 def test_gradients_of_many_rows_take_turns_where_that_pays(

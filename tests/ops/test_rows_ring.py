@@ -18,11 +18,11 @@ from kgen.catalog import parse
 from kgen.dtypes import DTYPES
 from kgen.launch import listing_steps
 from kgen.ops import rows_cut, rows_ring
-from kgen.ops.norm.norm import layer_norm, rms_norm
+from kgen.ops.norm.norm import fused_add_rms_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
-from kgen.ops.rows_ring import SECTOR, THREADS, Cut
+from kgen.ops.rows_ring import EDGE, SECTOR, THREADS, Cut
 from kgen.ops.softmax.backward import log_softmax_backward, softmax_backward
-from kgen.ops.softmax.ring import EDGE, RING
+from kgen.ops.softmax.ring import RING
 from kgen.ops.softmax.softmax import log_softmax, softmax
 from tests.ops import test_norm, test_softmax
 from tests.ops.test_softmax import ULP
@@ -78,7 +78,7 @@ def test_softmax_of_rows_in_turn_agrees_with_float64(
     test_softmax.assert_close(result, expected, dtype, ulps=1.5)
 
 
-@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, ANY])
+@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, SECTORS])
 @pytest.mark.parametrize("own", ["f32", "bf16"])
 def test_norms_of_rows_in_turn_agree_with_float64(
     dtype: str, rows: int, columns: int, cut: Cut, own: str, xp: ModuleType, asnumpy: AsNumpy, take: Take
@@ -101,34 +101,71 @@ def test_norms_of_rows_in_turn_agree_with_float64(
     test_norm.assert_close(plain, expected, dtype, terms=8)
 
 
-@settings(max_examples=12)
-@given(data=st.data(), dtype=st.sampled_from(["f32", "bf16", "f16"]), edge=st.sampled_from([EDGE, 0]))
-def test_rows_that_begin_anywhere_are_read_and_written_where_they_lie(
-    data: st.DataObject, dtype: str, edge: int
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "cut"),
+    [
+        ("f32", 29, 8184, Cut(2, 4, 2, 2)),
+        ("bf16", 13, 32760, Cut(4, 8, 2, 1)),
+        ("f32", 1, 8191, Cut(2, 4, 2, 2, ragged=True)),
+        ("f16", 37, 16381, Cut(2, 8, 2, 3, ragged=True)),
+        ("bf16", 50, 16379, Cut(2, 8, 2, 2, ragged=True)),
+    ],
+)
+@pytest.mark.parametrize("own", ["f32", "bf16"])
+def test_a_residual_is_added_to_rows_in_turn(
+    dtype: str, rows: int, columns: int, cut: Cut, own: str, xp: ModuleType, asnumpy: AsNumpy, take: Take
 ) -> None:
-    """Any width, distance and first place of rows; what lies before, between and behind them is neither. Softmax's have
-    an edge of some packs."""
+    take(cut)
+    host, other = numbers((rows, columns), dtype), -numbers((rows, columns), dtype, 1)
+    weight = numbers((columns,), own, 2)
+    total = (host.astype("f4") + other.astype("f4")).astype(host.dtype)
+    expected, _, rstds = test_norm.reference(total, (1,), weight, rms=True, offset=1.0)
+    x, residual, w = (xp.asarray(array) for array in (host, other, weight))
+    assert "norm_ring" in explain(rms_norm, x, w, residual=residual)
+    y, sums, rstd = rms_norm(x, w, eps=1e-5, weight_offset=1.0, residual=residual, return_rstd=True)
+    assert asnumpy(sums).tobytes() == total.tobytes()
+    test_norm.assert_close(asnumpy(y), expected, dtype, terms=4)
+    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=3e-7)
+    result = fused_add_rms_norm(x, residual, w, eps=1e-5, weight_offset=1.0, out=x)  # all in their places
+    assert asnumpy(residual).tobytes() == total.tobytes()
+    assert asnumpy(result).tobytes() == asnumpy(x).tobytes() == asnumpy(y).tobytes()
+
+
+@settings(max_examples=12)
+@given(data=st.data(), dtype=st.sampled_from(["f32", "bf16", "f16"]), normal=st.booleans())
+def test_rows_that_begin_anywhere_are_read_and_written_where_they_lie(
+    data: st.DataObject, dtype: str, normal: bool
+) -> None:
+    """Any width, distance and first place of rows; what lies before, between and behind them is neither. Some have an
+    edge of some packs."""
     vec = 16 // DTYPES[dtype].numpy.itemsize
     cut = Cut(2, vec, 2, data.draw(st.integers(1, 3)), ragged=True)
-    rows = data.draw(st.integers(1, 13))
-    columns = data.draw(st.integers((1025 + edge) * vec, (2049 + edge) * vec - 1))
+    rows = data.draw(st.integers(1, 19))
+    columns = data.draw(st.integers((1025 + EDGE) * vec, (2049 + EDGE) * vec - 1))
     offset, apart = (data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2))
-    x, y = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for _ in range(2))
+    x, y, other, total = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for _ in range(4))
     x[:], weight, bias = numbers((rows, columns), dtype), numbers((columns,), dtype, 2), numbers((columns,), dtype, 3)
     poison = surroundings(y).copy()
     with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
-        if edge:
+        if normal:
+            assert "ring" in explain(layer_norm, x, weight, bias, out=y)
+            expected, _, _ = test_norm.reference(x, (1,), weight, bias)
+            test_norm.assert_close(np.asarray(layer_norm(x, weight, bias, out=y)), expected, dtype, terms=8)
+            other[:] = x
+            total[:] = 2 * x
+            expected, _, _ = test_norm.reference(total, (1,), weight, rms=True)
+            assert "ring" in explain(fused_add_rms_norm, x, other, weight, out=y)
+            y = np.asarray(fused_add_rms_norm(x, other, weight, eps=1e-5, out=y))
+            test_norm.assert_close(y, expected, dtype, terms=4)
+            assert other.tobytes() == total.tobytes()
+            expected, _, _ = test_norm.reference(x, (1,), weight, rms=True)
+            test_norm.assert_close(np.asarray(rms_norm(x, weight, eps=1e-5, out=x)), expected, dtype, terms=4)
+        else:
             assert "ring" in explain(softmax, x, -1, out=y)
             test_softmax.assert_close(np.asarray(softmax(x, -1, out=y)), test_softmax.reference(x, -1), dtype)
             expected = test_softmax.reference(x, -1, log=True)
             test_softmax.assert_close(np.asarray(log_softmax(x, -1, out=x)), expected, dtype, ulps=1.5)
-        else:
-            assert "ring" in explain(layer_norm, x, weight, bias, out=y)
-            expected, _, _ = test_norm.reference(x, (1,), weight, bias)
-            test_norm.assert_close(np.asarray(layer_norm(x, weight, bias, out=y)), expected, dtype, terms=8)
-            expected, _, _ = test_norm.reference(x, (1,), weight, rms=True)
-            test_norm.assert_close(np.asarray(rms_norm(x, weight, eps=1e-5, out=x)), expected, dtype, terms=4)
-    assert surroundings(y).tobytes() == poison.tobytes()
+    assert all(surroundings(array).tobytes() == poison.tobytes() for array in (x, y, other))
 
 
 def rows_apart(rows: int, columns: int, apart: int, offset: int, dtype: Any) -> np.ndarray:
@@ -154,11 +191,11 @@ def surroundings(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("vec", [4, 8])
 @pytest.mark.parametrize("rows", [1, 3, 8, 17, 67])
 def test_all_rows_are_taken_in_whatever_order(rows: int, vec: int, take: Take) -> None:
-    """Weighted rows that begin anywhere follow one another by where in a pack they begin."""
+    """Weighted rows that begin anywhere follow one another by where in a sector they begin."""
     dtype = {4: "f32", 8: "bf16"}[vec]
     for clusters in (1, 2, 9):
         take(Cut(2, vec, 2, clusters, ragged=True))
-        host = numbers((rows, 1025 * vec + 1 + 2 * clusters), dtype)
+        host = numbers((rows, (1025 + EDGE) * vec + 1 + 2 * clusters), dtype)
         weight = numbers(host.shape[1:], dtype, 2)
         with kgen.backend("cpu"):
             result = np.asarray(rms_norm(host, weight, eps=1e-5))
@@ -224,19 +261,29 @@ def test_rows_in_turn_have_the_same_bits_again_and_again_on_any_number_of_cluste
     assert results.count(results[0]) == 4
 
 
-@pytest.mark.parametrize(("rows", "clusters"), [(1, 1), (1, 3), (20, 1), (20, 2), (20, 5)])
+@pytest.mark.parametrize(
+    ("rows", "clusters"), [(1, 1), (1, 3), (20, 1), (20, 2), (20, 5), (61, 2), (61, 4), (77, 8), (150, 9)]
+)
+@pytest.mark.parametrize("ordered", [False, True])
 def test_the_counter_of_claimed_rows_is_zero_again(
-    rows: int, clusters: int, take: Take, monkeypatch: pytest.MonkeyPatch
+    rows: int, clusters: int, ordered: bool, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take(Cut(3, 4, 2, clusters))
+    """Weighted rows that begin anywhere are claimed once a cluster has done its own."""
+    take(Cut(3, 4, 2, clusters, ragged=ordered))
     claims = np.zeros(1, np.uint32)
     monkeypatch.setattr(rows_ring, "workspace", lambda *about: (0, notice(claims).ctypes.data, claims))
-    host = numbers((rows, 12000 + 4 * clusters), "f32")
-    with kgen.backend("cpu"):
-        for _ in range(2):
-            result = np.asarray(softmax(host, -1))
-            assert claims[0] == 0
-    test_softmax.assert_close(result, test_softmax.reference(host, -1), "f32")
+    host = numbers((rows, 12000 + 4 * clusters + ordered), "f32")
+    weight = numbers(host.shape[1:], "f32", 2)
+    for _ in range(2):
+        result = host.copy()  # and in its place, so that no row is taken twice
+        with kgen.backend("cpu"):
+            _ = rms_norm(result, weight, eps=1e-5, out=result) if ordered else softmax(result, -1, out=result)
+        assert claims[0] == 0
+        if ordered:
+            expected, _, _ = test_norm.reference(host, (1,), weight, rms=True)
+            test_norm.assert_close(result, expected, "f32", terms=4)
+        else:
+            test_softmax.assert_close(result, test_softmax.reference(host, -1), "f32")
 
 
 @settings(max_examples=16)
@@ -413,11 +460,11 @@ def test_rows_that_begin_anywhere_have_the_packs_that_all_threads_take(
 
 
 @pytest.mark.parametrize("columns", [4 * 4096 + 4, 4 * 4096 + 7, 4 * (4096 + EDGE) + 3, 4 * (4096 + EDGE) + 4])
-def test_an_edge_of_some_packs_is_what_a_cut_for_softmax_leaves(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread has four packs of all rows but the widest, of which some have a fifth."""
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 2)
     x, y = (rows_apart(16, columns, 1 - columns % 2, 3, np.dtype("f")) for _ in range(2))
-    x[:] = numbers(x.shape, "f32")
+    x[:], weight = numbers(x.shape, "f32"), numbers((columns,), "f32", 2)
     poison = surroundings(y).copy()
     cuts, cut = [], rows_ring.cut
     monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: cuts.append(cut(*about, **more)) or cuts[-1])
@@ -425,6 +472,15 @@ def test_an_edge_of_some_packs_is_what_a_cut_for_softmax_leaves(columns: int, mo
         softmax(x, -1, out=y)
     assert cuts == [Cut(5 if columns == 4 * (4097 + EDGE) else 4, 4, 2, 1, ragged=True)]
     test_softmax.assert_close(y, test_softmax.reference(x, -1), "f32")
+    assert surroundings(y).tobytes() == poison.tobytes()
+    x += 30
+    with kgen.backend("cpu"):
+        _, mean, rstd = layer_norm(x, weight, out=y, return_stats=True)
+    assert cuts[1:] == cuts[:1]
+    expected, means, rstds = test_norm.reference(x, (1,), weight)
+    np.testing.assert_allclose(mean, means, rtol=3e-7)
+    np.testing.assert_allclose(rstd, rstds, rtol=3e-7)
+    test_norm.assert_close(y, expected, "f32", terms=32)
     assert surroundings(y).tobytes() == poison.tobytes()
 
 
@@ -456,6 +512,35 @@ def test_wide_rows_take_turns_only_where_the_device_has_room_for_a_cluster(
 )
 def test_other_rows_are_left_to_other_kernels(rows: int, columns: int, packs: rows_cut.Packs, why: str) -> None:
     assert rows_ring.cut(rows, columns, packs, HOST) is None, why
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "taken", "residual", "expected"),
+    [
+        ("f32", 32769, "weight bias", False, "norm_ring_n8_v4_c2_weight_bias_ragged_f32 on 132 blocks"),
+        ("f32", 16383, "weight", False, "norm_t"),
+        ("f32", 16384, "weight", True, "norm_ring_n4_v4_c2_rms_residual_weight_f32 on 132 blocks"),
+        ("f32", 8191, "weight", True, "norm_t"),
+        ("f32", 131072, "weight", True, "norm_ring_n4_v4_c16_rms_residual_weight_f32 on 112 blocks"),
+        ("f32", 131100, "weight", True, "norm_t"),
+        ("bf16", 16384, "weight", True, "norm_t"),
+        ("bf16", 50257, "weight", True, "norm_ring_n4_v8_c4_rms_residual_weight_ragged_bf16 on 120 blocks"),
+        ("bf16", 50257, "weight", False, "norm_ring_n7_v8_c2_rms_weight_ragged_bf16 on 132 blocks"),
+        ("bf16", 50257, "weight bias", False, "norm_ring_n7_v8_c2_weight_bias_ragged_bf16 on 128 blocks"),
+        ("bf16", 100003, "weight bias", False, "norm_ring_n7_v8_c4_weight_bias_ragged_bf16 on 120 blocks"),
+    ],
+)
+def test_norms_take_turns_where_that_pays(
+    dtype: str, columns: int, taken: str, residual: bool, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a residual where two arrays fill half a ring; clusters of odd rows with biases, where that leaves few idle, as
+    many as there are places in a sector."""
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 132)
+    x = np.empty((1000, columns), DTYPES[dtype].numpy)
+    vectors = [np.empty(columns, x.dtype) for _ in taken.split()]
+    function, about = (rms_norm, {"residual": x} if residual else {}) if len(vectors) == 1 else (layer_norm, {})
+    with kgen.backend("cpu"):
+        assert explain(function, x, *vectors, **about).startswith(expected)
 
 
 def test_a_cluster_of_sixteen_is_announced_to_the_driver() -> None:

@@ -22,13 +22,16 @@ from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 THREADS = 512  # of a block, which has a multiprocessor to itself: 128 registers each
+SECTOR = rows_ring.SECTOR // VECTOR  # packs that memory is read and written by
 WIDE = 32768  # columns, up to which threads do best with few packs each; beyond, with many, and smaller clusters
 EXCHANGES = 4  # of what is found of a row, in turn
 TURNS = 8  # rows of the same threads, from which on it pays
 LEAST = {(False, False): 4096, (False, True): 320, (True, False): 8193, (True, True): 512}
 """Columns from which on it pays, as measured: of ragged rows, and where sums are pairs for packs of eight."""
+SUMS = 32
+"""Columns of a thread, at most."""
 LANES = Axis("LANES", "t", (32, 64, 128, 256, 512), "threads of a block that share a row", default=THREADS)
-PACKS = Axis("PACKS", "n", (2, 3, 4), "packs of each array, that a thread has of a row")
+PACKS = Axis("PACKS", "n", (2, 3, 4, 8), "packs of each array, that a thread has of a row")
 CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a cluster", default=1)
 
 
@@ -47,8 +50,8 @@ class Cut(NamedTuple):
         return self.cluster * self.teams
 
     def parts(self, rows: int, *, ragged: bool) -> int:
-        """How many sums there are of a column, at most one for each team and place in a pack where rows begin."""
-        return self.teams + (min(self.vec, rows) - 1 if ragged and self.lanes == THREADS else 0)
+        """How many sums there are of a column, at most one for each team and place in a sector where rows begin."""
+        return self.teams + (min(SECTOR * self.vec, rows) - 1 if ragged and self.lanes == THREADS else 0)
 
     def values(self) -> dict[str, int]:
         """For `Kernel.spec`."""
@@ -71,7 +74,10 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: 
     ):
         return None
     sizes = [(lanes, 1) for lanes in LANES.values[:-1]] + [(THREADS, cluster) for cluster in clusters]
-    found = _least_idle(columns // taken.vec, sizes, PACKS.values if columns <= WIDE else PACKS.values[::-1])
+    total, few = columns // taken.vec, PACKS.values[:-1]
+    found = _least_idle(total, sizes, few if columns <= WIDE else few[::-1])
+    if found is None and PACKS.values[-1] * taken.vec <= SUMS:  # then there is shared memory for one row
+        found = _least_idle(total, sizes, PACKS.values[-1:])
     if found is None:
         return None
     lanes, packs, cluster = found
@@ -120,7 +126,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "ragged": bool(spec["ragged"]),
         "sorted": bool(spec["ragged"]) and spec["LANES"] == THREADS,
         "several_rows": spec["LANES"] < THREADS,
-        "ahead": spec["LANES"] == THREADS,
+        "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,
         "centred": centred(spec, "number"),
@@ -136,6 +142,10 @@ def _check(spec: Spec) -> str | None:
         return "weights have one type, which is named where it is not that of x"
     if spec["CLUSTER"] > 1 and spec["LANES"] < THREADS:
         return "a cluster is of whole blocks"
+    if spec["PACKS"] * spec["VEC"] > SUMS:
+        return f"a thread has no registers for the sums of more than {SUMS} columns"
+    if spec.derived["RING"] < spec["PACKS"]:
+        return "there is shared memory for a row at least"
     return None if spec["VEC"] * spec.dtype.itemsize == VECTOR else f"what is fetched for later is of {VECTOR} bytes"
 
 
@@ -159,6 +169,7 @@ RING = register(
             "norm_backward_ring_n2_v8_rms_ragged_bf16",
             "norm_backward_ring_n2_v4_c4_bias_f32",
             "norm_backward_ring_n4_v8_c4_rms_bf16",
+            "norm_backward_ring_n8_v4_c2_rms_f32",
             "norm_backward_ring_n4_v8_c4_bias_ragged_f16",
         ),
     )

@@ -30,6 +30,7 @@ AFFINE = (
     Flag("wbf", "weight and bias are __nv_bfloat16"),
 )
 RMS = Flag("rms", "the mean is taken to be zero")
+RESIDUAL = Flag("residual", "what is normalised is the sum of two arrays, which is stored")
 
 
 def check_affine(spec: Spec) -> str | None:
@@ -103,7 +104,7 @@ NORM = register(
         axes=rows.AXES,
         flags=(
             RMS,
-            Flag("residual", "what is normalised is the sum of two arrays, which is stored"),
+            RESIDUAL,
             *AFFINE,
             *rows.FLAGS,
         ),

@@ -19,6 +19,8 @@ from kgen.ops.norm.ring import plan_ring
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
 
+MOVED = {**rows_cut.MOST, 16: 4, 32: 8}
+"""Packs of a thread, by the lanes of a row, where weights and biases are moved for each row."""
 MOMENTS = 8  # bytes of what is known of a part
 
 Axes = tuple[int, ...]
@@ -82,8 +84,18 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     moved = bool(weights) and not groups and taken.ragged
     dear = moved and not (normal.rms and x.dtype is F32)
     alone = (2 if x.dtype is F32 and not (dear or groups) else 1) * rows_cut.ALONE
+    most = MOVED if dear and x.dtype is F32 else rows_cut.MOST
     cut = rows_cut.cut(
-        read.rows, read.columns, taken, HELD, device, looped=int(residual is None), alone=alone, kept=dear, few=few
+        read.rows,
+        read.columns,
+        taken,
+        HELD,
+        device,
+        looped=int(residual is None),
+        alone=alone,
+        kept=dear,
+        few=few,
+        most=most,
     )
     if rows_grid.preferred(cut, taken) and not (groups and taken.ragged):
         shared = plan_grid(named, read, pitches, taken, flags, order, nobody, groups, floats)

@@ -11,17 +11,16 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
-from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
+from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import affine, centred, off_mean, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Kernel, Spec
 
-ANYWHERE = 16384
-"""Packs of a row that begins anywhere which a cluster has room for in registers, with its weights: that does better."""
-
 
 def _check(spec: Spec) -> str | None:
+    if spec["residual"] and not spec["rms"]:
+        return "only an RMS norm takes a residual"
     if spec["channels"]:
         return "weights of channels have other columns in each row"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
@@ -31,20 +30,23 @@ def _check(spec: Spec) -> str | None:
 
 
 def _text(spec: Spec) -> dict[str, Any]:
+    edge = "edge.of_x" if spec["residual"] else "edge"
     return {
-        **rows_ring.text(spec, "float" if spec["rms"] else "float2"),
+        **rows_ring.text(spec, "float" if spec["rms"] else "float2", sectors=True),
         **text_of_weights(spec),
         "carried": spec.dtype is F32,
         "merges": {"Sum": "a + b"},
         "moments": not spec["rms"],
+        "sources": ["x", "residual"] if spec["residual"] else ["x"],
+        "edge": edge,
         "vectors": vectors(spec),
         "held": True,
         "ordered": spec["ragged"] and vectors(spec) != [],
         "centred": centred(spec, "float_of(value, i)"),
         "off": off_mean(spec, "float_of(value, i)"),
         "affine": affine(spec),
-        "edge_centred": centred(spec, "to_float(edge)"),
-        "edge_off": off_mean(spec, "to_float(edge)"),
+        "edge_centred": centred(spec, f"to_float({edge})"),
+        "edge_off": off_mean(spec, f"to_float({edge})"),
         "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
     }
 
@@ -55,8 +57,8 @@ RING = register(
         summary="Normalises wide rows, which clusters of blocks take in turn.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
         axes=rows_ring.AXES,
-        flags=(RMS, *AFFINE, RAGGED),
-        derive=lambda spec: rows_ring.derive(spec, found=4 if spec["rms"] else 8),
+        flags=(RMS, RESIDUAL, *AFFINE, RAGGED),
+        derive=lambda spec: rows_ring.derive(spec, found=4 if spec["rms"] else 8, arrays=1 + spec["residual"]),
         text=_text,
         check=_check,
         min_arch=rows_cut.CLUSTERS,
@@ -66,9 +68,18 @@ RING = register(
             "norm_ring_n8_v4_c4_weight_bias_f32",
             "norm_ring_n8_v8_c2_rms_weight_bf16",
             "norm_ring_n4_v8_c2_weight_bias_ragged_bf16",
+            "norm_ring_n4_v8_c2_rms_residual_weight_bf16",
+            "norm_ring_n2_v4_c2_rms_residual_weight_ragged_f32",
         ),
     )
 )
+
+
+def _even(clusters: int, places: int) -> int:
+    """As many clusters, or a few less: a multiple of the places in a sector where rows begin, so that each cluster has
+    rows of one place. Weights and biases of eight columns are dear to load again."""
+    idle = clusters % places
+    return clusters - idle if 16 * idle <= clusters else clusters
 
 
 def plan_ring(
@@ -87,15 +98,25 @@ def plan_ring(
     """
     x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
     assert x is not None and y is not None
-    if flags["residual"] or flags.get("channels"):
+    if flags.get("channels"):
         return None
     kept = sum(taken.vec * w.dtype.itemsize for w in (weight, bias) if w)
-    wide = ANYWHERE if taken.ragged else rows_ring.WIDE
-    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, weights=kept, wide=wide)
+    arrays = 1 + flags["residual"]
+    cut = rows_ring.cut(
+        read.rows,
+        read.columns,
+        taken,
+        y.device,
+        weights=kept,
+        wide=rows_ring.WIDE // arrays,
+        edge=rows_ring.EDGE,
+        most=rows_ring.MOST // arrays,
+    )
     if cut is None:
         return None
-    own = {name: on for name, on in flags.items() if name != "residual"}
-    spec = RING.spec(**cut.values(), **own, dtype=x.dtype)
+    if taken.ragged and bias and taken.vec == 8:
+        cut = cut._replace(clusters=_even(cut.clusters, rows_ring.SECTOR // y.dtype.itemsize))
+    spec = RING.spec(**cut.values(), **flags, dtype=x.dtype)
     pointers = len(order) + len(nobody) + 1
     step = Step(spec, cut.blocks, pointers, (read.rows, read.columns), tuple(pitches), floats)
     run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))

@@ -18,7 +18,6 @@ from kgen.spec import Kernel, Spec
 
 MOST = 4  # packs of a thread of each row, of which three rows fit into shared memory
 WIDE = 2048  # packs of a row that others do better with
-EDGE = 4  # packs of a row that begins anywhere, at most, whose elements are taken one by one
 
 
 def _text(spec: Spec) -> dict[str, Any]:
@@ -61,7 +60,7 @@ def plan_ring(
     dx: Operand,
 ) -> Plan | None:
     """One launch, or None where another kernel does better."""
-    cut = rows_ring.cut(read.rows, read.columns, taken, dx.device, wide=WIDE, edge=EDGE, most=MOST)
+    cut = rows_ring.cut(read.rows, read.columns, taken, dx.device, wide=WIDE, edge=rows_ring.EDGE, most=MOST)
     if cut is None:
         return None
     spec = RING.spec(**cut.values(), **flags, dtype=dx.dtype)
