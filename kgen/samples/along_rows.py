@@ -163,8 +163,7 @@ def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
 
 def backward_of_softmax_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
-    further = 2 * rows_ring.EDGE if spec["ragged"] else 0
-    return tuple(_backward_of_softmax(spec, *about) for about in _in_turn(spec, shape, further))
+    return tuple(_backward_of_softmax(spec, *about) for about in _in_turn(spec, shape))
 
 
 def _backward_of_softmax(spec: Spec, shape: Shape, settings: Settings) -> Case:
@@ -220,7 +219,7 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
 def _in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
     """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them,
     which leaves packs to its edge where it begins anywhere."""
-    further = 2 * rows_ring.EDGE if spec["ragged"] else 0
+    further = 2 * rows_ring.EDGE + 2 * ("mask" in spec.flags) if spec["ragged"] else 0
     room = spec["CLUSTER"] * rows_ring.THREADS * spec["PACKS"] * spec["VEC"]
     cut = rows_ring.Cut(spec["PACKS"], spec["VEC"], spec["CLUSTER"], 2, bool(spec["ragged"]))
     settings = ((rows_ring, "cut", lambda *about, **more: cut),)
@@ -233,8 +232,7 @@ def _in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], .
 
 def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
-    further = 2 * rows_ring.EDGE + 2 * spec["mask"] if spec["ragged"] else 0
-    return tuple(_softmax_in_turn(spec, *about) for about in _in_turn(spec, shape, further))
+    return tuple(_softmax_in_turn(spec, *about) for about in _in_turn(spec, shape))
 
 
 def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:

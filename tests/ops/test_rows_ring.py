@@ -533,8 +533,8 @@ def test_other_rows_are_left_to_other_kernels(rows: int, columns: int, packs: ro
 def test_norms_take_turns_where_that_pays(
     dtype: str, columns: int, taken: str, residual: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a residual where two arrays fill half a ring; clusters of odd rows with biases, where that leaves few idle, as
-    many as there are places in a sector."""
+    """With a residual where two arrays fill half a ring; clusters of odd rows with biases, where that leaves few idle,
+    as many as there are places in a sector."""
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 132)
     x = np.empty((1000, columns), DTYPES[dtype].numpy)
     vectors = [np.empty(columns, x.dtype) for _ in taken.split()]
