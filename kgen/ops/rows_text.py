@@ -93,10 +93,15 @@ def centred(spec: Spec, number: str) -> str:
 
 
 def affine(spec: Spec, weight: str = "weight_of(weights, i)", bias: str = "weight_of(biases, i)") -> str:
-    """What becomes of `normal`, a normalised number, by weight and bias; a weight of a group is in it already."""
+    """What becomes of `normal`, a normalised number, by weight and bias."""
     result = "normal"
-    if spec["weight"] and not spec["channels"]:
+    if spec["weight"]:
         result += f" * (weight_offset + {weight})" if spec["rms"] else f" * {weight}"
-    if spec["bias"]:
-        result += " + shift" if spec["channels"] else f" + {bias}"
-    return result
+    return f"{result} + {bias}" if spec["bias"] else result
+
+
+def affine_of_packs(spec: Spec) -> str:
+    """The same of packs, where the weight of a channel is in it already."""
+    if spec["channels"]:
+        return "normal + shift" if spec["bias"] else "normal"
+    return affine(spec)

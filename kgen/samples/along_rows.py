@@ -176,6 +176,9 @@ def _backward_of_softmax(spec: Spec, shape: Shape, settings: Settings) -> Case:
 
 def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """Rows that nearly fill the registers, of a mean that is not zero; and some that do not vary, where eps is 0."""
+    if spec["channels"] or spec["grouped"]:
+        usual = _groups(spec, shape or _row(spec, 3), _taking(spec))
+        return usual if shape else (usual, *_statistics_of_groups(usual))
     usual = _normalisation(spec, shape or _row(spec, 3), _taking(spec))
     return usual if shape or spec["rms"] or not spec["weight"] else (usual, _without_variance(usual))
 
@@ -193,7 +196,45 @@ def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case
     return tuple(_normalisation(spec, *about) for about in _teams(spec, shape))
 
 
+def _groups(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    """At least so many rows, of three groups, if it is not one; in each some channels nearly as wide together, or one
+    for each number."""
+    height, width = shape
+    groups = min(3, height)
+    size = 1
+    if spec["channels"]:
+        count = spec["VEC"] if spec["across"] and not spec["ragged"] else 3
+        size = (width // count - 1) | 1 if spec["across"] else width // (count * spec["VEC"]) * spec["VEC"]
+        width = count * size
+    channels = groups * width // size
+    x, weight, bias = numbers(spec, (-(-height // groups), channels, size), (channels,), (channels,))
+    x += np.asarray(3, x.dtype)
+    expected = _normal(x.reshape(-1, width), None, None).reshape(x.shape)
+    if spec["weight"]:
+        expected = expected * weight.astype(np.float64)[:, None]
+    if spec["bias"]:
+        expected = expected + bias.astype(np.float64)[:, None]
+    given = (x, groups, weight if spec["weight"] else None, bias if spec["bias"] else None)
+    return Case(norm.group_norm, given, {}, expected, settings=settings)  # type: ignore[arg-type]
+
+
+def _statistics_of_groups(usual: Case) -> tuple[Case, Case]:
+    """The same, with mean and 1 / sqrt(variance + eps) of the groups; and groups of ones, where eps is 0."""
+    x, groups, *affine = usual.inputs
+    rows = x.astype(np.float64).reshape(len(x), int(groups), -1)
+    mean, variance = rows.mean(-1), rows.var(-1)
+    expected = (usual.expected, mean, 1 / np.sqrt(variance + 1e-5))
+    same = (np.full(x.shape, np.nan), np.ones_like(mean), np.full_like(mean, np.inf))
+    ones = (between_poison(np.ones_like(x)), groups, *affine)
+    return (
+        usual._replace(options={"return_stats": True}, expected=expected),  # type: ignore[arg-type]
+        usual._replace(inputs=ones, options={"eps": 0, "return_stats": True}, expected=same),
+    )
+
+
 def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    if spec["channels"]:
+        return _groups(spec, shape, settings)
     x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
     x += np.asarray(3, x.dtype)
     if "shifted" in spec.flags:
@@ -245,7 +286,9 @@ def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
 def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn; and of some that do not vary, where eps is 0."""
     cases = tuple(_normalisation(spec, *about) for about in _in_turn(spec, shape))
-    return cases if shape or spec["rms"] else (*cases, _without_variance(cases[0]))
+    if shape or spec["rms"]:
+        return cases
+    return (*cases, *(_statistics_of_groups(cases[0])[1:] if spec["channels"] else [_without_variance(cases[0])]))
 
 
 def _none(*about: Any, **more: Any) -> None:

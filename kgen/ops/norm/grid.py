@@ -10,8 +10,8 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_grid
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
-from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
-from kgen.ops.rows_text import affine, centred, text_of_weights, weight_of
+from kgen.ops.norm.kernels import AFFINE, RMS, affines, check_affine, vectors
+from kgen.ops.rows_text import affine, affine_of_packs, centred, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Flag, Kernel, Spec
 
@@ -39,7 +39,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "kept": True,
         "apart": "LANES",
         "centred": centred(spec, "float_of(value[pack], i)"),
-        "affine": affine(spec),
+        "affines": affines(spec),
+        "affine": affine_of_packs(spec),
         "edge_centred": centred(spec, "edges[DEFER]"),
         "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
     }

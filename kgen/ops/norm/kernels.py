@@ -10,6 +10,7 @@ from kgen.ops.rows_text import (
     ALIGNED,
     WEIGHT_TYPES,
     affine,
+    affine_of_packs,
     centred,
     off_mean,
     text_of_rows,
@@ -21,14 +22,17 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 
 HELD = 40  # numbers of a row in a thread's registers
 
+ACROSS = Flag("across", "a pack may end in another channel than it begins in")
 AFFINE = (
     Flag("weight", "the result is multiplied by a vector"),
     Flag("bias", "a vector is added to the result"),
     Flag("channels", "weight and bias have one number for each channel of a group"),
+    ACROSS,
     Flag("wfloat", "weight and bias are float"),
     Flag("whalf", "weight and bias are __half"),
     Flag("wbf", "weight and bias are __nv_bfloat16"),
 )
+GROUPED = Flag("grouped", "weight and bias go along as many rows as there are groups, one after another")
 RMS = Flag("rms", "the mean is taken to be zero")
 RESIDUAL = Flag("residual", "what is normalised is the sum of two arrays, which is stored")
 
@@ -40,6 +44,8 @@ def check_affine(spec: Spec) -> str | None:
         return "weights have one type, which is named where it is not that of x"
     if (own or spec["channels"]) and not (spec["weight"] or spec["bias"]):
         return "there are no weights"
+    if spec["across"] and not spec["channels"]:
+        return "there are no channels"
     if spec["rms"] and (spec["bias"] or spec["channels"]):
         return "without a mean there is neither a bias nor a group"
     return None
@@ -47,7 +53,12 @@ def check_affine(spec: Spec) -> str | None:
 
 def vectors(spec: Spec) -> list[str]:
     """What goes with the columns of a row."""
-    return [name for name in ("weight", "bias") if spec[name] and not spec["channels"]]
+    return [] if spec["channels"] else affines(spec)
+
+
+def affines(spec: Spec) -> list[str]:
+    """Which of weight and bias there are."""
+    return [name for name in ("weight", "bias") if spec[name]]
 
 
 def _kept(spec: Spec) -> int:
@@ -74,7 +85,9 @@ def _text_of_rows(spec: Spec) -> dict[str, Any]:
         "kept": _kept(spec) > 0,
         "centred": centred(spec, "float_of(value[pack], i)"),
         "off": off_mean(spec, "float_of(value[pack], i)"),
-        "affine": affine(spec),
+        "affines": affines(spec),
+        "ahead": bool(spec["across"] and spec["looped"]) and spec.dtype is not F32,
+        "affine": affine_of_packs(spec),
         "edge_centred": centred(spec, "edge[i]"),
         "edge_off": off_mean(spec, "edge[i]"),
         "edge_affine": affine(spec, "weight_to_float(edge_weight[i])", "weight_to_float(edge_bias[i])"),
@@ -83,14 +96,18 @@ def _text_of_rows(spec: Spec) -> dict[str, Any]:
 
 def _text_of_parts(spec: Spec) -> dict[str, Any]:
     shared = {**ALIGNED, "filled": spec["residual"], **text_of_weights(spec)}
-    return {**shared, "centred": "value[pack][i]", "affine": affine(spec)}
+    return {**shared, "centred": "value[pack][i]", "affines": affines(spec), "affine": affine_of_packs(spec)}
 
 
 def _check_rows(spec: Spec) -> str | None:
     if spec["residual"] and not spec["rms"]:
         return "only an RMS norm takes a residual"
-    if spec["channels"] and spec["shifted"]:
-        return "the packs of a group are read as they are written"
+    if spec["channels"] and (spec["shifted"] or (spec["ragged"] and not spec["across"])):
+        return "the packs of a group are read as they are written, and end anywhere where they begin so"
+    if spec["grouped"] and not vectors(spec):
+        return "there are no weights along the rows"
+    if spec["grouped"] and (spec["rms"] or spec["looped"]):
+        return "a group's rows have a mean, and are short"
     if spec["residual"] and spec["looped"]:
         return "rows that are taken in turn are those of one array"
     return check_affine(spec) or rows.check(spec, HELD, looped_lanes=8)
@@ -106,6 +123,7 @@ NORM = register(
             RMS,
             RESIDUAL,
             *AFFINE,
+            GROUPED,
             *rows.FLAGS,
         ),
         derive=_derive,
@@ -117,6 +135,9 @@ NORM = register(
             "norm_t128_n8_v4_weight_bias_f32",
             "norm_t128_n4_v8_rms_weight_bf16",
             "norm_t128_n4_v8_rms_residual_weight_bf16",
+            "norm_t512_n5_v4_weight_bias_channels_f32",
+            "norm_t256_n4_v8_weight_bias_channels_across_ragged_bf16",
+            "norm_t4_n2_v8_weight_bias_grouped_bf16",
         ),
     )
 )
@@ -127,6 +148,8 @@ def _check_split(spec: Spec) -> str | None:
         return "a part's moments are what they are, whatever comes of them"
     if spec["residual"] and not (spec["partial"] and spec["rms"]):
         return "a residual is added at the first reading, for an RMS norm"
+    if spec["across"]:
+        return "packs lie within channels"
     if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR:
         return f"no load is wider than {rows.VECTOR} bytes"
     return check_affine(spec)

@@ -21,6 +21,10 @@ from kgen.scratch import scratch
 
 MOVED = {**rows_cut.MOST, 16: 4, 32: 8}
 """Packs of a thread, by the lanes of a row, where weights and biases are moved for each row."""
+ALONG = {**rows_cut.MOST, 1: 1, 2: 2}
+"""The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
+ACROSS = {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}
+"""The same, where packs of 16 bits lie across channels: what a thread does but once takes longer."""
 MOMENTS = 8  # bytes of what is known of a part
 
 Axes = tuple[int, ...]
@@ -71,39 +75,48 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     order = [at[role] for role in ROLES if role in at]
     nobody = () if normal.stats else (0,) if normal.rms else (0, 0)
     device = y.device
-    groups = (normal.groups, normal.spatial) if affine.get("channels") else ()
+    channels = read.columns // normal.spatial if normal.spatial else 0
+    groups = (normal.groups, channels, normal.spatial) if affine.get("channels") else ()
+    along = bool(groups) and normal.spatial == 1  # weights go along the rows, as in a layer norm
     floats = (normal.eps, normal.offset) if normal.rms and weight else (normal.eps,)
     few = (rows.WIDEST,) if x.dtype is F32 else ()
     flags = {**affine, "rms": normal.rms, "residual": residual is not None}
+    if groups and not along:
+        flags["across"] = taken.ragged or normal.spatial % taken.vec > 0
     pitches = tuple(rows_of(o, axes).pitch for o in ([x, residual, y, total] if residual else [x, y]) if o)
-    turning = plan_ring(named, read, pitches, taken, flags, order, nobody, floats)
+    turning = None if along else plan_ring(named, read, pitches, taken, flags, order, nobody, groups, floats)
     if turning:
         return turning
     # Weights that have to be moved to where rows begin are dear, but for the one of four elements in a pack. Without
     # them a row of float32 does best by itself as far as the registers of a block reach.
     moved = bool(weights) and not groups and taken.ragged
     dear = moved and not (normal.rms and x.dtype is F32)
-    alone = (2 if x.dtype is F32 and not (dear or groups) else 1) * rows_cut.ALONE
-    most = MOVED if dear and x.dtype is F32 else rows_cut.MOST
+    alone = (2 if x.dtype is F32 and not dear else 1) * rows_cut.ALONE
+    most = ALONG if along else rows_cut.MOST
+    if dear and x.dtype is F32:
+        most = MOVED
+    elif flags.get("across") and x.dtype is not F32:
+        most = ACROSS
     cut = rows_cut.cut(
         read.rows,
         read.columns,
         taken,
         HELD,
         device,
-        looped=int(residual is None),
+        looped=int(residual is None and not along),
         alone=alone,
         kept=dear,
         few=few,
         most=most,
     )
-    if rows_grid.preferred(cut, taken) and not (groups and taken.ragged):
+    if rows_grid.preferred(cut, taken) and not (along or (groups and taken.ragged)):
         shared = plan_grid(named, read, pitches, taken, flags, order, nobody, groups, floats)
         if shared:
             return shared
     if cut:
-        spec = NORM.spec(**cut.values(), **flags, **taken.flags(), dtype=x.dtype)
-        ints = (read.rows, read.columns, *groups)
+        own = flags | ({"channels": False, "grouped": True} if along else {})
+        spec = NORM.spec(**cut.values(), **own, **taken.flags(), dtype=x.dtype)
+        ints = (read.rows, read.columns, *(groups[:1] if along else groups))
         # Wide blocks that move them do so once, for as many rows as can be.
         turns = read.rows if moved and not normal.rms and cut.lanes == rows.WIDEST else 0
         blocks = rows.grid(spec, read.rows, device, turns)
@@ -179,20 +192,22 @@ def _packs(
     """How rows, and the weights along them, are loaded and stored; what is written last."""
     stored = long[-2:] if len(long) > 2 else long[-1:]
     alike = len({o.offset(row) % rows.VECTOR - stored[-1].offset(row) % rows.VECTOR for o in stored for row in (0, 1)})
-    # A pack lies in two channels at most; for float32, narrower loads cost no more than telling these apart.
-    across = stored[-1].itemsize == 2 and normal.spatial >= rows.VECTOR // 2
-    taken = rows_cut.packs(long, columns, ragged=ragged and alike == 1 and (across or not normal.groups))
-    if normal.groups and taken.shifted:
+    # Where every number has its own weight, in a group of one place each, weights are those of a layer norm.
+    by_channel = bool(weights and normal.groups) and (normal.spatial > 1 or not ragged)
+    # A pack lies in two channels at most.
+    across = ragged and normal.spatial >= rows.VECTOR // stored[-1].itemsize
+    taken = rows_cut.packs(long, columns, ragged=ragged and alike == 1 and (across or not by_channel))
+    if by_channel and taken.shifted:
         taken = rows_cut.packs(long, columns)
-    if normal.groups and ragged and across and taken.full and normal.spatial % taken.vec:
-        return taken._replace(ragged=True)
+    if by_channel and across and taken.full:
+        return taken
     if taken.ragged:  # weights are then taken from anywhere, too
         return taken
     if taken.shifted:
         bytes_of_pack = [min(rows.VECTOR, taken.vec * w.dtype.itemsize) for w in weights]
         return taken._replace(ragged=any(w.ptr % size for w, size in zip(weights, bytes_of_pack)))
-    vec = math.gcd(taken.vec, normal.spatial) if normal.groups else taken.vec
-    while vec > 1 and not normal.groups and any(w.ptr % min(rows.VECTOR, vec * w.dtype.itemsize) for w in weights):
+    vec = math.gcd(taken.vec, normal.spatial) if by_channel else taken.vec
+    while vec > 1 and not by_channel and any(w.ptr % min(rows.VECTOR, vec * w.dtype.itemsize) for w in weights):
         vec //= 2
     return rows_cut.Packs(vec, full=taken.full and vec == taken.vec)
 

@@ -11,9 +11,9 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
-from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
+from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, affines, check_affine, vectors
 from kgen.ops.rows_grid import RAGGED
-from kgen.ops.rows_text import affine, centred, off_mean, text_of_weights, weight_of
+from kgen.ops.rows_text import affine, affine_of_packs, centred, off_mean, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Kernel, Spec
 
@@ -21,8 +21,8 @@ from kgen.spec import Kernel, Spec
 def _check(spec: Spec) -> str | None:
     if spec["residual"] and not spec["rms"]:
         return "only an RMS norm takes a residual"
-    if spec["channels"]:
-        return "weights of channels have other columns in each row"
+    if spec["channels"] and spec["ragged"] and not spec["across"]:
+        return "packs that begin anywhere end so"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
     if kept > 4 * rows_ring.WEIGHTS:
         return "a thread has no registers for so many weights"
@@ -44,7 +44,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "ordered": spec["ragged"] and vectors(spec) != [],
         "centred": centred(spec, "float_of(value, i)"),
         "off": off_mean(spec, "float_of(value, i)"),
-        "affine": affine(spec),
+        "affines": affines(spec),
+        "affine": affine_of_packs(spec),
         "edge_centred": centred(spec, f"to_float({edge})"),
         "edge_off": off_mean(spec, f"to_float({edge})"),
         "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
@@ -70,6 +71,8 @@ RING = register(
             "norm_ring_n4_v8_c2_weight_bias_ragged_bf16",
             "norm_ring_n4_v8_c2_rms_residual_weight_bf16",
             "norm_ring_n2_v4_c2_rms_residual_weight_ragged_f32",
+            "norm_ring_n4_v8_c2_weight_bias_channels_across_bf16",
+            "norm_ring_n4_v4_c2_weight_bias_channels_across_ragged_f32",
         ),
     )
 )
@@ -90,17 +93,19 @@ def plan_ring(
     flags: Mapping[str, bool],
     order: Sequence[int],
     nobody: Sequence[int],
+    groups: tuple[int, ...],
     floats: tuple[float, ...],
 ) -> Plan | None:
     """One launch, or None where another kernel does better, or this one cannot do what is wanted.
 
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
+    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them; `groups`: of a group norm.
     """
     x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
     assert x is not None and y is not None
-    if flags.get("channels"):
-        return None
-    kept = sum(taken.vec * w.dtype.itemsize for w in (weight, bias) if w)
+    if groups and taken.ragged and groups[-1] < rows_ring.SECTOR // x.dtype.itemsize:
+        return None  # packs begin with a sector, behind more than a channel
+    along = [w for w in (weight, bias) if w and not groups]
+    kept = sum(taken.vec * w.dtype.itemsize for w in along)
     arrays = 1 + flags["residual"]
     cut = rows_ring.cut(
         read.rows,
@@ -118,6 +123,6 @@ def plan_ring(
         cut = cut._replace(clusters=_even(cut.clusters, rows_ring.SECTOR // y.dtype.itemsize))
     spec = RING.spec(**cut.values(), **flags, dtype=x.dtype)
     pointers = len(order) + len(nobody) + 1
-    step = Step(spec, cut.blocks, pointers, (read.rows, read.columns), tuple(pitches), floats)
+    step = Step(spec, cut.blocks, pointers, (read.rows, read.columns, *groups), tuple(pitches), floats)
     run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
     return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")

@@ -1,0 +1,194 @@
+"""Group normalisation beside float64: channels of any size, which begin and end anywhere in a pack, on every kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import kgen
+from kgen.catalog import parse
+from kgen.device import HOST_FACTS, Facts, stand_for
+from kgen.dtypes import DTYPES
+from kgen.ops import rows_cut, rows_ring
+from kgen.ops.norm.norm import group_norm
+from kgen.ops.questions import explain
+from kgen.ops.rows_ring import Cut
+from kgen.samples import call, cases_of, complaint
+from tests.ops.test_norm import assert_close, reference
+from tests.ops.test_rows_ring import rows_apart, surroundings
+from tests.ops.test_softmax import examples, rows_in_turn
+
+AsNumpy = Callable[[Any], np.ndarray]
+
+PLACES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 31, 64, 100, 255)
+
+
+def exact(
+    x: np.ndarray, groups: int, weight: np.ndarray | None, bias: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """y, mean, rstd in float64."""
+    spread = (x.shape[1], *(1 for _ in x.shape[2:]))
+    normal, mean, rstd = reference(x.reshape(x.shape[0], groups, -1), (2,))
+    y = normal.reshape(x.shape)
+    y = y if weight is None else y * weight.astype(np.float64).reshape(spread)
+    return y if bias is None else y + bias.astype(np.float64).reshape(spread), mean, rstd
+
+
+@pytest.fixture
+def h200() -> Iterator[None]:
+    """The executor answers as an H200 where it is asked what would be launched."""
+    stand_for(Facts(132, 227 * 1024, "sm_90a"))
+    yield
+    stand_for(HOST_FACTS)
+
+
+def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
+    """Normal numbers about 1."""
+    return (np.random.default_rng(seed).standard_normal(shape) + 1).astype(DTYPES[dtype].numpy)
+
+
+@examples
+@given(data=st.data())
+def test_any_groups_agree_with_float64_and_nothing_beside_them_is_written(data: st.DataObject) -> None:
+    """Items lie anywhere, and some elements apart; what lies before, between and behind them is neither."""
+    draw = data.draw
+    dtype, own = (draw(st.sampled_from(["f32", "f16", "bf16"])) for _ in range(2))
+    items, groups, places = draw(st.integers(1, 5)), draw(st.sampled_from([1, 2, 3, 32])), draw(st.sampled_from(PLACES))
+    channels = groups * draw(st.integers(1, 9))
+    weight, bias = (numbers((channels,), own, seed) if draw(st.booleans()) else None for seed in (1, 2))
+    shape = (items, channels, places)
+    x, y = (
+        rows_apart(items * groups, channels // groups * places, 0, draw(st.integers(0, 9)), DTYPES[dtype].numpy)
+        for _ in range(2)
+    )
+    x[:] = numbers(shape, dtype).reshape(x.shape)
+    expected, means, rstds = exact(x.reshape(shape), groups, weight, bias)
+    poison = surroundings(y).copy()
+    with kgen.backend("cpu"):
+        result, mean, rstd = group_norm(x.reshape(shape), groups, weight, bias, out=y.reshape(shape), return_stats=True)
+    assert_close(np.asarray(result), expected, dtype, terms=40)
+    np.testing.assert_allclose(mean, means, atol=1e-6)
+    np.testing.assert_allclose(rstd, rstds, rtol=1e-4)
+    assert surroundings(y).tobytes() == poison.tobytes()
+
+
+# Items, channels, places, groups: packs within channels, across them, and rows that begin anywhere; several rows for
+# each of the clusters, of as many groups as there are not clusters.
+RINGS = [
+    ("f32", (9, 6, 4092), 2, Cut(3, 4, 2, 2)),
+    ("f32", (9, 8, 2041), 2, Cut(2, 4, 2, 2)),
+    ("bf16", (5, 16, 2041), 2, Cut(2, 8, 2, 2)),
+    ("f32", (9, 6, 4091), 2, Cut(3, 4, 2, 2, ragged=True)),
+    ("f32", (3, 10, 1641), 2, Cut(3, 4, 2, 3, ragged=True)),
+    ("bf16", (7, 9, 5464), 3, Cut(3, 8, 2, 2)),
+    ("bf16", (7, 9, 5471), 3, Cut(3, 8, 2, 2, ragged=True)),
+    ("f16", (5, 1028, 17), 1, Cut(3, 8, 2, 2, ragged=True)),
+    ("f16", (5, 4, 9841), 2, Cut(2, 8, 4, 2, ragged=True)),
+]
+
+
+@pytest.mark.parametrize(("dtype", "shape", "groups", "cut"), RINGS)
+@pytest.mark.parametrize("own", ["f32", "bf16"])
+def test_groups_that_clusters_take_in_turn_agree_with_float64(
+    dtype: str,
+    shape: tuple[int, ...],
+    groups: int,
+    cut: Cut,
+    own: str,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if xp is not np and rows_cut.largest(0) == 1:
+        pytest.skip("this device has no clusters")
+    monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: cut)
+    host, weight, bias = numbers(shape, dtype), numbers(shape[1:2], own, 1), numbers(shape[1:2], own, 2)
+    x, w, b = (xp.asarray(array) for array in (host, weight, bias))
+    assert "norm_ring" in explain(group_norm, x, groups, w, b)
+    y, mean, rstd = group_norm(x, groups, w, b, return_stats=True)
+    expected, means, rstds = exact(host, groups, weight, bias)
+    assert_close(asnumpy(y), expected, dtype, terms=8)
+    np.testing.assert_allclose(asnumpy(mean), means, rtol=1e-6)
+    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=1e-6)
+    assert_close(asnumpy(group_norm(x, groups, w)), exact(host, groups, weight, None)[0], dtype, terms=8)
+    expected = exact(host, groups, None, bias)[0]
+    assert_close(asnumpy(group_norm(x, groups, None, b, out=x)), expected, dtype, terms=8)  # in its place
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "dtype", "cluster"),
+    [((21, 4, 516), 2, "bf16", 1), ((21, 4, 515), 2, "f16", 1), ((21, 6, 1371), 2, "bf16", 2)],
+)
+def test_groups_that_blocks_take_in_turn_agree_with_float64(
+    shape: tuple[int, ...],
+    groups: int,
+    dtype: str,
+    cluster: int,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looped = rows_in_turn(monkeypatch, cluster)
+    host, weight, bias = numbers(shape, dtype), numbers(shape[1:2], dtype, 1), numbers(shape[1:2], dtype, 2)
+    y = group_norm(xp.asarray(host), groups, xp.asarray(weight), xp.asarray(bias))
+    assert looped == [True]
+    assert_close(asnumpy(y), exact(host, groups, weight, bias)[0], dtype, terms=8)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "norm_t512_n3_v4_weight_bias_channels_f32",
+        "norm_t128_n2_v4_weight_channels_across_f32",
+        "norm_t128_n4_v8_c2_bias_channels_across_ragged_bf16",
+        "norm_t512_n2_v8_weight_bias_channels_across_looped_bf16",
+        "norm_t8_n4_v4_weight_bias_grouped_ragged_f32",
+        "norm_ring_n2_v4_c2_weight_bias_channels_across_f32",
+        "norm_grid_n2_v4_s5_weight_bias_channels_across_f32",
+    ],
+)
+def test_sample_calls_of_groups_are_right(name: str) -> None:
+    spec = parse(name)
+    for case in cases_of(spec):
+        with kgen.backend("cpu"):
+            assert not complaint(case, call(case))
+
+
+def test_groups_of_any_length_have_weights_by_channel(
+    xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows too wide for registers are cut: a part begins in the midst of a channel."""
+    monkeypatch.setattr(rows_cut, "cut", lambda *about, **more: None)
+    monkeypatch.setattr("kgen.ops.rows_grid.cut", lambda *about, **more: None)
+    for places in (1, 3, 4, 1375):
+        host = numbers((2, 1500 if places < 9 else 18, places), "bf16")
+        weight, bias = (numbers(host.shape[1:2], "f32", seed) for seed in (1, 2))
+        x, w, b = (xp.asarray(array) for array in (host, weight, bias))
+        assert "norm_split" in explain(group_norm, x, 2, w, b)
+        assert_close(asnumpy(group_norm(x, 2, w, b)), exact(host, 2, weight, bias)[0], "bf16", terms=8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel"),
+    [
+        ((64, 320, 1024), "norm_t"),
+        ((64, 2048, 1), "grouped"),  # as a layer norm whose weights are those of the row's group
+        ((64, 320, 4096), "norm_ring"),
+        ((64, 640, 3969), "norm_ring"),
+        ((64, 512, 16384), "norm_ring"),
+        ((64, 512, 65536), "norm_grid"),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_usual_groups_are_read_in_whole_packs(shape: tuple[int, ...], kernel: str, dtype: str, h200: None) -> None:
+    x, w = np.empty(shape, DTYPES[dtype].numpy), np.empty(shape[1], DTYPES[dtype].numpy)
+    with kgen.backend("cpu"):
+        found = explain(group_norm, x, 32, w, w)
+    assert kernel in found
+    assert f"_v{16 // x.itemsize}_" in found
