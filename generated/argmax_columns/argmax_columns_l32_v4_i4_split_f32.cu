@@ -16,11 +16,11 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 0947a508, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_columns.cu.j2 85c5effa, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build argmax_columns_l32_v4_i4_split_f32
 
-// A block owns one of several parts of LANES * VEC neighbouring columns.
+// A block owns one of several parts of WIDTH neighbouring columns.
 // LANES threads read a row of them in full lines, DEPTH rows at once, and a thread has ITEMS rows in flight before it
 // combines the first. What DEPTH threads have found for a column is combined in their order.
 
@@ -29,7 +29,7 @@ constexpr int VEC = 4;  // columns of a thread
 constexpr int ITEMS = 4;  // rows of a thread that are in flight together
 constexpr int THREADS = 256;
 constexpr int DEPTH = THREADS / LANES;  // rows that are read at once
-constexpr int WARPS = THREADS / 32;
+constexpr int SETS = THREADS / 32;  // of what was found for each column, before they meet: one of each warp
 constexpr int WIDTH = LANES * VEC;  // columns of a block
 constexpr int SLICES = WIDTH < THREADS ? THREADS / WIDTH : 1;  // of the parts: the last block combines them at once
 
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32
     long long x0, long long x1, long long x2, long long x3,
     long long out0, long long out1, long long out2, long long out3)
 {
-    __shared__ Value shared[WARPS * WIDTH > THREADS ? WARPS * WIDTH : THREADS];
+    __shared__ Value shared[SETS * WIDTH > THREADS ? SETS * WIDTH : THREADS];
 
     const int lane = threadIdx.x % LANES;
     const int depth = threadIdx.x / LANES;
@@ -249,8 +249,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32
     for (int i = threadIdx.x; i < WIDTH && first_column + i < columns; i += THREADS) {
         Value value = shared[i];
 #pragma unroll
-        for (int warp = 1; warp < WARPS; ++warp) {
-            value = Combine::combine(value, shared[warp * WIDTH + i]);
+        for (int set = 1; set < SETS; ++set) {
+            value = Combine::combine(value, shared[set * WIDTH + i]);
         }
         partials[partial + part * WIDTH + i] = value;
     }

@@ -14,7 +14,7 @@
 //   grid          (splits * ceil(M / (ROWS * THREADS / LANES)) * batches): pieces of a row vary fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 6192d0e3, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 e5876891, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_v4_l32_r1_u1_f32
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and

@@ -17,7 +17,7 @@
 //                        fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 6192d0e3, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 e5876891, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_v8_l256_r4_u2_ragged_bf16
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
@@ -101,12 +101,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_v8_l256_r4_u2
     const int misaligned = static_cast<int>(reinterpret_cast<unsigned long long>(row[0]) / sizeof(Weight)) % VEC;
     const int head = (VEC - misaligned) % VEC;
     const int packs = (depth - head) / VEC;  // none, where there are fewer numbers than that
-    for (int i = lane; i < depth - packs * VEC; i += LANES) {
-        const int k = i < head ? i : i + packs * VEC;
-        const Real factor = to_real(x[k * x_step]);
+    const int loose = depth - packs * VEC;
+    // Of those before and after, a lane has one of each row at most; they are under way together with the packs.
+    const int end_place = lane < head ? lane : lane + packs * VEC;
+    Weight ends[ROWS] = {};
+    Real end_factor = 0;
+    if (lane < loose) {
+        end_factor = to_real(x[end_place * x_step]);
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-            sum[r] += to_real(row[r][k]) * factor;
+            ends[r] = row[r][end_place];
         }
     }
 
@@ -147,6 +151,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_v8_l256_r4_u2
         }
     }
 
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r) {
+        sum[r] += to_real(ends[r]) * end_factor;
+    }
     // The order of these additions is fixed: same input, same bits.
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {

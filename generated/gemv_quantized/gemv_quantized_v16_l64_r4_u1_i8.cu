@@ -16,7 +16,7 @@
 //                       fastest
 //
 //   after   the sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv.cu.j2 6192d0e3, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 e5876891, common/gemv_weights.cuh.j2 833279dc
 //   again   kgen build gemv_quantized_v16_l64_r4_u1_i8
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and

@@ -19,8 +19,8 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 6638e31f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 b20c91cf, common/rows_deferred.cuh.j2
+//   parts   norm_backward_ring.cu.j2 15dac1f9, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 838cebc0, common/rows_deferred.cuh.j2
 //           0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_backward_ring_n4_v8_c4_bias_ragged_f16
 
@@ -40,6 +40,7 @@ __device__ __forceinline__ Element from_float(float x) { return __float2half_rn(
 
 constexpr int THREADS = 512;  // of a block
 constexpr int RING = 12;  // packs of each array that a thread has in shared memory: those of some rows
+constexpr int SECTOR = 16;  // elements that memory is read and written by
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 4;  // packs of a thread, all in flight at once
@@ -228,28 +229,28 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     }
     cluster_barrier();  // the other blocks must be there, and ready, before anything is written to them
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
-    constexpr int step = VEC;  // from a row to the next one that begins at the same place in a pack
+    constexpr int step = SECTOR;  // from a row to the next one that begins at the same place in a sector
     int turn = 0;
 
-    // Rows in the order of where they begin in a pack; clusters share them evenly.
+    // Rows in the order of where they begin in a sector; clusters share them evenly.
     // Those that begin at another place make another part.
     const int team = blockIdx.x / CLUSTER;
     const int teams = gridDim.x / CLUSTER;
     const int from = static_cast<int>(static_cast<long long>(rows) * team / teams);
     const int to = static_cast<int>(static_cast<long long>(rows) * (team + 1) / teams);
-    for (int residue = 0; residue < VEC; ++residue) {
-        const int alike = residue * (rows / VEC) + min(residue, rows % VEC);  // the first of them, in that order
-        const int others = (residue + 1) * (rows / VEC) + min(residue + 1, rows % VEC);
+    for (int residue = 0; residue < SECTOR; ++residue) {
+        const int alike = residue * (rows / SECTOR) + min(residue, rows % SECTOR);  // the first of them, in that order
+        const int others = (residue + 1) * (rows / SECTOR) + min(residue + 1, rows % SECTOR);
         const int begins = max(from, alike);
         const int ends = min(to, others);
         if (begins > ends || (begins == ends && ends != from)) {  // one without rows goes before those of a new place
             continue;
         }
-        int row = residue + (begins - alike) * VEC;
-        // Packs are those of the result, wherever a row begins: all rows of these threads at the same place in a pack.
-        // The elements before and after them are taken one by one.
-        const int off = static_cast<int>(reinterpret_cast<size_t>(dx + dx_row * row) / sizeof(Element) % VEC);
-        const int head = (VEC - off) % VEC;
+        int row = residue + (begins - alike) * SECTOR;
+        // Packs begin with a sector of the result, wherever a row does: all these rows at the same place in one. The elements
+        // before and after them are taken one by one.
+        const int off = static_cast<int>(reinterpret_cast<size_t>(dx + dx_row * row) / sizeof(Element) % SECTOR);
+        const int head = (SECTOR - off) % SECTOR;
         const int end = head + (columns - head) / VEC * VEC;
         const int first = head + place;
         const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none

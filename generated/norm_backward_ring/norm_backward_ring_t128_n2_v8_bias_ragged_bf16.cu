@@ -19,8 +19,8 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 6638e31f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 b20c91cf, common/rows_deferred.cuh.j2
+//   parts   norm_backward_ring.cu.j2 15dac1f9, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 838cebc0, common/rows_deferred.cuh.j2
 //           0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_backward_ring_t128_n2_v8_bias_ragged_bf16
 
@@ -187,8 +187,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
     const int place = lane * VEC;
     const int step = gridDim.x * ROWS;  // from a row of these threads to their next one
     int turn = 0;
-    // Packs are those of the result, wherever a row begins: all rows of these threads at the same place in a pack.
-    // The elements before and after them are taken one by one.
+    // Packs are those of the result, wherever a row begins: all rows of these threads at the same place in a pack. The
+    // elements before and after them are taken one by one.
     const int off = static_cast<int>(reinterpret_cast<size_t>(dx + dx_row * row) / sizeof(Element) % VEC);
     const int head = (VEC - off) % VEC;
     const int end = head + (columns - head) / VEC * VEC;

@@ -18,11 +18,11 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 fa961824, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
-//           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_ring.cuh.j2
-//           04c1183a, common/rows_affine.cuh.j2 a62ea6c4, common/rows_pack.cuh.j2 b20c91cf,
-//           common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176, common/rows_place.cuh.j2
-//           dcd801b4
+//   parts   norm_ring.cu.j2 08c8cec5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
+//           2e5b1a76, common/rows_ring.cuh.j2 fb9b32ab, common/rows_groups.cuh.j2 0cf21342,
+//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 838cebc0, common/rows_deferred.cuh.j2
+//           0319da9a, common/rows_team.cuh.j2 fa87c176, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build norm_ring_n4_v8_c2_weight_bias_ragged_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing.
@@ -42,6 +42,7 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 
 constexpr int STAGES = 7;  // rows of which a block has its part in shared memory
 constexpr int PART = 2048;  // packs of such a part
+constexpr int SECTOR = 16;  // elements that memory is read and written by
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 4;  // packs of a thread, all in flight at once
@@ -231,14 +232,26 @@ __device__ __forceinline__ float weight_of(const Weights& weights, int i)
     return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
 }
 
-// Rows begin anywhere in a pack, and their weights with them: they are loaded one by one.
-__device__ __forceinline__ Weights gather_weights(const Weight* from)
+// Rows begin anywhere in a pack, and their weights with them.
+__device__ __forceinline__ Weights load_weights(const Weight* from)
 {
     Weights weights;
+    const auto* const halves = reinterpret_cast<const unsigned short*>(from);
+    if (reinterpret_cast<size_t>(from) % 4 == 0) {
 #pragma unroll
-    for (int i = 0; i < VEC / 2; ++i) {
-        const auto* const two = reinterpret_cast<const unsigned short*>(from + 2 * i);
-        weights.twos[i] = __byte_perm(two[0], two[1], 0x5410);
+        for (int i = 0; i < VEC / 2; ++i) {
+            weights.twos[i] = *reinterpret_cast<const unsigned*>(halves + 2 * i);
+        }
+    } else {
+        unsigned two = halves[0] << 16;
+#pragma unroll
+        for (int i = 0; i < VEC / 2; ++i) {
+            const bool last = i == VEC / 2 - 1;
+            const unsigned next =
+                last ? halves[VEC - 1] : *reinterpret_cast<const unsigned*>(halves + 2 * i + 1);
+            weights.twos[i] = __funnelshift_l(two, next, 16);
+            two = next;
+        }
     }
     return weights;
 }
@@ -268,15 +281,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 {
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
-    // A row's packs are those of memory, wherever it begins. The elements before the first of them and behind the last
-    // one are its edge, of which each of the first threads has one.
-    const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % VEC;
+    // A row's packs begin with a sector of memory, wherever the row does, so that no two warps load or store parts of
+    // one. The elements before and behind them are its edge, of which each of the last threads has one.
+    const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % SECTOR;
     const auto head_of = [&](int row) {  // elements before its packs
-        return static_cast<int>((0u - begin - row * static_cast<unsigned>(x_row)) % VEC);
+        return static_cast<int>((0u - begin - row * static_cast<unsigned>(x_row)) % SECTOR);
     };
+    const auto packs_of = [&](int head) { return min((columns - head) / VEC, PACKS * CLUSTER * LANES); };
     const auto edge_column = [&](int head) {
-        const int nth = place / VEC;
-        return nth < head ? nth : nth + (columns - head) / VEC * VEC;  // beyond the row where the thread has none
+        const int nth = CLUSTER * LANES - 1 - place / VEC;
+        return nth < head ? nth : nth + packs_of(head) * VEC;  // beyond the row where the thread has none
     };
     x += place;
     y += place;
@@ -294,20 +308,31 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         }
     };
 
-    // Rows that begin at the same place in a pack follow one another, so that weights are seldom moved: row 0, VEC,
-    // 2 VEC and so on, then 1, 1 + VEC and so on. As many as that come before those that begin as row `kind` does.
-    const auto before = [&](int kind) { return kind * (rows / VEC) + min(kind, rows % VEC); };
-    int kind = 0;
-    const auto row_at = [&](int turn) {
-        while (kind < VEC - 1 && turn >= before(kind + 1)) {
-            ++kind;
-        }
-        return kind + (turn - before(kind)) * VEC;
+    // Rows that begin at the same place in a sector are SECTOR apart. They make streams, of which there is one for each
+    // cluster at least: its weights are seldom loaded again, and all clusters go through memory side by side. The rows
+    // of streams that are left over, and the last rows, are claimed; so are all where they begin at one place.
+    const int team = blockIdx.x / CLUSTER;
+    const int streams = (teams + SECTOR - 1) / SECTOR * SECTOR;
+    const int length = x_row % SECTOR > 0 ? rows / streams : 0;
+    const int rounds = streams / teams * length >= STAGES ? streams / teams : 0;  // streams of a cluster
+    const int own = rounds * length;  // rows of a cluster
+    const auto row_of = [&](int stream, int nth) {
+        const int ways = streams / SECTOR;
+        return stream / ways + (stream % ways + nth * ways) * SECTOR;
     };
+    const auto row_at = [&](int turn) {
+        if (turn < own) {
+            return row_of(team + turn / length * teams, turn % length);
+        }
+        const int other = turn - own;
+        const int others = (streams - rounds * teams) * length;
+        return other < others ? row_of(rounds * teams + other / length, other % length) : other + own * teams;
+    };
+    int turns = own > 0 ? 0 : team * STAGES;  // that this cluster has taken
     int row[STAGES];  // that this cluster takes, from this one on
 #pragma unroll
     for (int stage = 0; stage < STAGES; ++stage) {
-        row[stage] = row_at(blockIdx.x / CLUSTER + stage * teams);
+        row[stage] = row_at(turns++);
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             fetch(ring + stage * PART, row[stage], pack);
@@ -324,7 +349,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     Element next_edge = ask(row[1]);
 
     // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
-    const auto claim = [&] { return STAGES * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
+    const auto claim = [&] {
+        if (turns < own) {
+            return turns++;
+        }
+        const int before = own > 0 ? own : STAGES * teams;
+        const int others = rows + teams - max(own - STAGES, 0) * teams;
+        return before + static_cast<int>(atomicInc(claims, others - 1));
+    };
     int claimed = 0;
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
         claimed = claim();
@@ -338,18 +370,33 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     }
     cluster_barrier();  // the other blocks must be there, and ready, before anything is written to them
 
-    int head_of_weights = -1;  // of the rows that they lie beside
+    // Meanwhile the weights that lie beside the first row.
+    int head_of_weights;
     Weights kept_weight[PACKS];
     Weight edge_weight{};
     Weights kept_bias[PACKS];
     Weight edge_bias{};
+    const auto take_weights = [&](int head) {
+        head_of_weights = head;
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            const int column = head + place + pack * STRIDE;
+            kept_weight[pack] = there(pack, head) ? load_weights(weight + column) : Weights{};
+            kept_bias[pack] = there(pack, head) ? load_weights(bias + column) : Weights{};
+        }
+        if (edge_column(head) < columns) {
+            edge_weight = weight[edge_column(head)];
+            edge_bias = bias[edge_column(head)];
+        }
+    };
+    take_weights(head_of(row[0]));
     const float share = 1.0f / static_cast<float>(columns);  // of each number in a mean
 
     // How many numbers of a row so many threads have, of which the first has this place among all.
     const auto numbers_of = [&](int thread, int threads, int head) {
-        const int whole = (columns - head) / VEC;
+        const int whole = packs_of(head);
         const int loose = whole - (PACKS - 1) * CLUSTER * LANES - thread;
-        const int edge = thread == 0 ? columns - whole * VEC : 0;  // all of it
+        const int edge = min(max(columns - whole * VEC - (CLUSTER * LANES - thread - threads), 0), threads);
         return static_cast<float>(((PACKS - 1) * threads + min(max(loose, 0), threads)) * VEC + edge);
     };
     const int lane = threadIdx.x % 32;
@@ -402,17 +449,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
         const int head = head_of(row[0]);
         if (head != head_of_weights) {
-            head_of_weights = head;
-#pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                const int column = head + place + pack * STRIDE;
-                kept_weight[pack] = there(pack, head) ? gather_weights(weight + column) : Weights{};
-                kept_bias[pack] = there(pack, head) ? gather_weights(bias + column) : Weights{};
-            }
-            if (edge_column(head) < columns) {
-                edge_weight = weight[edge_column(head)];
-                edge_bias = bias[edge_column(head)];
-            }
+            take_weights(head);
         }
         const Element coming_edge = ask(row[2]);
         wait_for_rows<STAGES - 2>();
@@ -433,8 +470,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         Element* const result = y + row[0] * y_row + head;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
+            Pack value;
             if (there(pack, head)) {
-                const Pack value = stage[pack * LANES];
+                value = stage[pack * LANES];
+            }
+            fetch(stage, coming, pack);  // where it has just read: that row may have a pack more
+            if (there(pack, head)) {
                 const Weights weights = again(kept_weight[pack]);
                 const Weights biases = again(kept_bias[pack]);
                 Pack given;
@@ -445,7 +486,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 }
                 store(result + pack * STRIDE, given);
             }
-            fetch(stage, coming, pack);  // where it has just read: that row may have a pack more
         }
         close_group();
         if (edge_column(head) < columns) {

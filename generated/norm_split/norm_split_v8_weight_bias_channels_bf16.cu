@@ -16,8 +16,9 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 505603e3, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 b20c91cf,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_affine.cuh.j2 a62ea6c4
+//   parts   norm_split.cu.j2 3ac0c06e, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 838cebc0,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 2e5b1a76,
+//           common/rows_affine.cuh.j2 f3c17a02
 //   again   kgen build norm_split_v8_weight_bias_channels_bf16
 
 // The parts of a row are put together, in the same order in every block; then the row is read again.
@@ -63,6 +64,25 @@ constexpr int TILE = PACKS * STRIDE;  // columns that a block takes at once
 // Weights are read by every row, and should stay in the caches.
 using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
+
+// A column of a group: which channel it lies in, and behind how many of the channel's elements.
+struct Within {
+    int channel;
+    int element;
+};
+
+__device__ __forceinline__ Within within(unsigned column, unsigned spatial)
+{
+    return {static_cast<int>(column / spatial), static_cast<int>(column % spatial)};
+}
+
+// So much further on: to divide once for a thread, and to add for each of its packs, takes fewer instructions.
+__device__ __forceinline__ Within further(Within from, Within by, int spatial)
+{
+    const int element = from.element + by.element;
+    const bool next = element >= spatial;
+    return {from.channel + by.channel + next, next ? element - spatial : element};
+}
 
 // What is known of `count` numbers.
 struct Moments {
@@ -113,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_weight
     Element* y,
     float* __restrict__ means,  // of the rows, or null where nobody asks
     float* __restrict__ rstds,  // likewise
-    int columns, int parts, int width, int groups, int spatial,
+    int columns, int parts, int width, int groups, int channels, int spatial,
     float eps,
     long long x_row, long long y_row)
 {
@@ -124,7 +144,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_weight
     const int end = min(begin + width, columns);
     x += row * x_row;
     y += row * y_row;
-    const int first_channel = static_cast<int>(row % groups) * (columns / spatial);
+    const int first_channel = static_cast<unsigned>(row) % groups * channels;
+    weight += first_channel;
+    bias += first_channel;
+    Within at = within(begin + threadIdx.x * VEC, spatial);  // of a thread's next pack
+    const Within stride = within(STRIDE, spatial);
 
     Moments moments = {};
     for (int other = threadIdx.x; other < parts; other += LANES) {
@@ -141,10 +165,17 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_weight
 
     for (int tile = begin + threadIdx.x * VEC; tile < end; tile += TILE) {
         float value[PACKS][VEC];
+        Weight channel_weight[PACKS]{};
+        Weight channel_bias[PACKS]{};
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             const int column = tile + pack * STRIDE;
             const Pack taken = column < end ? load(x + column) : Pack{};
+            if (column < end) {
+                channel_weight[pack] = weight[at.channel];
+                channel_bias[pack] = bias[at.channel];
+            }
+            at = further(at, stride, spatial);
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
                 value[pack][i] = float_of(taken, i) - moments.mean;
@@ -156,9 +187,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_weight
             if (column >= end) {
                 continue;
             }
-            const int channel = first_channel + column / spatial;
-            const float factor = rstd * weight_to_float(weight[channel]);
-            const float shift = weight_to_float(bias[channel]);
+            const float factor = rstd * weight_to_float(channel_weight[pack]);
+            const float shift = weight_to_float(channel_bias[pack]);
             Pack given;
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {

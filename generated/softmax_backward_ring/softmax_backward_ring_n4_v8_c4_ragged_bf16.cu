@@ -17,8 +17,8 @@
 //
 //   after   the chain rule
 //   parts   softmax_backward_ring.cu.j2 bc3ff483, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
-//           3aa7c39f, common/rows.cuh.j2 08da5adf, common/rows_ring.cuh.j2 04c1183a, common/rows_pack.cuh.j2
-//           b20c91cf, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176,
+//           3aa7c39f, common/rows.cuh.j2 08da5adf, common/rows_ring.cuh.j2 fb9b32ab, common/rows_pack.cuh.j2
+//           838cebc0, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176,
 //           common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build softmax_backward_ring_n4_v8_c4_ragged_bf16
 
@@ -211,15 +211,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
     // A row's packs begin with a sector of memory, wherever the row does, so that no two warps load or store parts of
-    // one. The elements before and behind them are its edge, of which each of the first threads has one.
+    // one. The elements before and behind them are its edge, of which each of the last threads has one.
     const unsigned begin = reinterpret_cast<size_t>(dy) / sizeof(Element) % SECTOR;
     const auto head_of = [&](int row) {  // elements before its packs
         return static_cast<int>((0u - begin - row * static_cast<unsigned>(dy_row)) % SECTOR);
     };
+    const auto packs_of = [&](int head) { return min((columns - head) / VEC, PACKS * CLUSTER * LANES); };
     const auto edge_column = [&](int head) {
-        const int packs = min((columns - head) / VEC, PACKS * CLUSTER * LANES);
-        const int nth = place / VEC;
-        return nth < head ? nth : nth + packs * VEC;  // beyond the row where the thread has none
+        const int nth = CLUSTER * LANES - 1 - place / VEC;
+        return nth < head ? nth : nth + packs_of(head) * VEC;  // beyond the row where the thread has none
     };
     dy += place;
     y += place;

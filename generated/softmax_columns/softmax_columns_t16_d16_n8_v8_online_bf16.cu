@@ -16,8 +16,8 @@
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 861a347d, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 b20c91cf,
-//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 093fc2aa,
+//   parts   softmax_columns.cu.j2 22f9ccc8, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 838cebc0,
+//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 200b955d,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_columns_t16_d16_n8_v8_online_bf16
 

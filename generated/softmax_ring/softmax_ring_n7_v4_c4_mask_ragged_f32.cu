@@ -18,8 +18,8 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 cf9c03d9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows.cuh.j2 08da5adf, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 04c1183a,
-//           common/rows_pack.cuh.j2 b20c91cf, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2
+//           common/rows.cuh.j2 08da5adf, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 fb9b32ab,
+//           common/rows_pack.cuh.j2 838cebc0, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2
 //           fa87c176, common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build softmax_ring_n7_v4_c4_mask_ragged_f32
 
@@ -306,15 +306,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
     // A row's packs begin with a sector of memory, wherever the row does, so that no two warps load or store parts of
-    // one. The elements before and behind them are its edge, of which each of the first threads has one.
+    // one. The elements before and behind them are its edge, of which each of the last threads has one.
     const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % SECTOR;
     const auto head_of = [&](int row) {  // elements before its packs
         return MARGIN + static_cast<int>((0u - MARGIN - begin - row * static_cast<unsigned>(x_row)) % SECTOR);
     };
+    const auto packs_of = [&](int head) { return min((columns - head - MARGIN) / VEC, PACKS * CLUSTER * LANES); };
     const auto edge_column = [&](int head) {
-        const int packs = min((columns - head - MARGIN) / VEC, PACKS * CLUSTER * LANES);
-        const int nth = place / VEC;
-        return nth < head ? nth : nth + packs * VEC;  // beyond the row where the thread has none
+        const int nth = CLUSTER * LANES - 1 - place / VEC;
+        return nth < head ? nth : nth + packs_of(head) * VEC;  // beyond the row where the thread has none
     };
     x += place;
     y += place;
@@ -412,7 +412,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     // Of a row: its greatest number, and the sum of the exponentials below it. What is not in it is -inf.
     const auto find = [&](const Pack* stage, int row, Edge edge, Exchange& exchange) {
         const int head = head_of(row);
-        const float edge_value = edge_column(head) < columns && edge.chosen ? to_float(edge.number) : -INF;
+        const float edge_value = edge.chosen ? to_float(edge.number) : -INF;
         float value[PACKS][VEC];
         float top = edge_value;
 #pragma unroll
@@ -486,7 +486,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             }
         }
         if (edge_column(head) < columns) {
-            const float edge_value = edge_column(head) < columns && edge.chosen ? to_float(edge.number) : -INF;
+            const float edge_value = edge.chosen ? to_float(edge.number) : -INF;
             Element& edge_result = result[edge_column(head) - head - place];
             edge_result = from_float(times(exponential_below(edge_value, top), inverse));
         }

@@ -10,13 +10,15 @@
 //   CLUSTER             1  blocks that share a strip, as a cluster
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
-//   shared memory    8704  bytes, static
-//   shared memory  196608  bytes, dynamic: asked for at launch
-//   grid                   a cluster of blocks for many strips: as many as all multiprocessors have room for
+//   shared memory    9224  bytes, static
+//   shared memory  212992  bytes, dynamic: asked for at launch
+//   grid                   as many blocks, clusters or teams for many strips as all multiprocessors have
+//                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 1896cd61, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows_pack.cuh.j2 b20c91cf, common/columns_total.cuh.j2 093fc2aa,
+//   parts   softmax_strips.cu.j2 b759f9bc, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//           common/rows_pack.cuh.j2 838cebc0, common/columns_total.cuh.j2 200b955d,
+//           common/columns_cluster.cuh.j2 83229704, common/columns_grid.cuh.j2 792019dc,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n16_v8_bf16
 
@@ -24,6 +26,7 @@
 // from its one reading to its one writing. A thread finds the greatest number of its rows as they come, so that no
 // exponential overflows, and the sum of the exponentials below it: of the next strip, while it writes the result of
 // this one, so that the memory is read and written all the time. What comes then takes the place of what was written.
+// It is LEAD chunks ahead, so that there is work while threads put together what they have found.
 // NaN, +inf, and nothing but -inf make NaN of a column: the formula does, no case is treated apart.
 
 #include <cuda_bf16.h>
@@ -35,6 +38,11 @@ __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
 #define INF __int_as_float(0x7f800000)
+#define LOWEST __int_as_float(0xff7fffff)  // of all finite numbers
+
+// By so much a number may be greater than what sums are kept below, before they are scaled down: e^16 times as many do
+// not overflow, and each is as exact.
+#define SLACK 16.0f
 
 // e^x = 2^(x log2 e) by the special function unit: its error, 1e-7 of the result for each unit of x, is far below a
 // rounding to __nv_bfloat16.
@@ -48,9 +56,11 @@ __device__ __forceinline__ float exponential(float x)
 constexpr int THREADS = 512;
 constexpr int LANES = 8;  // threads side by side, each on VEC columns
 constexpr int DEPTH = THREADS / LANES;  // rows that a block takes at once
-constexpr int CHUNK = 4;  // rows of a thread that come together
-constexpr int CHUNKS = 4;  // of a strip
-constexpr int STAGES = 6;  // chunks for which there is room: of this strip, and of those that follow
+constexpr int CHUNK = 2;  // rows of a thread that come together
+constexpr int CHUNKS = 8;  // of a strip
+constexpr int STAGES = 13;  // chunks for which there is room: of this strip, and of those that follow
+constexpr int LEAD = 2;  // chunks of the next strip that are taken before the result of this one is begun
+constexpr int AHEAD = 2;  // strips that are known to come: stages may be of so many
 constexpr int SLOTS = 16;  // groups of threads that find something of a column
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int WIDTH = LANES * VEC;  // columns of a strip
@@ -94,7 +104,7 @@ __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterp
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
 // What has been asked for since the last time makes a group, if it is nothing, too: groups are counted.
@@ -106,6 +116,13 @@ __device__ __forceinline__ void wait_for_rows()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(COMING) : "memory");
 }
+constexpr int TEAM = THREADS / (LANES * VEC);  // threads that put together what was found of a column
+constexpr int PITCH = LANES * VEC + 32 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
+
+
+using Two = __nv_bfloat162;
+
+__device__ __forceinline__ Two two_of(const Pack& pack, int i) { return reinterpret_cast<const Two*>(pack.at)[i]; }
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
 __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
@@ -129,185 +146,272 @@ __device__ __forceinline__ void over_warp(float (&top)[VEC], float (&sum)[VEC])
     }
 }
 
-// What COUNT have found of a column, one after the other: the greatest number, and the sum below that.
+// What COUNT have found of a column, which TEAM threads put together: the greatest number, and the sum below that, the
+// same bits in each of them.
 template <int COUNT>
 __device__ __forceinline__ float merge(const float2* found, float& top)
 {
+    constexpr int EACH = (COUNT + TEAM - 1) / TEAM;
+    float2 own[EACH];
     top = -INF;
-#pragma unroll 8
-    for (int other = 0; other < COUNT; ++other) {
-        top = fmaxf(top, found[other * WIDTH].x);
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        const int other = threadIdx.x % TEAM + i * TEAM;
+        own[i] = other < COUNT ? found[other * PITCH] : make_float2(-INF, 0.0f);
+        top = fmaxf(top, own[i].x);
+    }
+#pragma unroll
+    for (int distance = TEAM / 2; distance > 0; distance /= 2) {
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, distance));
     }
     float sum = 0.0f;
-#pragma unroll 8
-    for (int other = 0; other < COUNT; ++other) {
-        sum += found[other * WIDTH].y * exponential(found[other * WIDTH].x - shift(top));
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+        sum += own[i].y * exponential(own[i].x - shift(top));
+    }
+#pragma unroll
+    for (int distance = TEAM / 2; distance > 0; distance /= 2) {
+        sum += __shfl_xor_sync(0xffffffff, sum, distance);
     }
     return sum;
 }
 
 // Of a column: what its numbers need to become the result.
-using Total = float2;  // the greatest, and the inverse of the sum below it
-__device__ __forceinline__ Total total_of(float top, float sum) { return make_float2(top, 1.0f / sum); }
+using Total = float2;  // the greatest, and the logarithm to base 2 of the inverse of the sum below it
+__device__ __forceinline__ Total total_of(float top, float sum) { return make_float2(top, -log2f(sum)); }
+
+// e^x times such an inverse.
+__device__ __forceinline__ float exponential_times(float x, float inverse)
+{
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(fmaf(x, 1.44269504f, inverse)));
+    return power;
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     kgen_softmax_strips_l8_n16_v8_bf16(
-    const Element* x, Element* y, int length, int columns, int strips,
+    const Element* x, Element* y,
+    unsigned* claims,  // of strips: how many; zero before and after
+    int length, int columns, int strips,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
     constexpr int STEP = DEPTH;  // from a thread's row to its next one
-    __shared__ float2 of_slot[SLOTS][WIDTH];
-    __shared__ Total of_column[WIDTH];
+    __shared__ float2 of_slot[SLOTS][PITCH];
+    __shared__ Total of_column[LANES * VEC];
+    __shared__ int claimed_strip;
     const int lane = threadIdx.x % LANES;
     const int first = threadIdx.x / LANES;  // row of this thread
+    // Place of the column of which it puts together what was found: neighbours' places lie apart, so that lanes use all
+    // banks.
+    const int own = threadIdx.x / TEAM;
     const int across = (columns + WIDTH - 1) / WIDTH;  // strips of a plane
     const int teams = gridDim.x;  // blocks, which take strips in turn
     int strip = blockIdx.x;
+    // Where this thread's packs begin, and the row after its last one.
+    const auto column_of = [&](int strip) {
+        return strip % across * WIDTH + lane * VEC;
+    };
+    const auto end_of = [&](int strip) {
+        const int column = column_of(strip);
+        return strip < strips && column < columns ? length : 0;
+    };
+
+    // The first strips are given, the others are claimed by blocks as they get on. With the last claim of all the counter
+    // is zero again.
+    int ahead[AHEAD];  // strips, of which the last one is known as soon as the result of the present one is begun
+#pragma unroll
+    for (int i = 0; i < AHEAD - 1; ++i) {
+        ahead[i] = strip + (i + 1) * teams;
+    }
+    const auto claim = [&] { return AHEAD * teams + static_cast<int>(atomicInc(claims, strips + teams - 1)); };
+    int claimed = 0;
+    if (threadIdx.x == 0) {
+        claimed = claim();
+    }
 
     // The packs of this thread, of one strip after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(16) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
+    const auto after = [&](Pack* stage) {
+        stage += CHUNK * THREADS;
+        return stage == ring + STAGES * CHUNK * THREADS ? ring : stage;
+    };
 
-    // The next chunk to ask for: of which strip, and from which row on. A strip ends with its last row; where there are
-    // no columns, or no strips any more, at once.
-    int coming = strip;
+    // The next chunk to ask for: of which strip, and from which row on. Where there are no rows any more, no columns,
+    // or no strips, comes -inf.
     int coming_row = first;
     int coming_end = 0;
     const Element* coming_x = x;
-    const auto begin_strip = [&] {
-        const int column = coming % across * WIDTH + lane * VEC;
-        coming_x = x + coming / across * x_plane + column + first * x_step;
+    const auto begin_strip = [&](int coming) {
+        coming_x = x + coming / across * x_plane + column_of(coming) + first * x_step;
         coming_row = first;
-        coming_end = coming < strips && column < columns ? length : 0;
+        coming_end = end_of(coming);
     };
+    int then = strip + teams;  // the strip after that which comes
     const auto fetch = [&](Pack* stage) {
+        if (coming_row >= first + CHUNKS * CHUNK * STEP) {
+            begin_strip(then);
+            then += teams;
+        }
 #pragma unroll
         for (int pack = 0; pack < CHUNK; ++pack) {
-            if (coming_row < coming_end) {
+            if (coming_row >= coming_end) {
+                stage[pack * THREADS] = filled(-INF);
+            } else {
                 copy_async(stage + pack * THREADS, coming_x);
             }
             coming_row += STEP;
             coming_x += STEP * x_step;
         }
         close_group();
-        if (coming_row >= first + CHUNKS * CHUNK * STEP) {
-            coming += teams;
-            begin_strip();
-        }
     };
-    begin_strip();
+    begin_strip(strip);
     for (int stage = 0; stage < STAGES; ++stage) {
         fetch(ring + stage * CHUNK * THREADS);
     }
 
-    // The greatest number of each column of a strip, and the sum of the exponentials below it, of this thread's rows:
-    // of one chunk more. What is not there is -inf.
+    // Of the strip that is taken: the greatest number of each column, and the sum of the exponentials below it, of this
+    // thread's rows so far.
+    int taken_strip = strip;
+    Pack* to_take = ring;
     float top[VEC];
     float sum[VEC];
+    Two limit[VEC / 2];  // SLACK above the greatest
     const auto begin_columns = [&] {
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            top[i] = -INF;
+            top[i] = LOWEST;
             sum[i] = 0.0f;
         }
+#pragma unroll
+        for (int i = 0; i < VEC / 2; ++i) {
+            limit[i] = __floats2bfloat162_rn(-INF, -INF);
+        }
     };
-    const auto take = [&](const Pack* stage, int row, int end) {
-        float value[CHUNK][VEC];
+    const auto take = [&] {
+        Pack taken[CHUNK];
 #pragma unroll
         for (int pack = 0; pack < CHUNK; ++pack) {
-            const bool there = row + pack * STEP < end;
-            const Pack taken = there ? stage[pack * THREADS] : filled(-INF);
+            taken[pack] = to_take[pack * THREADS];
+        }
+        Two greatest[VEC / 2];
+        bool grows = false;
+#pragma unroll
+        for (int i = 0; i < VEC / 2; ++i) {
+            greatest[i] = two_of(taken[0], i);
+#pragma unroll
+            for (int pack = 1; pack < CHUNK; ++pack) {
+                greatest[i] = __hmax2(greatest[i], two_of(taken[pack], i));
+            }
+            grows = grows || !__hble2(greatest[i], limit[i]);
+        }
+        if (grows) {
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                value[pack][i] = float_of(taken, i);
+                const float before = top[i];
+                top[i] = fmaxf(top[i], to_float(i % 2 ? greatest[i / 2].y : greatest[i / 2].x));
+                sum[i] *= exponential(before - top[i]);
+            }
+#pragma unroll
+            for (int i = 0; i < VEC / 2; ++i) {
+                limit[i] = __floats2bfloat162_rn(top[2 * i] + SLACK, top[2 * i + 1] + SLACK);
             }
         }
 #pragma unroll
-        for (int i = 0; i < VEC; ++i) {
-            const float before = top[i];
+        for (int pack = 0; pack < CHUNK; ++pack) {
 #pragma unroll
-            for (int pack = 0; pack < CHUNK; ++pack) {
-                top[i] = fmaxf(top[i], value[pack][i]);
-            }
-            const float below = shift(top[i]);
-            sum[i] *= exponential(before - below);  // when a greater number comes, the sum is scaled down
-#pragma unroll
-            for (int pack = 0; pack < CHUNK; ++pack) {
-                sum[i] += exponential(value[pack][i] - below);
+            for (int i = 0; i < VEC; ++i) {
+                sum[i] += exponential(float_of(taken[pack], i) - top[i]);
             }
         }
-    };
-    const auto stage_after = [&](int begin, int chunk) {
-        const int stage = begin + chunk;
-        return stage < STAGES ? stage : stage - STAGES;
-    };
-    const auto end_of = [&](int strip) {
-        return strip < strips && strip % across * WIDTH + lane * VEC < columns ? length : 0;
+        to_take = after(to_take);
     };
 
-    int begin = 0;  // the stage of a strip's first chunk
-    begin_columns();
-    wait_for_rows<STAGES - CHUNKS>();
-#pragma unroll 1
-    for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-        take(ring + chunk * CHUNK * THREADS, first + chunk * CHUNK * STEP, end_of(strip));
-    }
-    for (; strip < strips; strip += teams) {
+    // What has been found of the strip that was taken, for all threads; then the next one is.
+    const auto tell_all = [&](int following) {
         over_warp(top, sum);
         if (threadIdx.x % 32 < LANES) {
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                of_slot[threadIdx.x / 32][lane * VEC + i] = make_float2(top[i], sum[i]);
+                of_slot[threadIdx.x / 32][i * LANES + lane] = make_float2(top[i], sum[i]);
             }
         }
         __syncthreads();  // every warp's share is there
-        if (threadIdx.x < WIDTH) {
-            float top;
-            const float sum = merge<SLOTS>(&of_slot[0][threadIdx.x], top);
-            of_column[threadIdx.x] = total_of(top, sum);
+        float top_of_block;
+        const float of_block = merge<SLOTS>(&of_slot[0][own], top_of_block);
+        if (threadIdx.x % TEAM == 0) {
+            of_column[own] = total_of(top_of_block, of_block);
         }
+        if (threadIdx.x == 0) {
+            claimed_strip = claimed;
+            claimed = claim();  // for the next time: it takes as long as a load
+        }
+        begin_columns();
+        taken_strip = following;
+    };
+
+    begin_columns();
+#pragma unroll 1
+    for (int chunk = 0; chunk < CHUNKS + LEAD; ++chunk) {
+        if (chunk == CHUNKS) {
+            tell_all(ahead[0]);
+        }
+        close_group();  // of nothing, so that as many are allowed to be on their way each time
+        wait_for_rows<STAGES>();
+        take();
+    }
+    Pack* to_write = ring;
+    for (; strip < strips;) {
         __syncthreads();  // what is known of the columns is there
+        then = ahead[AHEAD - 1] = claimed_strip;
 
         float peak[VEC];
         float inverse[VEC];
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const Total total = of_column[lane * VEC + i];
+            const Total total = of_column[i * LANES + lane];
             peak[i] = total.x;
             inverse[i] = total.y;
         }
-        begin_columns();
-        const int column = strip % across * WIDTH + lane * VEC;
+        const int column = column_of(strip);
         const int end = end_of(strip);
-        const int next_end = end_of(strip + teams);
-        const int next_begin = stage_after(begin, CHUNKS);
         Element* to = y + strip / across * y_plane + column + first * y_step;
+        int row = first;
 #pragma unroll 1
         for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-            Pack* const stage = ring + stage_after(begin, chunk) * CHUNK * THREADS;
-            const int row = first + chunk * CHUNK * STEP;
             Pack value[CHUNK];
 #pragma unroll
             for (int pack = 0; pack < CHUNK; ++pack) {
-                value[pack] = row + pack * STEP < end ? stage[pack * THREADS] : filled(-INF);
+                value[pack] = to_write[pack * THREADS];
             }
-            fetch(stage);  // where it has just read
+            fetch(to_write);  // where it has just read
+            to_write = after(to_write);
 #pragma unroll
             for (int pack = 0; pack < CHUNK; ++pack) {
                 const Pack taken = value[pack];
                 Pack given;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    given.at[i] = from_float(exponential(float_of(taken, i) - peak[i]) * inverse[i]);
+                    given.at[i] = from_float(exponential_times(float_of(taken, i) - peak[i], inverse[i]));
                 }
-                if (row + pack * STEP < end) {
+                if (row < end) {
                     store(to, given);
                 }
+                row += STEP;
                 to += STEP * y_step;
             }
-            wait_for_rows<STAGES - CHUNKS>();
-            take(ring + stage_after(next_begin, chunk) * CHUNK * THREADS, row, next_end);
+            if (taken_strip < strips) {
+                if (chunk == CHUNKS - LEAD) {
+                    tell_all(ahead[1]);
+                }
+                wait_for_rows<STAGES - CHUNKS - LEAD>();
+                take();
+            }
         }
-        begin = next_begin;
+        strip = ahead[0];
+#pragma unroll
+        for (int i = 0; i < AHEAD - 1; ++i) {
+            ahead[i] = ahead[i + 1];
+        }
     }
 }

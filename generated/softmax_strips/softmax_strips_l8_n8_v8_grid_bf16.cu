@@ -18,7 +18,7 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_strips.cu.j2 b759f9bc, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows_pack.cuh.j2 2a73ad7f, common/columns_total.cuh.j2 200b955d,
+//           common/rows_pack.cuh.j2 838cebc0, common/columns_total.cuh.j2 200b955d,
 //           common/columns_cluster.cuh.j2 83229704, common/columns_grid.cuh.j2 792019dc,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n8_v8_grid_bf16

@@ -18,11 +18,11 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 5c66084f, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_columns.cu.j2 85c5effa, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_ragged_f32
 
-// A block owns one of several parts of LANES * VEC neighbouring columns.
+// A block owns one of several parts of COLUMNS neighbouring columns.
 // LANES threads read a row of them in full lines, DEPTH rows at once, and a thread has ITEMS rows in flight before it
 // combines the first. What DEPTH threads have found for a column is combined in their order.
 //
@@ -165,7 +165,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
     out += rest * out0 + i1 * out1 + i2 * out2 + i3 * out3;
 
     __shared__ int shift[DEPTH];  // columns by which packs begin before the block's own
-    const int early = static_cast<int>(reinterpret_cast<unsigned long long>(x + depth * row + first_column) / sizeof(Element) % VEC);
+    const auto first = reinterpret_cast<unsigned long long>(x + depth * row + first_column);
+    const int early = static_cast<int>(first / sizeof(Element) % VEC);
     if (lane == 0) {
         shift[depth] = early;
     }

@@ -15,7 +15,7 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 ab1fe17f
+//   parts   transpose_ragged.cu.j2 fb2e9370
 //   again   kgen build transpose_ragged_r128_c96_u32
 
 // A block turns one tile over in shared memory. Whatever the rows' addresses and lengths are, memory is read and
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_transpose_ragged_r
             const Element* source = x + row * x_row + first_column;
             const int start = own % PACKS * UNIT - past(source);  // beside the tile's first column
             const int column = first_column + start;
-            if (-UNIT < column && column < columns && start < COLUMNS) {
+            if (column < columns && start < COLUMNS) {
                 if ((0 <= column || row != lowest) && (column + UNIT <= columns || row != highest)) {
                     loaded[i] = *reinterpret_cast<const Pack*>(source + start);
                 } else {
