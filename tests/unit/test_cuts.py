@@ -107,6 +107,24 @@ def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "width", "expected"),
+    [
+        ("bf16", 32, "gemv_v8_l4_r4_u1_bf16"),
+        ("bf16", 129, "gemv_v8_l8_r4_u2_ragged_bf16"),
+        ("bf16", 512, "gemv_v8_l32_r4_u2_bf16"),
+        ("bf16", 8192, "gemv_v8_l128_r1_u4_bf16"),
+        ("f32", 128, "gemv_v4_l16_r4_u2_f32"),
+        ("f32", 256, "gemv_v4_l32_r4_u2_f32"),
+        ("f32", 513, "gemv_v4_l32_r4_u2_ragged_f32"),
+    ],
+)
+def test_threads_take_several_short_rows(dtype: str, width: int, expected: str) -> None:
+    own = TYPES[dtype]
+    found = told(kgen.gemv, np.empty((BYTES // own.itemsize // width, width), own), np.empty(width, own))
+    assert found.split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
     ("dtype", "starts", "expected"),
     [
         ("f32", (0, 0), "sigmoid_v4_i2_f32"),

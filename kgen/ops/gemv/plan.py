@@ -65,8 +65,9 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
         # Several rows share what it takes to widen x, where that is much beside the matrix's own bytes.
         quantized = product.a.dtype in QUANTIZED
         dear = quantized or ragged
-        in_flight = 8 if (ragged or packs <= WARP) and not quantized else 4
-        if packs <= WARP and not quantized:
+        short = packs <= 2 * WARP and not quantized  # rows of which a thread has two packs at most
+        in_flight = 8 if (ragged or short) and not quantized else 4
+        if short:
             lanes, rows = power_of_two(packs) // (2 if packs >= WARP // 2 else 1), 4
         elif packs <= WARP:
             lanes = max(power_of_two(packs) // 4, min(power_of_two(packs), 2))
@@ -76,7 +77,7 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
             lanes = min(max(WARP, power_of_two(packs) // share), 256)
             if vec == 16 and packs >= 2 * ENOUGH_LANES and not ragged:
                 lanes = max(lanes, ENOUGH_LANES)
-            rows = (4 if product.a.dtype.itemsize < 4 else 2) if dear else 1
+            rows = (4 if product.a.dtype.itemsize < 8 else 2) if dear else 1
         while rows > 1 and product.rows * product.batches * lanes < rows * sms * (WARP if ragged else DEAR):
             rows //= 2
         unroll = min(in_flight // rows, 4, power_of_two(-(-packs // lanes)))
