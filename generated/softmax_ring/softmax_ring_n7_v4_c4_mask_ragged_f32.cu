@@ -17,7 +17,7 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 cf9c03d9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_ring.cu.j2 6dd26cf6, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows.cuh.j2 08da5adf, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 fb9b32ab,
 //           common/rows_pack.cuh.j2 838cebc0, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2
 //           fa87c176, common/rows_place.cuh.j2 dcd801b4
@@ -72,7 +72,7 @@ constexpr int STAGES = 4;  // rows of which a block has its part in shared memor
 constexpr int PART = 3584;  // packs of such a part
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int SECTOR = 8;  // elements that memory is read and written by
-constexpr int MARGIN = 3;  // elements before and behind packs at least, so that the mask's words lie in its row
+constexpr int MARGIN = 4;  // elements before and behind packs at least, so that the mask's words lie in its row
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 7;  // packs of a thread, all in flight at once
 constexpr int CLUSTER = 4;  // blocks that share a row

@@ -127,10 +127,23 @@ def finfo_of(dtype: str) -> tuple[float, float]:
     return -most, most
 
 
-@pytest.mark.parametrize(("length", "width", "dtype"), [(127, 1001, "bf16"), (61, 305, "f16"), (1300, 603, "f16")])
+@pytest.mark.parametrize(
+    ("length", "width", "dtype", "multiprocessors"),
+    [
+        *((127, 1001, "bf16", 4), (61, 305, "f16", 4), (1300, 603, "f16", 4)),
+        *((127, 1003, "bf16", 132), (61, 307, "f16", 132), (1300, 605, "f16", 132)),
+    ],
+)
 def test_sums_of_columns_whose_rows_begin_anywhere_agree_with_float64(
-    length: int, width: int, dtype: str, xp: ModuleType, asnumpy: AsNumpy
+    length: int,
+    width: int,
+    dtype: str,
+    multiprocessors: int,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(columns, "multiprocessors", lambda device: multiprocessors)
     whole = numbers((2, length, width + 2), dtype)
     x = whole[..., 1:-1]
     with listing_steps() as steps:

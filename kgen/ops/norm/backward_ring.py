@@ -94,7 +94,7 @@ def _least_idle(total: int, sizes: Sequence[tuple[int, int]], each: Sequence[int
     `each`: how many packs of a thread to try; the first is taken of those that do as well. None where no size has room.
     """
     smallest = [next(((n, c) for n, c in sizes if n * c * packs >= total), None) for packs in each]
-    cuts = [(n, -(-total // (n * c)), c) for n, c in filter(None, smallest)]
+    cuts = [(n, next(p for p in PACKS.values if n * c * p >= total), c) for n, c in filter(None, smallest)]
     return min(cuts, key=math.prod, default=None)
 
 

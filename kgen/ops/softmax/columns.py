@@ -162,15 +162,17 @@ def begins_anywhere(x: Operand, read: Planes) -> bool:
     return read.columns * x.dtype.itemsize >= 8 * rows.VECTOR and x.ptr % x.dtype.itemsize == 0
 
 
-def held(read: Planes, vec: int, dtype: DType, device: int, least: int = 1) -> dict[str, int] | None:
-    """The axes of a specialization that holds such columns in registers, or None; `least`: of threads for a column."""
+def held(read: Planes, vec: int, dtype: DType, device: int, *, ragged: bool = False) -> dict[str, int] | None:
+    """The axes of a specialization that holds such columns in registers, or None."""
     words = max(1, vec * dtype.itemsize // 4)
+    least = 2 * vec if ragged else 1  # of threads for a column, of which every `vec`th begins at the same place
     depth = next((d for d in DEPTH.values if d >= least and d * (WORDS // words) >= read.length), THREADS)
     lanes = max(_lanes(vec, dtype), THREADS // 2 // depth)
     if lanes * depth > THREADS:
         return None
     sms = multiprocessors(device)
-    while lanes > 8 and 2 * read.planes * -(-read.columns // (lanes * vec)) < sms and lanes * depth > 32:
+    narrowest = max(8, 32 * vec // depth if ragged else 0)
+    while lanes > narrowest and 2 * read.planes * -(-read.columns // (lanes * vec)) < sms and lanes * depth > 32:
         lanes //= 2  # since multiprocessors without work cost more
     packs = next(h for h in HELD.values if h * depth >= read.length)
     return {"LANES": lanes, "DEPTH": depth, "HELD": packs, "VEC": vec}
@@ -193,7 +195,7 @@ def plan_columns(
     if spec is None:
         full = rows.VECTOR // x.dtype.itemsize
         shifted = whole and x.dtype is not F32 and vec < full and begins_anywhere(x, read)
-        values = held(read, full, x.dtype, device, 2 * full) if shifted else held(read, vec, x.dtype, device)
+        values = held(read, full, x.dtype, device, ragged=True) if shifted else held(read, vec, x.dtype, device)
         if values is None:
             values = {**_streamed(full if shifted else vec, x.dtype, shifted), "online": True}
         spec = COLUMNS.spec(**values, **flags, ragged=shifted, dtype=x.dtype)
