@@ -192,3 +192,23 @@ def test_usual_groups_are_read_in_whole_packs(shape: tuple[int, ...], kernel: st
         found = explain(group_norm, x, 32, w, w)
     assert kernel in found
     assert f"_v{16 // x.itemsize}_" in found
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "cut"),
+    [
+        ((256, 640, 1024), "bf16", "norm_t512_n5_v8_"),  # of so many rows, and not in turn
+        ((256, 640, 1023), "f16", "norm_t512_n5_v8_"),
+        ((4096, 256, 81), "f32", "norm_t32_n6_v4_"),
+        ((4096, 256, 49), "bf16", "norm_t16_n4_v8_"),
+        ((4096, 256, 1), "f32", "norm_t2_n1_v4_"),
+    ],
+)
+def test_groups_have_the_cut_that_was_measured_to_be_fastest(
+    shape: tuple[int, ...], dtype: str, cut: str, h200: None
+) -> None:
+    x, w = np.empty(shape, DTYPES[dtype].numpy), np.empty(shape[1], DTYPES[dtype].numpy)
+    with kgen.backend("cpu"):
+        found = explain(group_norm, x, 32, w, w)
+    assert found.startswith(cut)
+    assert "looped" not in found

@@ -23,8 +23,8 @@ MOVED = {**rows_cut.MOST, 16: 4, 32: 8}
 """Packs of a thread, by the lanes of a row, where weights and biases are moved for each row."""
 ALONG = {**rows_cut.MOST, 1: 1, 2: 2}
 """The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
-ACROSS = {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}
-"""The same, where packs of 16 bits lie across channels: what a thread does but once takes longer."""
+ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
+"""The same, by the bytes of an element, where packs lie across channels: what a thread does but once takes longer."""
 MOMENTS = 8  # bytes of what is known of a part
 
 Axes = tuple[int, ...]
@@ -88,15 +88,19 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     if turning:
         return turning
     # Weights that have to be moved to where rows begin are dear, but for the one of four elements in a pack. Without
-    # them a row of float32 does best by itself as far as the registers of a block reach.
+    # them a row of float32, and a group of 16 bits, does best by itself as far as the registers of a block reach.
     moved = bool(weights) and not groups and taken.ragged
     dear = moved and not (normal.rms and x.dtype is F32)
-    alone = (2 if x.dtype is F32 and not dear else 1) * rows_cut.ALONE
+    alone = rows_cut.ALONE
+    if x.dtype is F32:
+        alone *= 1 if dear else 2
+    elif groups:
+        alone += alone // 4  # five packs of each thread
     most = ALONG if along else rows_cut.MOST
     if dear and x.dtype is F32:
         most = MOVED
-    elif flags.get("across") and x.dtype is not F32:
-        most = ACROSS
+    elif flags.get("across"):
+        most = ACROSS[x.dtype.itemsize]
     cut = rows_cut.cut(
         read.rows,
         read.columns,
