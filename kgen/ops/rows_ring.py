@@ -137,15 +137,13 @@ def check(spec: Spec) -> str | None:
     return None
 
 
-def text(spec: Spec, reduced: str, *, claimed: bool = True, sectors: bool = False) -> dict[str, Any]:
+def text(spec: Spec, reduced: str, *, claimed: bool = True) -> dict[str, Any]:
     """What the templates need beside numbers; `reduced`: the type of what is found of a part; `claimed`: clusters claim
-    rows as they get on, instead of at fixed turns; `sectors`: the packs of rows that begin anywhere begin with a sector
-    of memory, instead of with any pack."""
+    rows as they get on, instead of at fixed turns."""
     return {
         **ALIGNED,
         "CLUSTER": spec["CLUSTER"],  # not that of ALIGNED
         "ragged": RAGGED.name in spec.flags,
-        "sectors": sectors,
         "sector": SECTOR // spec.dtype.itemsize,
         "there": "there(pack, head)" if RAGGED.name in spec.flags else "there(pack)",
         "shared": True,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from kgen.errors import SpecError
-from kgen.samples import along_rows, attention, elements, gated, gated_chunk, gated_chunk_vector, moves, sums
+from kgen.samples import attention, elements, gated, gated_chunk, gated_chunk_vector, moves, norm, softmax, sums
 from kgen.samples.case import Case, Shape, call, complaint, verify
 from kgen.spec import Spec
 
@@ -25,7 +25,8 @@ CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
     | sums.CASES
     | moves.CASES
     | elements.CASES
-    | along_rows.CASES,
+    | softmax.CASES
+    | norm.CASES,
 )
 """By kernel, or by the stem that kernels share: from a specialization (and a shape), the calls that run it."""
 

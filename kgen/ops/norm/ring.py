@@ -32,7 +32,7 @@ def _check(spec: Spec) -> str | None:
 def _text(spec: Spec) -> dict[str, Any]:
     edge = "edge.of_x" if spec["residual"] else "edge"
     return {
-        **rows_ring.text(spec, "float" if spec["rms"] else "float2", sectors=True),
+        **rows_ring.text(spec, "float" if spec["rms"] else "float2"),
         **text_of_weights(spec),
         "carried": spec.dtype is F32,
         "merges": {"Sum": "a + b"},

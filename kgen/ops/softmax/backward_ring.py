@@ -22,7 +22,7 @@ WIDE = 2048  # packs of a row that others do better with
 
 def _text(spec: Spec) -> dict[str, Any]:
     return {
-        **rows_ring.text(spec, "float", sectors=True),
+        **rows_ring.text(spec, "float"),
         "sources": ["dy", "y"],
         "target": "dx",
         "divides": False,

@@ -31,7 +31,7 @@ FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scal
 
 def _text(spec: Spec) -> dict[str, Any]:
     scale = "scale * " if spec["scaled"] else ""
-    ring = rows_ring.text(spec, "float2", sectors=True)
+    ring = rows_ring.text(spec, "float2")
     number, edge = f"{scale}float_of(taken, i)", f"{scale}to_float({'edge.number' if spec['mask'] else 'edge'})"
     last = "seen_of(row)" if spec["causal"] else "columns"
     edge_there = f"edge_column(head) < {last}"

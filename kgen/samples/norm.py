@@ -1,0 +1,181 @@
+"""Calls of normalisation: rows that nearly fill the registers, or take several rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kgen.ops import rows, rows_cut
+from kgen.ops.norm import backward as norm_backward
+from kgen.ops.norm import backward_ring, norm
+from kgen.ops.norm import plans as norm_plans
+from kgen.samples.along_rows import NO_CUT, Settings, in_turn, read, row, taking, teams
+from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
+from kgen.spec import Spec
+
+
+def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
+    """Rows that nearly fill the registers, of a mean that is not zero; and some that do not vary, where eps is 0."""
+    if spec["channels"] or spec["grouped"]:
+        usual = _groups(spec, shape or row(spec, 3), taking(spec))
+        return usual if shape else (usual, *_statistics_of_groups(usual))
+    usual = _normalisation(spec, shape or row(spec, 3), taking(spec))
+    return usual if shape or spec["rms"] or not spec["weight"] else (usual, _without_variance(usual))
+
+
+def _without_variance(usual: Case) -> Case:
+    """Rows of ones, where eps is 0."""
+    x, weight, bias = (between_poison(np.ones_like(x)) for x in usual.inputs)
+    means = np.ones(x.shape[:1])
+    expected = (np.full(x.shape, np.nan), means, np.inf * means)
+    return usual._replace(inputs=(x, weight, bias), options={"eps": 0, "return_stats": True}, expected=expected)
+
+
+def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that two blocks share, several for each team; a row that many share."""
+    return tuple(_normalisation(spec, *about) for about in teams(spec, shape))
+
+
+def _groups(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    """At least so many rows, of three groups, if it is not one; in each some channels nearly as wide together, or one
+    for each number."""
+    height, width = shape
+    groups = min(3, height)
+    size = 1
+    if spec["channels"]:
+        count = spec["VEC"] if spec["across"] and not spec["ragged"] else 3
+        size = (width // count - 1) | 1 if spec["across"] else width // (count * spec["VEC"]) * spec["VEC"]
+        width = count * size
+    channels = groups * width // size
+    x, weight, bias = numbers(spec, (-(-height // groups), channels, size), (channels,), (channels,))
+    x += np.asarray(3, x.dtype)
+    expected = _normal(x.reshape(-1, width), None, None).reshape(x.shape)
+    if spec["weight"]:
+        expected = expected * weight.astype(np.float64)[:, None]
+    if spec["bias"]:
+        expected = expected + bias.astype(np.float64)[:, None]
+    given = (x, groups, weight if spec["weight"] else None, bias if spec["bias"] else None)
+    return Case(norm.group_norm, given, {}, expected, settings=settings)  # type: ignore[arg-type]
+
+
+def _statistics_of_groups(usual: Case) -> tuple[Case, Case]:
+    """The same, with mean and 1 / sqrt(variance + eps) of the groups; and groups of ones, where eps is 0."""
+    x, groups, *affine = usual.inputs
+    rows = x.astype(np.float64).reshape(len(x), int(groups), -1)
+    mean, variance = rows.mean(-1), rows.var(-1)
+    expected = (usual.expected, mean, 1 / np.sqrt(variance + 1e-5))
+    same = (np.full(x.shape, np.nan), np.ones_like(mean), np.full_like(mean, np.inf))
+    ones = (between_poison(np.ones_like(x)), groups, *affine)
+    return (
+        usual._replace(options={"return_stats": True}, expected=expected),  # type: ignore[arg-type]
+        usual._replace(inputs=ones, options={"eps": 0, "return_stats": True}, expected=same),
+    )
+
+
+def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    if spec["channels"]:
+        return _groups(spec, shape, settings)
+    x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
+    x += np.asarray(3, x.dtype)
+    if "shifted" in spec.flags:
+        x, residual = read(spec, x, residual)
+    if "residual" in spec.flags:
+        total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
+        expected = _normal(total, weight, None, rms=True)
+        options = {"residual": residual}
+        return Case(norm.rms_norm, (x, weight), options, (expected, *wide(total)), settings=settings)
+    if spec["rms"]:
+        return Case(norm.rms_norm, (x, weight), {}, _normal(x, weight, None, rms=True), settings=settings)
+    return Case(norm.layer_norm, (x, weight, bias), {}, _normal(x, weight, bias), settings=settings)
+
+
+def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = False) -> Array:
+    x = x.astype(np.float64)
+    x = x if rms else x - x.mean(-1, keepdims=True)
+    y: Array = x / np.sqrt((x**2).mean(-1, keepdims=True) + (1e-6 if rms else 1e-5))
+    y = y if weight is None else y * weight.astype(np.float64)
+    return y if bias is None else y + bias.astype(np.float64)
+
+
+def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Of rows that clusters take in turn; and of some that do not vary, where eps is 0."""
+    cases = tuple(_normalisation(spec, *about) for about in in_turn(spec, shape))
+    if shape or spec["rms"]:
+        return cases
+    return (*cases, *(_statistics_of_groups(cases[0])[1:] if spec["channels"] else [_without_variance(cases[0])]))
+
+
+def normalisation_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
+    """Two groups of three channels, each in two parts of two rounds, which have other means.
+
+    A shape is the batch, the channels, and the elements of one.
+    """
+    tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
+    batch, channels, length = shape or (1, 6, (tile + 5 * spec["VEC"]) // spec["VEC"] * spec["VEC"])
+    x, weight, bias = numbers(spec, (batch, channels, length), (channels,), (channels,))
+    x += np.linspace(0, 6, x.size).astype(x.dtype).reshape(x.shape)
+    expected = _normal(x.reshape(batch, 2, -1), None, None).reshape(x.shape)
+    expected = expected * weight.astype(np.float64)[:, None] + bias.astype(np.float64)[:, None]
+    settings = (*NO_CUT, (norm_plans, "multiprocessors", lambda device: 1))
+    return Case(norm.group_norm, (x, 2, weight, bias), {}, expected, settings=settings)  # type: ignore[arg-type]
+
+
+def _gradients_of_normal(
+    dy: Array, x: Array, weight: Array | None, *, rms: bool
+) -> tuple[list[Array], tuple[Array, ...]]:
+    """The statistics of rows, and the gradients of x, weight and bias."""
+    wide_dy, wide_x = wide(dy, x)
+    mean = np.zeros(len(x)) if rms else wide_x.mean(-1)
+    rstd = 1 / np.sqrt(((wide_x**2).mean(-1) if rms else wide_x.var(-1)) + 1e-5)
+    mean, rstd = (between_poison(statistic.astype(np.float32)) for statistic in (mean, rstd))
+    normal = (wide_x - mean[:, None]) * rstd[:, None].astype(np.float64)
+    weighed = wide_dy if weight is None else wide_dy * weight.astype(np.float64)
+    less = 0 if rms else weighed.mean(-1, keepdims=True)
+    dx = weighed - less - normal * (weighed * normal).mean(-1, keepdims=True)
+    statistics = [rstd] if rms else [mean, rstd]
+    return statistics, (dx * rstd[:, None], (wide_dy * normal).sum(0), wide_dy.sum(0))
+
+
+def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows that nearly fill the registers, or so many that their sums are in several parts."""
+    by_rows = spec.kernel.name == "norm_backward"
+    shape = shape or (row(spec, 3) if by_rows else (523, 132))
+    dy, x, weight = numbers(spec, shape, shape, shape[-1:])
+    dy, x = read(spec, dy, x) if by_rows else (dy, x)
+    weights = (weight,) if not by_rows or spec["weight"] else ()
+    statistics, expected = _gradients_of_normal(dy, x, weight if weights else None, rms=False)
+    summing = rows.Cut.of(spec) if by_rows and spec["sums"] else None
+    settings = ((rows_cut, "summing", lambda *about, **how: summing), *(taking(spec) if by_rows else ()))
+    settings = () if spec.kernel.name == "norm_total" else settings
+    given = (dy, x, *statistics, *weights)
+    return Case(norm_backward.layer_norm_backward, given, {}, expected if weights else expected[0], settings=settings)
+
+
+def backward_in_turn(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows that nearly fill the threads that share one, so many that their ring comes round; ragged, an odd width."""
+    lanes, packs, vec, cluster = spec.values
+    side_by_side = spec.threads // lanes
+    teams = max(2, vec // side_by_side) if spec["ragged"] and side_by_side > 1 else 2
+    room = cluster * lanes * packs
+    height = side_by_side * teams * (spec.derived["RING"] // packs + 1) + 1
+    if spec["ragged"] and side_by_side == 1:  # as many that begin at each place, and more at some
+        height = vec * (spec.derived["RING"] // packs + 2) + 3
+    shape = shape or (height, (room - 5) * vec + spec["ragged"])
+    dy, x, weight = numbers(spec, shape, shape, shape[-1:])
+    statistics, expected = _gradients_of_normal(dy, x, weight, rms=bool(spec["rms"]))
+    cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
+    settings = ((backward_ring, "cut", lambda *about, **more: cut),)
+    operator = norm_backward.rms_norm_backward if spec["rms"] else norm_backward.layer_norm_backward
+    expected = expected[:2] if spec["rms"] else expected
+    return Case(operator, (dy, x, *statistics, weight), {}, expected, settings=settings)
+
+
+CASES = {
+    "norm": normalisation,
+    "norm_ring": normalisation_of_clusters,
+    "norm_grid": normalisation_of_teams,
+    "norm_split": normalisation_in_parts,
+    "norm_backward": backward_of_normalisation,
+    "norm_backward_ring": backward_in_turn,
+    "norm_weights": backward_of_normalisation,
+    "norm_total": backward_of_normalisation,
+}

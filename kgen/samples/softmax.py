@@ -1,0 +1,158 @@
+"""Calls of softmax: rows that nearly fill the registers, or take several rounds, and columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kgen.ops.rows import VECTOR
+from kgen.ops.softmax import backward as softmax_backward
+from kgen.ops.softmax import columns, strip_plans, strips
+from kgen.ops.softmax import online as softmax_online
+from kgen.ops.softmax import softmax as softmaxes
+from kgen.samples.along_rows import Settings, in_turn, read, row, taking, teams
+from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
+from kgen.spec import Spec
+
+
+def _softmax(x: Array, axis: int, keep: Array | bool = True) -> Array:
+    x = np.where(keep, x.astype(np.float64), -np.inf)
+    x = np.exp(x - x.max(axis, keepdims=True))
+    result: Array = x / x.sum(axis, keepdims=True)
+    return result
+
+
+def _left_out(spec: Spec, x: Array) -> tuple[dict[str, Any], Array | bool]:
+    """What a specialization that leaves elements out is called with, and which it keeps: some of each row."""
+    queries, keys = x.shape[-2:]
+    options: dict[str, Any] = {}
+    keep: Array | bool = True
+    if spec["causal"]:
+        options["causal"] = True
+        keep = np.tri(queries, keys, keys - queries, dtype=bool)
+    if spec["mask"]:
+        chosen: Array = np.asarray(np.random.default_rng(queries).random((queries, keys)) < 0.7)
+        options["mask"] = between_poison(chosen, 257 if spec["ragged"] else 256)
+        keep = keep & chosen
+    return options, keep
+
+
+def softmax(spec: Spec, shape: Shape | None = None) -> Case:
+    """More rows than a block takes at once."""
+    (x,) = read(spec, *numbers(spec, shape or row(spec, 11 if spec["LANES"] <= 32 else 3)))
+    options, keep = _left_out(spec, x)
+    return Case(softmaxes.softmax, (x,), {"axis": -1, "algorithm": spec.name, **options}, _softmax(x, -1, keep))
+
+
+def softmax_of_long_rows(spec: Spec, shape: Shape | None = None) -> Case:
+    """Two rounds and a part of one for each block, of which a row has one or two."""
+    tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
+    whole = not (spec["partial"] or spec["apply"])
+    count = softmax_online.PARTS if whole else 1  # so many that none is cut, or one that is
+    shape = shape or (count, (2 * tile + 3 * spec["VEC"]) if whole else 3 * tile + 5 * spec["VEC"])
+    (x,) = numbers(spec, shape)
+    settings = ((softmax_online, "multiprocessors", lambda device: 1),)
+    options = {"axis": -1, "algorithm": "softmax_online"}
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, -1), settings=settings)
+
+
+def softmax_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that two blocks share, several for each team; a row that many share."""
+    return tuple(_softmax_of_a_team(spec, *about) for about in teams(spec, shape))
+
+
+def _softmax_of_a_team(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    (x,) = numbers(spec, shape)
+    options = {"axis": -1, "algorithm": "softmax_grid"}
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, -1), settings=settings)
+
+
+def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
+    """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many and more.
+
+    In parts there are two of these.
+    """
+    room = spec["DEPTH"] * spec["HELD"]
+    parts = spec["partial"] or spec["apply"]
+    length = (4 * room + 99 if parts else 2 * room + 99) if spec["online"] else room - 5
+    (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"] + spec["ragged"]))
+    if spec["lse"]:
+        expected = np.log(np.exp(x.astype(np.float64)).sum(0))
+        return Case(softmaxes.logsumexp, (x,), {"axis": 0}, expected, settings=_streamed(spec))
+    settings = ((columns, "WAVES", 0 if spec["online"] and not parts else 4), *_streamed(spec))
+    options = {"axis": 0, "algorithm": "softmax_columns" if spec["online"] else spec.name}
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings)
+
+
+def _streamed(spec: Spec) -> Settings:
+    """Columns are not held, and are cut like this."""
+    if not spec["online"]:
+        return ()
+    values = {axis.name: spec[axis.name] for axis in columns.COLUMNS.axes}
+    return ((columns, "held", lambda *about, **more: None), (columns, "_streamed", lambda *about: values))
+
+
+def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
+    """Columns of nearly as many numbers as there is room for, of so many strips that rings come round, the last a part
+    of one; ragged, of an odd number of them.
+
+    On the grid two blocks share a strip, and, in another case, so many that a warp hears them in two rounds.
+    """
+    turns = 2 * spec.derived["STAGES"] // spec.derived["CHUNKS"] + 1
+    columns = (turns * (spec["LANES"] - 2 * spec["ragged"]) - 1) * spec["VEC"] + spec["ragged"]
+    parts = 2 if spec["grid"] else 1
+    usual = _softmax_of_strips(spec, shape or (parts * strips.rows_of(spec) - 5, columns), parts)
+    if shape or not spec["grid"]:
+        return usual
+    many = 33
+    width = 8 * VECTOR // spec.dtype.itemsize + spec["ragged"]
+    return usual, _softmax_of_strips(spec, ((many - 1) * strips.rows_of(spec) + 1, width), many)
+
+
+def _softmax_of_strips(spec: Spec, shape: Shape, blocks: int) -> Case:
+    (x,) = numbers(spec, shape)
+    settings = ((strip_plans, "clusters", lambda *about: 1), (strip_plans, "blocks", lambda device: blocks))
+    return Case(softmaxes.softmax, (x,), {"axis": 0, "algorithm": spec.name}, _softmax(x, 0), settings=settings)
+
+
+def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows that nearly fill the registers."""
+    return _backward_of_softmax(spec, shape or row(spec, 3), taking(spec))
+
+
+def backward_of_softmax_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
+    return tuple(_backward_of_softmax(spec, *about) for about in in_turn(spec, shape))
+
+
+def _backward_of_softmax(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    dy, x = read(spec, *numbers(spec, shape, shape))
+    y = between_poison(_softmax(x, -1).astype(x.dtype))
+    wide_dy, wide_y = wide(dy, y)
+    expected = wide_y * (wide_dy - (wide_dy * wide_y).sum(-1, keepdims=True))
+    return Case(softmax_backward.softmax_backward, (dy, y), {"axis": -1}, expected, settings=settings)
+
+
+def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
+    return tuple(_softmax_in_turn(spec, *about) for about in in_turn(spec, shape))
+
+
+def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    twice = (spec["causal"] or spec["mask"]) and shape[0] > 1  # of two such matrices the same is left out
+    (x,) = read(spec, *numbers(spec, (2, *shape) if twice else shape))
+    options, keep = _left_out(spec, x)
+    return Case(softmaxes.softmax, (x,), {"axis": -1, **options}, _softmax(x, -1, keep), settings=settings)
+
+
+CASES = {
+    "softmax": softmax,
+    "softmax_ring": softmax_of_clusters,
+    "softmax_grid": softmax_of_teams,
+    "softmax_online": softmax_of_long_rows,
+    "softmax_columns": softmax_columns,
+    "softmax_strips": softmax_strips,
+    "softmax_backward": backward_of_softmax,
+    "softmax_backward_ring": backward_of_softmax_in_turn,
+}
