@@ -17,7 +17,7 @@
 //
 //   after   the chain rule
 //   parts   softmax_backward_ring.cu.j2 bc3ff483, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
-//           3aa7c39f, common/rows.cuh.j2 08da5adf, common/rows_ring.cuh.j2 fb9b32ab, common/rows_pack.cuh.j2
+//           3aa7c39f, common/rows.cuh.j2 08da5adf, common/rows_ring.cuh.j2 a99ccf20, common/rows_pack.cuh.j2
 //           838cebc0, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176,
 //           common/rows_place.cuh.j2 dcd801b4
 //   again   kgen build softmax_backward_ring_n4_v8_c4_ragged_bf16
