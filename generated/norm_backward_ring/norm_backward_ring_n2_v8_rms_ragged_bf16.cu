@@ -19,7 +19,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 15dac1f9, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
+//   parts   norm_backward_ring.cu.j2 d85d3507, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 838cebc0, common/rows_deferred.cuh.j2
 //           0319da9a, common/rows_team.cuh.j2 fa87c176
 //   again   kgen build norm_backward_ring_n2_v8_rms_ragged_bf16
@@ -198,8 +198,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_n2_
             continue;
         }
         int row = residue + (begins - alike) * SECTOR;
-        // Packs begin with a sector of the result, wherever a row does: all these rows at the same place in one. The elements
-        // before and after them are taken one by one.
+        // Packs begin with a sector of the result, wherever a row does: all these rows at the same place in one. The
+        // elements before and after them are taken one by one.
         const int off = static_cast<int>(reinterpret_cast<size_t>(dx + dx_row * row) / sizeof(Element) % SECTOR);
         const int head = (SECTOR - off) % SECTOR;
         const int end = head + (columns - head) / VEC * VEC;

@@ -12,7 +12,7 @@
 //   ragged          yes  rows begin anywhere, those of x and of y at the same places in a pack
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         256  per block
-//   shared memory  8192  bytes, static
+//   shared memory  7680  bytes, static
 //   grid                 (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns, or for
 //                        each part of one
 //

@@ -11,15 +11,15 @@
 //   ragged           yes  rows begin anywhere, those of x and of y at the same places in a pack
 //   dtype            f32  float in memory, float in registers
 //   threads          512  per block
-//   shared memory   9480  bytes, static
+//   shared memory   9488  bytes, static
 //   shared memory  98304  bytes, dynamic: asked for at launch
 //   grid                  as many blocks, clusters or teams for many strips as all multiprocessors have room
 //                         for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 b759f9bc, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 495e0110, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 838cebc0, common/columns_total.cuh.j2 200b955d,
-//           common/columns_cluster.cuh.j2 83229704, common/columns_grid.cuh.j2 792019dc,
+//           common/columns_cluster.cuh.j2 ebd27bdf, common/columns_grid.cuh.j2 792019dc,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l16_n4_v4_ragged_f32
 
@@ -128,7 +128,6 @@ constexpr int TEAM = THREADS / (LANES * VEC);  // threads that put together what
 constexpr int KNOWN = WIDTH + VEC - 1;  // columns of which numbers are needed for a strip's packs, in all rows
 constexpr int PITCH = LANES * VEC + 32 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
 
-
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
 __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
 
@@ -207,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int first = (warp / VEC * ROWS + threadIdx.x % 32 / LANES) * VEC + warp % VEC;
     // Where it is kept what was found of a column: neighbours' places lie apart, so that lanes use all banks.
     const auto place_of = [](int column) { return column % VEC * LANES + column / VEC; };
-    const int own = threadIdx.x / TEAM;  // place of the column of which it puts together what was found, if there is one
+    const int own = threadIdx.x / TEAM;  // place of the column that it puts together, if there is one
     const int found = place_of(min(own % LANES * VEC + own / LANES, KNOWN - 1));
     const int across = (columns + VEC - 1 + WIDTH - 1) / WIDTH;  // strips of a plane
     const int teams = gridDim.x;  // blocks, which take strips in turn
@@ -228,8 +227,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         return strip < strips && column + VEC > 0 && column < columns ? length : 0;
     };
 
-    // The first strips are given, the others are claimed by blocks as they get on. With the last claim of all the counter
-    // is zero again.
+    // The first strips are given, the others are claimed by blocks as they get on. With the last claim of
+    // all the counter is zero again.
     int ahead[AHEAD];  // strips, of which the last one is known as soon as the result of the present one is begun
 #pragma unroll
     for (int i = 0; i < AHEAD - 1; ++i) {

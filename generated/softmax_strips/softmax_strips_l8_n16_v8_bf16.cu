@@ -10,15 +10,15 @@
 //   CLUSTER             1  blocks that share a strip, as a cluster
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
-//   shared memory    9224  bytes, static
+//   shared memory    9232  bytes, static
 //   shared memory  212992  bytes, dynamic: asked for at launch
 //   grid                   as many blocks, clusters or teams for many strips as all multiprocessors have
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 b759f9bc, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 495e0110, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 838cebc0, common/columns_total.cuh.j2 200b955d,
-//           common/columns_cluster.cuh.j2 83229704, common/columns_grid.cuh.j2 792019dc,
+//           common/columns_cluster.cuh.j2 ebd27bdf, common/columns_grid.cuh.j2 792019dc,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n16_v8_bf16
 
@@ -119,7 +119,6 @@ __device__ __forceinline__ void wait_for_rows()
 constexpr int TEAM = THREADS / (LANES * VEC);  // threads that put together what was found of a column
 constexpr int PITCH = LANES * VEC + 32 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
 
-
 using Two = __nv_bfloat162;
 
 __device__ __forceinline__ Two two_of(const Pack& pack, int i) { return reinterpret_cast<const Two*>(pack.at)[i]; }
@@ -216,8 +215,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         return strip < strips && column < columns ? length : 0;
     };
 
-    // The first strips are given, the others are claimed by blocks as they get on. With the last claim of all the counter
-    // is zero again.
+    // The first strips are given, the others are claimed by blocks as they get on. With the last claim of
+    // all the counter is zero again.
     int ahead[AHEAD];  // strips, of which the last one is known as soon as the result of the present one is begun
 #pragma unroll
     for (int i = 0; i < AHEAD - 1; ++i) {

@@ -16,9 +16,9 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 b759f9bc, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 495e0110, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 838cebc0, common/columns_total.cuh.j2 200b955d,
-//           common/columns_cluster.cuh.j2 83229704, common/columns_grid.cuh.j2 792019dc,
+//           common/columns_cluster.cuh.j2 ebd27bdf, common/columns_grid.cuh.j2 792019dc,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n8_v4_c2_f32
 
@@ -124,7 +124,6 @@ __device__ __forceinline__ void wait_for_rows()
 constexpr int TEAM = THREADS / (LANES * VEC);  // threads that put together what was found of a column
 constexpr int PITCH = LANES * VEC + 32 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
 
-
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
 __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
 
@@ -227,7 +226,8 @@ __device__ __forceinline__ void tell(
     const unsigned arrived = shared_address(&exchange.arrived);
     const unsigned slot = shared_address(&exchange.of_block[cluster_rank()][column]);
     if (threadIdx.x == 0) {
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived), "n"(8 * CLUSTER * LANES * VEC + 4)
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived),
+                     "n"(8 * CLUSTER * LANES * VEC + 4)
                      : "memory");
     }
 #pragma unroll
@@ -299,8 +299,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         return strip < strips && column < columns ? length : 0;
     };
 
-    // The first strips are given, the others are claimed by clusters as they get on. With the last claim of all the counter
-    // is zero again.
+    // The first strips are given, the others are claimed by clusters as they get on. With the last claim of
+    // all the counter is zero again.
     int ahead[AHEAD];  // strips, of which the last one is known as soon as the result of the present one is begun
 #pragma unroll
     for (int i = 0; i < AHEAD - 1; ++i) {

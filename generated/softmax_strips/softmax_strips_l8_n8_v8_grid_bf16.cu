@@ -11,15 +11,15 @@
 //   grid              yes  any blocks share a strip, all of which run at once
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
-//   shared memory    9224  bytes, static
+//   shared memory    9232  bytes, static
 //   shared memory  196608  bytes, dynamic: asked for at launch
 //   grid                   as many blocks, clusters or teams for many strips as all multiprocessors have
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 b759f9bc, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 495e0110, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 838cebc0, common/columns_total.cuh.j2 200b955d,
-//           common/columns_cluster.cuh.j2 83229704, common/columns_grid.cuh.j2 792019dc,
+//           common/columns_cluster.cuh.j2 ebd27bdf, common/columns_grid.cuh.j2 792019dc,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_strips_l8_n8_v8_grid_bf16
 
@@ -118,7 +118,6 @@ __device__ __forceinline__ void wait_for_rows()
 }
 constexpr int TEAM = THREADS / (LANES * VEC);  // threads that put together what was found of a column
 constexpr int PITCH = LANES * VEC + 32 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
-
 
 using Two = __nv_bfloat162;
 
@@ -307,7 +306,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const int column = column_of(strip);
         return strip < strips && column < columns ? length : 0;
     };
-
 
     // The packs of this thread, of one strip after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(16) unsigned char memory[];

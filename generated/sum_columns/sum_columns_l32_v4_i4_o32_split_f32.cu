@@ -17,7 +17,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 85c5effa, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_columns.cu.j2 77e090d0, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_f32
 

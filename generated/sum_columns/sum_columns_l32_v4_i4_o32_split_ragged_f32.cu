@@ -18,7 +18,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 85c5effa, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_columns.cu.j2 77e090d0, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_ragged_f32
 
@@ -171,8 +171,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
         shift[depth] = early;
     }
     const int own_column = first_column + lane * VEC - early;
-    // Where a pack sticks out of its row, it holds numbers of other rows, which are left out at the end. Rows whose packs
-    // would lie before or behind all rows, as a rule the first one or the last, are read one by one after the others.
+    // Where a pack sticks out of its row, it holds numbers of other rows, which are left out at the end. Rows whose
+    // packs would lie before or behind all rows, as a rule the first one or the last, are read one by one after the
+    // others.
     const long long end = own_column < min(first_column + COLUMNS, columns) ? length : 0;
     long long lower = 0;
     long long upper = end;

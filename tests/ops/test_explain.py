@@ -19,6 +19,8 @@ DEFAULTS = [name for kernel in registered().values() for name in kernel.defaults
 def told(monkeypatch: pytest.MonkeyPatch, case: Case) -> str:
     """What a call would do, by plans that are not kept, whose kernels stand idle and need no compiler."""
     monkeypatch.setattr(calls, "remember", lambda *_: None)
+    for where, name, value in case.settings:
+        monkeypatch.setattr(where, name, value)
     with kgen.backend("cpu"), listing():
         return kgen.explain(case.operator, *case.inputs, **case.options)
 

@@ -49,13 +49,13 @@ def _resident(spec: Spec) -> int:
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    threads, width = spec["LANES"] * spec["DEPTH"], spec["LANES"] * spec["VEC"]
+    threads = spec["LANES"] * spec["DEPTH"]
     slots = threads // max(32, spec["LANES"])
     whole = not (spec["lse"] or spec["partial"])
     total = (12 if spec.dtype is F32 and not spec["log"] else 8) if whole else 0
     return {
         "THREADS": threads,
-        "STATIC_SMEM": -(-(8 * slots + total) * width // 8) * 8 if spec["DEPTH"] > 1 else 0,
+        "STATIC_SMEM": -(-(8 * slots + total) * width(spec) // 8) * 8 if spec["DEPTH"] > 1 else 0,
         "SLOTS": slots,
         "TOGETHER": 16 // spec["VEC"] // (2 if spec["VEC"] == 1 else 1),  # of parts, whose totals are read at once
         "RESIDENT": max(1, _resident(spec) // threads),

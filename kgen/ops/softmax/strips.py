@@ -38,7 +38,7 @@ def _derive(spec: Spec) -> dict[str, int]:
     pitch = width + 32 // max(1, THREADS // width)
     totals = (12 if spec.dtype is F32 and not spec["log"] else 8) * width
     exchanges = 2 * (8 * cluster * pitch + 16) if cluster > 1 else 8
-    static = 8 * slots * pitch + -(-totals // 8) * 8 + exchanges
+    static = -(-(8 * slots * pitch + -(-totals // 8) * 8 + exchanges) // VECTOR) * VECTOR
     chunk = THREADS * CHUNK * spec["VEC"] * spec.dtype.itemsize
     chunks = spec["PACKS"] // CHUNK
     stages = min((SHARED - static) // chunk, 3 * chunks)
