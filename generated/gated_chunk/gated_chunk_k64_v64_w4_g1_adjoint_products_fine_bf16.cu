@@ -26,13 +26,13 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024
-//   parts   gated_chunk.cu.j2 0428e2fe, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//   parts   gated_chunk.cu.j2 0428e2fe, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
 //           common/pipeline.cuh.j2 ca9aeafd, common/multiply.cuh.j2 9eb7b4b1, common/split.cuh.j2 bb09effa,
 //           common/half_scale.cuh.j2 c6f9906f, common/gated_features.cuh.j2 273445cc,
 //           common/gated_chunk_gates.cuh.j2 9341d062, common/gated_chunk_range.cuh.j2 b4e72f4b,
 //           common/gated_chunk_sums.cuh.j2 a59454e1, common/gated_chunk_scores.cuh.j2 55e26bbe,
 //           common/gated_chunk_read.cuh.j2 f556fa25, common/gated_chunk_add.cuh.j2 e0dda1ad,
-//           common/elementwise_math.cuh.j2 402fabde
+//           common/shared_address.cuh.j2 0bac500b, common/elementwise_math.cuh.j2 402fabde
 //   again   kgen build gated_chunk_k64_v64_w4_g1_adjoint_products_fine_bf16
 
 #include <cuda_bf16.h>
@@ -46,7 +46,7 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 // Warp-wide matrix pieces (PTX names beside them). With g = lane / 4 and t = lane % 4, an 8 x 8 tile of 16-bit elements
 // is spread over a warp so that each lane holds elements (g, 2t) and (g, 2t + 1) in one 32-bit register.
 
-// Where a pointer into shared memory points, as the instructions below want it.
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));

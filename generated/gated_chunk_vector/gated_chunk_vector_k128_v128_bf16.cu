@@ -19,7 +19,8 @@
 //   parts   gated_chunk_vector.cu.j2 62169633, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
 //           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 33bb3241,
-//           common/tiles.cuh.j2 d8ad3b89, common/state_row.cuh.j2 19bda3f1
+//           common/tiles.cuh.j2 0a0c1a44, common/state_row.cuh.j2 19bda3f1, common/shared_address.cuh.j2
+//           0bac500b
 //   again   kgen build gated_chunk_vector_k128_v128_bf16
 
 #include <cuda_bf16.h>
@@ -33,7 +34,7 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 // Warp-wide matrix pieces (PTX names beside them). With g = lane / 4 and t = lane % 4, an 8 x 8 tile of 16-bit elements
 // is spread over a warp so that each lane holds elements (g, 2t) and (g, 2t + 1) in one 32-bit register.
 
-// Where a pointer into shared memory points, as the instructions below want it.
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));

@@ -19,7 +19,8 @@
 //           common/vector_gradient_panels.cuh.j2 38542cde, common/vector_gradient_slopes.cuh.j2 612cace8,
 //           common/vector_gradient_near.cuh.j2 304fed32, common/vector_gradient_far.cuh.j2 7cea74cd,
 //           common/vector_gradient_tokens.cuh.j2 2ec511d8, common/vector_gradient_values.cuh.j2 079f8af5,
-//           common/vector_gradient_gates.cuh.j2 19636643, common/tiles.cuh.j2 d8ad3b89
+//           common/vector_gradient_gates.cuh.j2 19636643, common/tiles.cuh.j2 0a0c1a44,
+//           common/shared_address.cuh.j2 0bac500b
 //   again   kgen build gated_chunk_vector_gradient_r128_bf16
 
 #include <cuda_bf16.h>
@@ -33,7 +34,7 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 // Warp-wide matrix pieces (PTX names beside them). With g = lane / 4 and t = lane % 4, an 8 x 8 tile of 16-bit elements
 // is spread over a warp so that each lane holds elements (g, 2t) and (g, 2t + 1) in one 32-bit register.
 
-// Where a pointer into shared memory points, as the instructions below want it.
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));

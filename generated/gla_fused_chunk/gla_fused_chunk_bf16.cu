@@ -12,7 +12,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_fused_chunk.cu.j2 e22a3535, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89
+//   parts   gla_fused_chunk.cu.j2 e22a3535, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
+//           common/shared_address.cuh.j2 0bac500b
 //   again   kgen build gla_fused_chunk_bf16
 
 // The third of five kernels, and the only one that walks through time: chunk after chunk, what the queries read of the
@@ -33,7 +34,7 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 // Warp-wide matrix pieces (PTX names beside them). With g = lane / 4 and t = lane % 4, an 8 x 8 tile of 16-bit elements
 // is spread over a warp so that each lane holds elements (g, 2t) and (g, 2t + 1) in one 32-bit register.
 
-// Where a pointer into shared memory points, as the instructions below want it.
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));

@@ -12,7 +12,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_fused_chunk.cu.j2 e22a3535, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89
+//   parts   gla_fused_chunk.cu.j2 e22a3535, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
+//           common/shared_address.cuh.j2 0bac500b
 //   again   kgen build gla_fused_chunk_f32
 
 // The third of five kernels, and the only one that walks through time: chunk after chunk, what the queries read of the

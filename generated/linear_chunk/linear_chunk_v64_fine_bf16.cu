@@ -20,11 +20,11 @@
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah
 //           et al., 2024)
-//   parts   linear_chunk.cu.j2 d98f38ba, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 d8ad3b89,
+//   parts   linear_chunk.cu.j2 d98f38ba, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
 //           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 8821f63d, common/split.cuh.j2 bb09effa,
 //           common/gated_chunk_gates.cuh.j2 9341d062, common/gated_chunk_range.cuh.j2 b4e72f4b,
 //           common/gated_chunk_sums.cuh.j2 a59454e1, common/linear_chunk_products.cuh.j2 8ae7922d,
-//           common/multiply.cuh.j2 9eb7b4b1
+//           common/shared_address.cuh.j2 0bac500b, common/multiply.cuh.j2 9eb7b4b1
 //   again   kgen build linear_chunk_v64_fine_bf16
 
 #include <cuda_bf16.h>
@@ -38,7 +38,7 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 // Warp-wide matrix pieces (PTX names beside them). With g = lane / 4 and t = lane % 4, an 8 x 8 tile of 16-bit elements
 // is spread over a warp so that each lane holds elements (g, 2t) and (g, 2t + 1) in one 32-bit register.
 
-// Where a pointer into shared memory points, as the instructions below want it.
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));

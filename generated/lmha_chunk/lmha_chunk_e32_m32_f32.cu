@@ -18,7 +18,7 @@
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
 //   parts   lmha_chunk.cu.j2 f33c3d4b, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/half_scale.cuh.j2 c6f9906f, common/split.cuh.j2 bb09effa,
-//           common/tiles.cuh.j2 d8ad3b89
+//           common/tiles.cuh.j2 0a0c1a44, common/shared_address.cuh.j2 0bac500b
 //   again   kgen build lmha_chunk_e32_m32_f32
 
 using Element = float;
@@ -30,7 +30,7 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 // Warp-wide matrix pieces (PTX names beside them). With g = lane / 4 and t = lane % 4, an 8 x 8 tile of 16-bit elements
 // is spread over a warp so that each lane holds elements (g, 2t) and (g, 2t + 1) in one 32-bit register.
 
-// Where a pointer into shared memory points, as the instructions below want it.
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));

@@ -18,9 +18,10 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 d85d3507, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 838cebc0, common/rows_deferred.cuh.j2
-//           0319da9a, common/rows_team.cuh.j2 fa87c176
+//   parts   norm_backward_ring.cu.j2 d85d3507, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 838cebc0, common/cluster.cuh.j2
+//           ce32dbb2, common/rows_deferred.cuh.j2 17c6b7dc, common/rows_team.cuh.j2 2bc6d58d,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 3b75e8d2
 //   again   kgen build norm_backward_ring_n2_v4_c4_bias_f32
 
 // The blocks of a cluster share a row of both arrays, which stays in shared memory from its one reading to the writing
@@ -94,6 +95,7 @@ __device__ __forceinline__ void cluster_barrier()
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));
@@ -105,6 +107,21 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
     unsigned there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
     return there;
+}
+
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+__device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
+{
+    unsigned done;
+    do {
+        asm volatile(
+            "{ .reg .pred done; "
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "selp.u32 %0, 1, 0, done; }"
+            : "=r"(done)
+            : "r"(mbarrier), "r"(phase)
+            : "memory");
+    } while (!done);
 }
 
 // What the warps of a block, and then the blocks of a cluster, tell one another. The mbarrier counts the bytes that
@@ -154,17 +171,7 @@ __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, const M
 // What one of the blocks has told: CLUSTER neighbouring lanes have what all have.
 __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
 {
-    const unsigned arrived = shared_address(&exchange.arrived);
-    unsigned done;
-    do {
-        asm volatile(
-            "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
-            "selp.u32 %0, 1, 0, done; }"
-            : "=r"(done)
-            : "r"(arrived), "r"(phase)
-            : "memory");
-    } while (!done);
+    wait_for(shared_address(&exchange.arrived), phase);
     return exchange.of_block[threadIdx.x % CLUSTER];
 }
 

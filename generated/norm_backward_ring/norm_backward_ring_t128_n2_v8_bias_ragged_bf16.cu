@@ -19,9 +19,10 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 d85d3507, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 08da5adf,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 838cebc0, common/rows_deferred.cuh.j2
-//           0319da9a, common/rows_team.cuh.j2 fa87c176
+//   parts   norm_backward_ring.cu.j2 d85d3507, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 838cebc0, common/cluster.cuh.j2
+//           ce32dbb2, common/rows_deferred.cuh.j2 17c6b7dc, common/rows_team.cuh.j2 2bc6d58d,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 3b75e8d2
 //   again   kgen build norm_backward_ring_t128_n2_v8_bias_ragged_bf16
 
 // LANES threads share a row of both arrays, which stays in shared memory from its one reading to the writing of the
@@ -94,6 +95,7 @@ __device__ __forceinline__ float2 over_lanes(float2 x)
     return x;
 }
 
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));

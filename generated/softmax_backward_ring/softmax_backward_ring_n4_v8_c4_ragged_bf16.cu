@@ -17,9 +17,10 @@
 //
 //   after   the chain rule
 //   parts   softmax_backward_ring.cu.j2 bc3ff483, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
-//           3aa7c39f, common/rows.cuh.j2 08da5adf, common/rows_ring.cuh.j2 a99ccf20, common/rows_pack.cuh.j2
-//           838cebc0, common/rows_deferred.cuh.j2 0319da9a, common/rows_team.cuh.j2 fa87c176,
-//           common/rows_place.cuh.j2 dcd801b4
+//           3aa7c39f, common/rows.cuh.j2 3c327bbd, common/rows_ring.cuh.j2 a99ccf20, common/rows_pack.cuh.j2
+//           838cebc0, common/cluster.cuh.j2 ce32dbb2, common/rows_deferred.cuh.j2 17c6b7dc,
+//           common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 dcd801b4, common/shared_address.cuh.j2
+//           0bac500b, common/cluster_claims.cuh.j2 3b75e8d2
 //   again   kgen build softmax_backward_ring_n4_v8_c4_ragged_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to the writing of the
@@ -114,6 +115,7 @@ __device__ __forceinline__ void cluster_barrier()
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));
@@ -125,6 +127,21 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
     unsigned there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
     return there;
+}
+
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+__device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
+{
+    unsigned done;
+    do {
+        asm volatile(
+            "{ .reg .pred done; "
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "selp.u32 %0, 1, 0, done; }"
+            : "=r"(done)
+            : "r"(mbarrier), "r"(phase)
+            : "memory");
+    } while (!done);
 }
 
 // What the warps of a block, and then the blocks of a cluster, tell one another. The mbarrier counts the bytes that
@@ -139,6 +156,23 @@ struct Exchange {
 __device__ __forceinline__ void initialize(Exchange& exchange)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&exchange.arrived)) : "memory");
+}
+
+// A warp of the first block tells all blocks what it has claimed, and claims what comes after.
+template <typename Claim>
+__device__ __forceinline__ void tell_claimed(Exchange& exchange, int& claimed, const Claim& claim)
+{
+    const int lane = threadIdx.x % 32;
+    const int coming = __shfl_sync(0xffffffff, claimed, 0);
+    if (lane < CLUSTER) {
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                         address_at(shared_address(&exchange.coming), lane)),
+                     "r"(coming), "r"(address_at(shared_address(&exchange.arrived), lane))
+                     : "memory");
+    }
+    if (lane == 0) {
+        claimed = claim();  // for the next time: it takes as long as a load
+    }
 }
 
 // What each warp has found of a row is told to all blocks, and heard when the next row has been gone through. Four
@@ -168,16 +202,7 @@ __device__ __forceinline__ void tell(
                          : "memory");
         }
         if (cluster_rank() == 0) {
-            const int coming = __shfl_sync(0xffffffff, claimed, 0);
-            if (lane < CLUSTER) {
-                asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                                 address_at(shared_address(&exchange.coming), lane)),
-                             "r"(coming), "r"(address_at(arrived, lane))
-                             : "memory");
-            }
-            if (lane == 0) {
-                claimed = claim();  // for the next time: it takes as long as a load
-            }
+            tell_claimed(exchange, claimed, claim);
         }
     }
 }
@@ -185,17 +210,7 @@ __device__ __forceinline__ void tell(
 // What one of the blocks has told: CLUSTER neighbouring lanes have what all have.
 __device__ __forceinline__ float hear(Exchange& exchange, unsigned phase)
 {
-    const unsigned arrived = shared_address(&exchange.arrived);
-    unsigned done;
-    do {
-        asm volatile(
-            "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
-            "selp.u32 %0, 1, 0, done; }"
-            : "=r"(done)
-            : "r"(arrived), "r"(phase)
-            : "memory");
-    } while (!done);
+    wait_for(shared_address(&exchange.arrived), phase);
     return exchange.of_block[threadIdx.x % CLUSTER];
 }
 

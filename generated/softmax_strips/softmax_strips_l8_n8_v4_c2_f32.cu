@@ -16,10 +16,11 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 495e0110, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 2503b447, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 838cebc0, common/columns_total.cuh.j2 200b955d,
-//           common/columns_cluster.cuh.j2 ebd27bdf, common/columns_grid.cuh.j2 792019dc,
-//           common/columns_known.cuh.j2 72f6488a
+//           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 792019dc,
+//           common/columns_known.cuh.j2 72f6488a, common/cluster.cuh.j2 ce32dbb2,
+//           common/cluster_claims.cuh.j2 3b75e8d2, common/shared_address.cuh.j2 0bac500b
 //   again   kgen build softmax_strips_l8_n8_v4_c2_f32
 
 // A strip of neighbouring columns stays in the shared memory of a block, or of a cluster of them,
@@ -197,6 +198,7 @@ __device__ __forceinline__ void cluster_barrier()
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
 {
     return static_cast<unsigned>(__cvta_generic_to_shared(x));
@@ -210,6 +212,21 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
     return there;
 }
 
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+__device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
+{
+    unsigned done;
+    do {
+        asm volatile(
+            "{ .reg .pred done; "
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "selp.u32 %0, 1, 0, done; }"
+            : "=r"(done)
+            : "r"(mbarrier), "r"(phase)
+            : "memory");
+    } while (!done);
+}
+
 // What the blocks of a cluster tell one another. The mbarrier counts the bytes that came. Two exchanges serve in turn:
 // when the turn of one comes again, nobody reads it any more, since all have been through the other.
 struct Exchange {
@@ -217,6 +234,23 @@ struct Exchange {
     int coming;  // the strip that the first block has claimed for the cluster
     unsigned long long arrived;
 };
+
+// A warp of the first block tells all blocks what it has claimed, and claims what comes after.
+template <typename Claim>
+__device__ __forceinline__ void tell_claimed(Exchange& exchange, int& claimed, const Claim& claim)
+{
+    const int lane = threadIdx.x % 32;
+    const int coming = __shfl_sync(0xffffffff, claimed, 0);
+    if (lane < CLUSTER) {
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
+                         address_at(shared_address(&exchange.coming), lane)),
+                     "r"(coming), "r"(address_at(shared_address(&exchange.arrived), lane))
+                     : "memory");
+    }
+    if (lane == 0) {
+        claimed = claim();  // for the next time: it takes as long as a load
+    }
+}
 
 // To every block: what this one has found of a column. The threads that know it tell some blocks each.
 template <typename Claim>
@@ -238,32 +272,8 @@ __device__ __forceinline__ void tell(
                      : "memory");
     }
     if (cluster_rank() == 0 && threadIdx.x < 32) {
-        const int coming = __shfl_sync(0xffffffff, claimed, 0);
-        if (threadIdx.x < CLUSTER) {
-            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                             address_at(shared_address(&exchange.coming), threadIdx.x)),
-                         "r"(coming), "r"(address_at(arrived, threadIdx.x))
-                         : "memory");
-        }
-        if (threadIdx.x == 0) {
-            claimed = claim();  // for the next time: it takes as long as a load
-        }
+        tell_claimed(exchange, claimed, claim);
     }
-}
-
-// What all blocks have told is there.
-__device__ __forceinline__ void wait_for_all(Exchange& exchange, unsigned phase)
-{
-    unsigned done;
-    do {
-        asm volatile(
-            "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
-            "selp.u32 %0, 1, 0, done; }"
-            : "=r"(done)
-            : "r"(shared_address(&exchange.arrived)), "r"(phase)
-            : "memory");
-    } while (!done);
 }
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
@@ -424,7 +434,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     Pack* to_write = ring;
     for (int turn = 0; strip < strips; ++turn) {
         Exchange& exchange = exchanges[turn % 2];
-        wait_for_all(exchange, turn / 2 % 2);
+        wait_for(shared_address(&exchange.arrived), turn / 2 % 2);
         float top_of_column;
         const double of_blocks = merge<CLUSTER>(&exchange.of_block[0][own], top_of_column);
         if (threadIdx.x % TEAM == 0) {

@@ -66,7 +66,7 @@ def cut(
     weights: int = 0,
     turns: int = TURNS,
     wide: int = WIDE,
-    edge: int = 0,
+    edge: int = EDGE,
     most: int = MOST,
     anywhere: bool = False,
 ) -> Cut | None:

@@ -28,18 +28,18 @@ def taking(spec: Spec) -> Settings:
     return ((rows_cut, "cut", lambda *about, **more: rows.Cut.of(spec)),)
 
 
-def teams(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
+def in_teams(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
     """Some rows for each of a few teams of two blocks, whose parts nearly fill the stages; ragged, an odd width.
 
     And one row for so many blocks that a warp hears them in two rounds.
     """
     vec, packs = spec["VEC"], spec["LANES"] * spec["PACKS"] - 3
     many = 33
-    of_two = of_teams(spec, 2, vec, shape or (2 * vec + 3, (2 * packs - 5) * vec + spec["ragged"]))
-    return (of_two,) if shape else (of_two, of_teams(spec, many, 1, (1, many * vec + spec["ragged"])))
+    of_two = _of_teams(spec, 2, vec, shape or (2 * vec + 3, (2 * packs - 5) * vec + spec["ragged"]))
+    return (of_two,) if shape else (of_two, _of_teams(spec, many, 1, (1, many * vec + spec["ragged"])))
 
 
-def of_teams(spec: Spec, parts: int, teams: int, shape: Shape) -> tuple[Shape, Settings]:
+def _of_teams(spec: Spec, parts: int, teams: int, shape: Shape) -> tuple[Shape, Settings]:
     """The shape, and what makes its rows those of so many teams."""
     wide = -(-(shape[1] // spec["VEC"]) // parts)
     cut = rows_grid.Cut(spec["PACKS"], spec["STAGES"], parts, teams, wide * spec["VEC"])

@@ -8,18 +8,19 @@ from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import backward_ring, norm
 from kgen.ops.norm import plans as norm_plans
-from kgen.samples.along_rows import NO_CUT, Settings, in_turn, read, row, taking, teams
+from kgen.samples.along_rows import NO_CUT, Settings, in_teams, in_turn, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 
 
 def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """Rows that nearly fill the registers, of a mean that is not zero; and some that do not vary, where eps is 0."""
-    if spec["channels"] or spec["grouped"]:
-        usual = _groups(spec, shape or row(spec, 3), taking(spec))
-        return usual if shape else (usual, *_statistics_of_groups(usual))
     usual = _normalisation(spec, shape or row(spec, 3), taking(spec))
-    return usual if shape or spec["rms"] or not spec["weight"] else (usual, _without_variance(usual))
+    if shape or spec["rms"]:
+        return usual
+    if usual.operator is norm.group_norm:
+        return (usual, *_statistics_of_groups(usual))
+    return (usual, _without_variance(usual)) if spec["weight"] else usual
 
 
 def _without_variance(usual: Case) -> Case:
@@ -32,7 +33,7 @@ def _without_variance(usual: Case) -> Case:
 
 def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Rows that two blocks share, several for each team; a row that many share."""
-    return tuple(_normalisation(spec, *about) for about in teams(spec, shape))
+    return tuple(_normalisation(spec, *about) for about in in_teams(spec, shape))
 
 
 def _groups(spec: Spec, shape: Shape, settings: Settings) -> Case:
@@ -72,7 +73,7 @@ def _statistics_of_groups(usual: Case) -> tuple[Case, Case]:
 
 
 def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
-    if spec["channels"]:
+    if spec["channels"] or "grouped" in spec.flags:
         return _groups(spec, shape, settings)
     x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
     x += np.asarray(3, x.dtype)

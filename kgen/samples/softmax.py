@@ -11,7 +11,7 @@ from kgen.ops.softmax import backward as softmax_backward
 from kgen.ops.softmax import columns, strip_plans, strips
 from kgen.ops.softmax import online as softmax_online
 from kgen.ops.softmax import softmax as softmaxes
-from kgen.samples.along_rows import Settings, in_turn, read, row, taking, teams
+from kgen.samples.along_rows import Settings, in_teams, in_turn, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 
@@ -59,7 +59,7 @@ def softmax_of_long_rows(spec: Spec, shape: Shape | None = None) -> Case:
 
 def softmax_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Rows that two blocks share, several for each team; a row that many share."""
-    return tuple(_softmax_of_a_team(spec, *about) for about in teams(spec, shape))
+    return tuple(_softmax_of_a_team(spec, *about) for about in in_teams(spec, shape))
 
 
 def _softmax_of_a_team(spec: Spec, shape: Shape, settings: Settings) -> Case:

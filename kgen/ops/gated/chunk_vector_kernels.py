@@ -94,7 +94,7 @@ def _text(spec: Spec) -> dict[str, bool | str]:
     return {
         "results": not spec.kernel.name.endswith(("_state", "_ends")),
         "from_end": _from_end(spec),
-        "team": False,  # that of blocks which share a sequence says otherwise,
+        "team": False,  # that of blocks which share a sequence says otherwise
         "stateless": False,  # of this, too
         "float_results": not spec.flags.isdisjoint(("split", "fsplit")),
         "tensors": "qkvg",

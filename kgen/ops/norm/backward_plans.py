@@ -46,17 +46,8 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         flags[WEIGHT_TYPES[weight.dtype]] = True
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
-    turning = backward_ring.cut(count, width, taken, device, bias=bias) if weight is not None else None
-    cut = rows_cut.summing(count, width, taken, SUMMED, device, pairs=bias) if weight is not None else None
-    if (turning or cut) and weight is not None:
-        if turning:
-            own = {name: on for name, on in flags.items() if name != "weight"}
-            spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=taken.ragged, dtype=x.dtype)
-            parts, blocks = turning.parts(count, ragged=taken.ragged), turning.blocks
-        elif cut:
-            spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
-            blocks = rows.grid(spec, count, device)
-            parts = blocks // cut.cluster
+    if weight is not None and (summed := _summed(x, taken, (count, width), flags, bias=bias)):
+        spec, blocks, parts, cut = summed
         first = Step(spec, blocks, len(taking) + 1 + bias, (count, width), pitches, floats)
         steps = (first, _total(weight, parts, width, bias=bias))
         one_pass, finish = bind(steps, device)
@@ -68,23 +59,39 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
             one_pass([*(pointers[i] for i in taking), *sums], stream)
             finish([*sums, *pointers[inputs + 1 :]], stream)
 
-        why = f"{count} rows of {width} for {turning or cut}; their weights' gradients are sums of {parts} parts"
+        why = f"{count} rows of {width} for {cut}; their weights' gradients are sums of {parts} parts"
         return Plan(launch, tuple(map(str, steps)), why)
 
-    cut = rows_cut.cut(count, width, taken, HELD, device, looped=0 if weight else 2)
-    flags["stream"] = cut is None
-    if cut is None:
+    held = rows_cut.cut(count, width, taken, HELD, device, looped=0 if weight else 2)
+    flags["stream"] = held is None
+    if held is None:
         taken = _weighed(rows_cut.packs(pitched, width), weight)
-        cut = rows_cut.streaming(taken, HELD)
-    spec = BACKWARD.spec(**cut.values(), **flags, **taken.flags(), dtype=x.dtype)
+        held = rows_cut.streaming(taken, HELD)
+    spec = BACKWARD.spec(**held.values(), **flags, **taken.flags(), dtype=x.dtype)
     first = Step(spec, rows.grid(spec, count, device), len(taking), (count, width), pitches, floats)
-    why = f"{count} rows of {width} for {cut}"
+    why = f"{count} rows of {width} for {held}"
     if weight is None:
         run = bind([first], device)[0]
         return Plan(picked(run, taking), (str(first),), why)
     vec = rows_cut.packs(pitched[:2], width).vec
     columns = WEIGHTS.spec(VEC=vec, rms=rms, bias=bias, dtype=x.dtype)
     return _two_passes(first, columns, weight, (count, width), pitches[:2], taking, inputs, why, device)
+
+
+def _summed(
+    x: Operand, taken: rows_cut.Packs, size: tuple[int, int], flags: dict[str, bool], *, bias: bool
+) -> tuple[Spec, int, int, object] | None:
+    """One pass that also adds up the weights' gradients: its kernel, the blocks, the parts of these sums, the cut."""
+    count, width = size
+    if turning := backward_ring.cut(count, width, taken, x.device, bias=bias):
+        own = {name: on for name, on in flags.items() if name != "weight"}
+        spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=taken.ragged, dtype=x.dtype)
+        return spec, turning.blocks, turning.parts(count, ragged=taken.ragged), turning
+    if cut := rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
+        spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
+        blocks = rows.grid(spec, count, x.device)
+        return spec, blocks, blocks // cut.cluster, cut
+    return None
 
 
 def _two_passes(

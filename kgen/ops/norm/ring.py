@@ -114,7 +114,6 @@ def plan_ring(
         y.device,
         weights=kept,
         wide=rows_ring.WIDE // arrays,
-        edge=rows_ring.EDGE,
         most=rows_ring.MOST // arrays,
     )
     if cut is None:

@@ -60,7 +60,7 @@ def plan_ring(
     dx: Operand,
 ) -> Plan | None:
     """One launch, or None where another kernel does better."""
-    cut = rows_ring.cut(read.rows, read.columns, taken, dx.device, wide=WIDE, edge=rows_ring.EDGE, most=MOST)
+    cut = rows_ring.cut(read.rows, read.columns, taken, dx.device, wide=WIDE, most=MOST)
     if cut is None:
         return None
     spec = RING.spec(**cut.values(), **flags, dtype=dx.dtype)

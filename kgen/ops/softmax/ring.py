@@ -22,7 +22,6 @@ from kgen.spec import Flag, Kernel, Spec
 TURNS = 16
 """Rows of a cluster from which on it pays: on an H200 528 rows of 65536 floats took as long as without it."""
 
-
 FULL = 6  # packs of a thread of 16 bits, at most, where there is a mask and results are moved
 
 SHIFTED = Flag("shifted", "what is written begins at other places in its packs than what is read")
@@ -103,7 +102,7 @@ def plan_ring(
     taken = rows_cut.packs(both, read.columns, ragged=True, beside=masks.pitched)
     # Beside exponentials, a mask and what is to be moved, there are no registers for more.
     most = FULL if wanted.mask and taken.shifted and x.dtype is not F32 else rows_ring.MOST
-    about = {"turns": TURNS, "edge": rows_ring.EDGE, "wide": _wide(wanted, taken.vec), "most": most}
+    about = {"turns": TURNS, "wide": _wide(wanted, taken.vec), "most": most}
     cut = rows_ring.cut(read.rows, read.columns, taken, y.device, **about, anywhere=True)
     if cut is None:
         return None
