@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +25,9 @@ from kgen.recipe import Recipe, jinja_version, recipe
 from kgen.render import Source, render_recipe, source_of
 from kgen.spec import Spec
 from kgen.store import Entry, Store, content_key
+
+_rendering = threading.Lock()
+"""Threads render in turn: Python runs one of them anyhow, and so the compiler has the first text soon."""
 
 
 class Built(NamedTuple):
@@ -69,8 +73,9 @@ def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) 
         )
     import logging  # here, as below: a kernel from the cache needs neither
 
-    nvrtc.load_ahead()
-    source = render_recipe(made)
+    with _rendering:
+        nvrtc.load_ahead()
+        source = render_recipe(made)
     binary = nvrtc.compile_source(source, arch, flags)
     entry = _publish(store(), spec, _key(made, arch, flags), source.text, binary, flags)
     logging.getLogger("kgen").info("%s for %s compiled in %.0f ms", spec.name, arch, binary.milliseconds)

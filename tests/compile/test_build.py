@@ -341,6 +341,31 @@ def test_many_builds_find_what_one_build_left(make_kernel: MakeKernel) -> None:
     assert (again.origin, forced.origin) == ("disk", "compiled")
 
 
+def test_threads_render_in_turn_and_compile_side_by_side(
+    make_kernel: MakeKernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = [make_kernel(name=f"scale_{number}").spec(N=64, dtype=F16) for number in range(3)]
+    building = import_module("kgen.build")
+    render_recipe, compile_source = building.render_recipe, building.nvrtc.compile_source
+    alone, together = threading.Lock(), threading.Barrier(len(specs), timeout=30)
+
+    def rendering(*given: object) -> object:
+        assert alone.acquire(blocking=False)
+        try:
+            threading.Event().wait(0.02)
+            return render_recipe(*given)
+        finally:
+            alone.release()
+
+    def compiling(*given: object) -> object:
+        together.wait()
+        return compile_source(*given)
+
+    monkeypatch.setattr(building, "render_recipe", rendering)
+    monkeypatch.setattr(building.nvrtc, "compile_source", compiling)
+    assert all(isinstance(one, Built) for one in build_many(specs, [SM_80], jobs=len(specs)))
+
+
 def test_no_builds_are_no_results() -> None:
     assert build_many([], [SM_80]) == []
 
