@@ -350,3 +350,17 @@ def test_an_operator_under_watch_says_what_its_kernels_do() -> None:
     assert watch.kernels == ["lmha_e64_t1_f32"]
     assert not watch.findings, str(watch)
     np.testing.assert_allclose(o, reference.causal_dot_product(q, k, v), rtol=1e-4, atol=1e-4)
+
+
+def test_a_word_of_which_one_byte_lies_beyond_an_array_is_out_of_bounds() -> None:
+    text = """extern "C" __global__ void k(int* out, const unsigned char* bytes)
+{
+    out[threadIdx.x] = *reinterpret_cast<const int*>(bytes + 4 * threadIdx.x);
+}"""
+    kernel = cpu.compile_cuda(text, check=True)
+    for count, wanted in ((64, set()), (63, {"bounds"}), (61, {"bounds"})):
+        given = np.ones(256, np.uint8)[:count]  # what lies behind is somebody else's
+        given.flags.writeable = False
+        out = np.zeros(16, np.int32)
+        found = kernel.check(grid=1, block=16, args=[out, given], outputs=[out]).findings
+        assert {finding.kind for finding in found} == wanted, count
