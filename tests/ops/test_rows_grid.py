@@ -43,7 +43,8 @@ def error(result: np.ndarray, expected: np.ndarray) -> float:
 
 
 def exact_softmax(x: np.ndarray, scale: float = 1.0) -> np.ndarray:
-    power = np.exp(scale * (x.astype(np.float64) - x.astype(np.float64).max(-1, keepdims=True)))
+    number = scale * x.astype(np.float64)
+    power = np.exp(number - number.max(-1, keepdims=True))
     result: np.ndarray = power / power.sum(-1, keepdims=True)
     return result
 
@@ -68,7 +69,10 @@ def test_softmax_of_shared_rows_agrees_with_float64(
     x = xp.asarray(host)
     assert "softmax_grid" in explain(softmax, x, -1)
     assert error(asnumpy(softmax(x, -1)), exact_softmax(host)) < BOUND[dtype]
-    assert error(asnumpy(softmax(x, -1, scale=0.5)), exact_softmax(host, 0.5)) < BOUND[dtype]
+    for scale in (0.5, -0.5):
+        assert "softmax_grid" in explain(softmax, x, -1, scale=scale)
+        assert error(asnumpy(softmax(x, -1, scale=scale)), exact_softmax(host, scale)) < BOUND[dtype]
+    assert error(asnumpy(softmax(x, -1, scale=0)), exact_softmax(host, 0)) < BOUND[dtype]
     assert error(asnumpy(log_softmax(x, -1)), np.log(exact_softmax(host))) < BOUND[dtype]
 
 
