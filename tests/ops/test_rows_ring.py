@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 from types import ModuleType
 from typing import Any
 from unittest import mock
@@ -78,8 +79,10 @@ def test_softmax_of_rows_in_turn_agrees_with_float64(
     test_softmax.assert_close(result, expected, dtype, ulps=1.5)
 
 
-@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, SECTORS])
-@pytest.mark.parametrize("own", ["f32", "bf16"])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "cut", "own"),
+    [(*case, own) for case, own in zip([*CASES, SECTORS], cycle(["f32", "bf16"]))],
+)
 def test_norms_of_rows_in_turn_agree_with_float64(
     dtype: str, rows: int, columns: int, cut: Cut, own: str, xp: ModuleType, asnumpy: AsNumpy, take: Take
 ) -> None:
@@ -329,8 +332,10 @@ def test_results_of_aligned_rows_may_begin_anywhere(dtype: str, columns: int, by
     assert surroundings(y).tobytes() == poison.tobytes()
 
 
-@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, MASKED])
-@pytest.mark.parametrize(("causal", "masked"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "cut", "causal", "masked"),
+    [(*case, *out) for case, out in zip([*CASES, MASKED], cycle([(True, True), (False, True), (True, False)]))],
+)
 def test_what_is_left_out_of_rows_in_turn_is_left_out(
     dtype: str,
     rows: int,
@@ -400,8 +405,10 @@ def test_a_mask_may_begin_anywhere_beside_rows_in_turn(data: st.DataObject, dtyp
     assert surroundings(y).tobytes() == poison.tobytes()
 
 
-@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, SECTORS])
-@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "cut", "log"),
+    [(*case, log) for case, log in zip([*CASES, SECTORS], cycle([False, True]))],
+)
 def test_gradients_of_rows_in_turn_agree_with_float64(
     dtype: str, rows: int, columns: int, cut: Cut, log: bool, xp: ModuleType, asnumpy: AsNumpy, take: Take
 ) -> None:
