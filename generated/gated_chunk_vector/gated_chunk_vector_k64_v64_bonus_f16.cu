@@ -19,7 +19,7 @@
 //           in place of the paper's two levels of differences
 //   parts   gated_chunk_vector.cu.j2 62169633, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
-//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 33bb3241,
+//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 5f5f88fd,
 //           common/tiles.cuh.j2 0a0c1a44, common/state_row.cuh.j2 19bda3f1, common/shared_address.cuh.j2
 //           0bac500b
 //   again   kgen build gated_chunk_vector_k64_v64_bonus_f16

@@ -20,7 +20,7 @@
 //           in place of the paper's two levels of differences
 //   parts   gated_chunk_vector.cu.j2 62169633, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
-//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 33bb3241,
+//           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 5f5f88fd,
 //           common/tiles.cuh.j2 0a0c1a44, common/state_row.cuh.j2 19bda3f1, common/shared_address.cuh.j2
 //           0bac500b
 //   again   kgen build gated_vector_team_k128_v128_stateless_bf16
@@ -402,51 +402,52 @@ __device__ __forceinline__ void add_lacking(const Before& before, const Ending& 
     const int turns = ending.open * (CHUNK / 16) * (V / WIDTH);
     for (int turn = first; turn < turns; turn += PRODUCERS + CONSUMERS) {
         const int rows = turn / (V / WIDTH);
-        const int across = turn % (V / WIDTH) * WIDTH;
         uint4 left[K / 16];
 #pragma unroll
         for (int step = 0; step < K / 16; ++step) {
             left[step] = __ldcg(queries + ((first_rows + rows) * (K / 16) + step) * 32 + lane);
         }
         wait(ending.finished, 0);
-        uint4 own[WIDTH / 16];
-#pragma unroll
-        for (int i = 0; i < WIDTH / 16; ++i) {
-            own[i] = __ldcg(results + ((first_rows + rows) * (V / 16) + across / 16 + i) * 32 + lane);
-        }
-        wait(ending.packed, 0);
-        const unsigned key_tile = shared_address(&before[across + lane / 16 * 8 + lane % 8][lane / 8 % 2 * 8]);
-        float sum[WIDTH / 8][4] = {};
-#pragma unroll
-        for (int step = 0; step < K / 16; ++step) {
-            const unsigned four[4] = {left[step].x, left[step].y, left[step].z, left[step].w};
-#pragma unroll
-            for (int columns = 0; columns < WIDTH / 16; ++columns) {
-                unsigned right[4];
-                load_tiles(right, key_tile + columns * 16 * K_ROW + step * STEP);
-                mma(sum[2 * columns], four, right[0], right[1]);
-                mma(sum[2 * columns + 1], four, right[2], right[3]);
-            }
-        }
         const float unit = ending.query_unit[rows / (CHUNK / 16)] * read_scale;
-        const float* const before_units = &ending.before_unit[across / 32];
-        const float* const units = &ending.result_unit[rows / (CHUNK / 16)][rows % (CHUNK / 16)][across / 32];
+        const float* const units = ending.result_unit[rows / (CHUNK / 16)][rows % (CHUNK / 16)];
         const int row = first_step + 16 * rows + group;
-        const int column = first_column + across + 2 * pair;
-        Element* const to = o + row * o_time + column;
+        const int end_warp = (turn % (V / WIDTH) + 1) * (WIDTH / 32);
+#pragma unroll 1
+        for (int warp = end_warp - WIDTH / 32; warp < end_warp; ++warp) {  // a consumer's columns
+            const uint4* const own = results + ((first_rows + rows) * (V / 16) + 2 * warp) * 32 + lane;
+            const uint4 both[2] = {__ldcg(own), __ldcg(own + 32)};
+            wait(ending.packed, 0);
+            const unsigned key_tile =
+                shared_address(&before[32 * warp + lane / 16 * 8 + lane % 8][lane / 8 % 2 * 8]);
+            float sum[4][4] = {};
 #pragma unroll
-        for (int i = 0; i < WIDTH / 4; ++i) {
-            const unsigned(&four)[4] = reinterpret_cast<const unsigned(&)[4]>(own[i / 4]);
-            const float2 result = unpack_half(four[i % 4]);
-            const float* two = &sum[i / 2][i % 2 * 2];
-            store_pair(row + i % 2 * 8 < end_step, values - column - i / 2 * 8,
-                       to + i % 2 * 8 * o_time + i / 2 * 8,
-                       result.x * units[i / 8] + two[0] * (unit * before_units[i / 8]),
-                       result.y * units[i / 8] + two[1] * (unit * before_units[i / 8]));
+            for (int step = 0; step < K / 16; ++step) {
+                const unsigned four[4] = {left[step].x, left[step].y, left[step].z, left[step].w};
+#pragma unroll
+                for (int columns = 0; columns < 2; ++columns) {
+                    unsigned right[4];
+                    load_tiles(right, key_tile + columns * 16 * K_ROW + step * STEP);
+                    mma(sum[2 * columns], four, right[0], right[1]);
+                    mma(sum[2 * columns + 1], four, right[2], right[3]);
+                }
+            }
+            const float result_unit = units[warp];
+            const float sum_unit = unit * ending.before_unit[warp];
+            const int column = first_column + 32 * warp + 2 * pair;
+            Element* const to = o + row * o_time + column;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) {
+                const unsigned(&four)[4] = reinterpret_cast<const unsigned(&)[4]>(both[i / 4]);
+                const float2 result = unpack_half(four[i % 4]);
+                const float* two = &sum[i / 2][i % 2 * 2];
+                store_pair(row + i % 2 * 8 < end_step, values - column - i / 2 * 8,
+                           to + i % 2 * 8 * o_time + i / 2 * 8,
+                           result.x * result_unit + two[0] * sum_unit,
+                           result.y * result_unit + two[1] * sum_unit);
+            }
         }
     }
 }
-
 // TILES tiles of scores, 16 x 16 on the diagonal: the rows of `queries` times those of `keys`, of which element (i, j)
 // is kept where i and j are in the two halves of a block of 2 `half` steps (0: where i is j; 16: everywhere).
 template <bool SAME, int TILES>

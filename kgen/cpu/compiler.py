@@ -27,7 +27,10 @@ _FLAGS = (
     # What PTX means by its types: wrapping integers, registers that are read as another type, no contraction.
     *("-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv", "-fsigned-char"),
 )
-_GCC = ("-Og", "-fno-tree-fre", "-fira-algorithm=priority", "-fno-guess-branch-probability", "-fno-reorder-blocks")
+_GCC = (
+    *("-Og", "-fno-tree-fre", "-fno-forward-propagate", "-fno-guess-branch-probability", "-fno-reorder-blocks"),
+    *("-fira-algorithm=priority", "-fira-region=one"),
+)
 """Half of the time that -O1 takes to compile, and code that takes a tenth to a quarter longer to run."""
 _RUNNERS = frozenset(("run", "check"))
 _RUNNERS |= {"calls", "cells", "checks", "clocks", "endless", "fiber", "launch", "machine", "runtime", "shadow"}

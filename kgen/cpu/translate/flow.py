@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kgen.cpu.translate.blocks import Block, cyclic
 from kgen.cpu.translate.ptx import Entry, Instruction
 from kgen.cpu.translate.regions import Region, place_registers, regions_of
-from kgen.cpu.translate.simplify import CUTS, gather_arithmetic, spread_constants
+from kgen.cpu.translate.simplify import gather_arithmetic, is_cut, spread_constants
 
 _POLLS = re.compile(r"ld\.(volatile|acquire|relaxed|mmio)|atom\b")  # in a loop, what waits for somebody else
 
@@ -73,7 +73,7 @@ def _blocks(entry: Entry, polls: frozenset[int]) -> list[Block]:
             close(list(entry.tables[item.operands[1]]), item.operands[0])
         elif base in ("ret", "exit"):
             close(["end", "next"] if item.guard else ["end"], item.guard)
-        elif CUTS.match(item.opcode) or id(item) in polls:
+        elif is_cut(item.opcode) or id(item) in polls:
             if item.guard:
                 close(["next", "skip"], item.guard)
             elif code:

@@ -13,7 +13,7 @@ from kgen.cpu.translate.emitter import Emitter, unknown
 from kgen.cpu.translate.operands import listed
 from kgen.cpu.translate.ptx import SIZES, Instruction
 
-_LETTERS = re.compile(r"\b[a-h]\b")
+_LETTERS = re.compile(r"\b([a-h])\b")
 _WORD = re.compile(r"[\w.]+|f->[\w\[\]]+")
 _REPEATABLE = re.compile(rf"(?:\(\w+\))?(?:{_WORD.pattern})|\(-\w+\)")  # a register, or a number
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
@@ -58,15 +58,15 @@ def _form(emit: Emitter, at: Instruction, found: Found) -> str:
         given[letter] = f"kg::flushed({value})" if found.ftz and kind == "f32" else value
     uses = _uses(form.expression)
     expression, before = form.expression, ""
-    if "SITE" in expression:
-        expression = expression.replace("SITE", str(emit.site(at)))
     if all(uses[letter] < 2 or _REPEATABLE.fullmatch(value) for letter, value in given.items()):
         shown = {letter: value if _WORD.fullmatch(value) else f"({value})" for letter, value in given.items()}
-        expression = _LETTERS.sub(lambda found: shown.get(found[0], found[0]), expression)
+        expression = "".join([shown.get(piece, piece) for piece in _pieces(expression)])
     else:
         before = "".join(
             f"const {C_TYPES[kind]} {letter}{{{given[letter]}}}; " for letter, kind in zip("abcdefgh", form.operands)
         )
+    if "SITE" in expression:
+        expression = expression.replace("SITE", str(emit.site(at)))
     if found.ftz and form.result == "f32":
         expression = f"kg::flushed({expression})"
     if found.sat:
@@ -185,3 +185,9 @@ def lookup(opcode: str) -> Found | None:
 @functools.cache
 def _uses(expression: str) -> Counter[str]:
     return Counter(_LETTERS.findall(expression))
+
+
+@functools.cache
+def _pieces(expression: str) -> list[str]:
+    """An expression, split before and behind each letter."""
+    return _LETTERS.split(expression)

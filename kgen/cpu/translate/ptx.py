@@ -55,10 +55,13 @@ def instruction(
     opcode: str, operands: tuple[str, ...], guard: str, line: int, caller: int, registers: Container[str]
 ) -> Instruction:
     """An instruction, with what it does to registers read off its opcode."""
-    has_result = operands and operands[0][0] != "[" and _has_result(opcode)
-    found = [[name for name in REGISTER.findall(text) if name in registers] for text in (*operands, guard)]
-    writes = tuple(found.pop(0)) if has_result else ()
-    return Instruction(opcode, operands, guard, line, caller, writes, tuple(name for names in found for name in names))
+    results = 1 if operands and operands[0][0] != "[" and _has_result(opcode) else 0
+
+    def named(text: str) -> tuple[str, ...]:
+        return tuple([name for name in REGISTER.findall(text) if name in registers])
+
+    writes = named(operands[0]) if results else ()
+    return Instruction(opcode, operands, guard, line, caller, writes, named(" ".join((*operands[results:], guard))))
 
 
 @functools.cache

@@ -6,6 +6,7 @@ write a tensor core's next address, and the zeros it starts from, between two of
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -13,14 +14,24 @@ from collections.abc import Iterator
 from kgen.cpu.translate.lane import lookup
 from kgen.cpu.translate.ptx import REGISTER, Entry, Instruction, instruction
 
-CUTS = re.compile(
+_CUTS = re.compile(
     r"shfl|vote|match|activemask|redux|elect|bar\b|barrier|mma|ldmatrix|stmatrix|movmatrix|nanosleep|wgmma"
     r"|setmaxnreg|mbarrier\.(try_wait|test_wait)"
 )
-"""Instructions for which lanes of a warp, or warps, wait for one another."""
 _ENDS = re.compile(r"(bra|brx|ret|exit)\b")
 _CONSTANT = re.compile(r"mov\.[busf](?:16|32|64) (?:-?\d+|0[xX][0-9a-fA-F]+|0[fFdD][0-9a-fA-F]+)")
 _FRAGMENTS = re.compile(r"mma|stmatrix|movmatrix")  # take registers only
+
+
+@functools.cache
+def is_cut(opcode: str) -> bool:
+    """Whether lanes of a warp, or warps, wait for one another at such an instruction."""
+    return bool(_CUTS.match(opcode))
+
+
+@functools.cache
+def _is_end(opcode: str) -> bool:
+    return bool(_ENDS.match(opcode))
 
 
 def spread_constants(entry: Entry) -> None:
@@ -62,7 +73,7 @@ def gather_arithmetic(entry: Entry) -> None:
     body: list[Instruction | str] = []
     run: list[Instruction] = []
     for item in entry.body:
-        if isinstance(item, str) or _ENDS.match(item.opcode) or (item.guard and CUTS.match(item.opcode)):
+        if isinstance(item, str) or _is_end(item.opcode) or (item.guard and is_cut(item.opcode)):
             body += [*_gathered(run), item]
             run = []
         else:
@@ -102,7 +113,7 @@ def _gathered(run: list[Instruction]) -> Iterator[Instruction]:
 
     code: list[Instruction] = []
     for item in run:
-        if CUTS.match(item.opcode):
+        if is_cut(item.opcode):
             close(code)
             code = []
             parts.append([item])
