@@ -17,7 +17,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; a segment's own part as in FlashAttention-3 (Shah et al., 2024)
-//   parts   linear_team.cu.j2 d2cdc9ad, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
+//   parts   linear_team.cu.j2 d63e733e, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
 //           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 8821f63d, common/split.cuh.j2 bb09effa,
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/shared_address.cuh.j2 0bac500b,
 //           common/multiply.cuh.j2 9eb7b4b1
@@ -624,7 +624,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_team_bf16(
     // And what the time steps before the segment give: z_i S.
     named_barrier(AMONG_GROUP + group, 128);  // z is no longer read as a tile: results take its place
     if (segment >= empty) {
-#pragma unroll
+#pragma unroll 1
         for (int panel = 0; panel < K / 64; ++panel) {
             wait(shared.begun[panel], 0);
 #pragma unroll
