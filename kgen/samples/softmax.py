@@ -95,11 +95,11 @@ def _streamed(spec: Spec) -> Settings:
 
 def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """Columns of nearly as many numbers as there is room for, of so many strips that rings come round, the last a part
-    of one; ragged, of an odd number of them.
+    of one, which two take in turn; ragged, of an odd number of them, and not from a pack on.
 
     On the grid two blocks share a strip, and, in another case, so many that a warp hears them in two rounds.
     """
-    turns = 2 * spec.derived["STAGES"] // spec.derived["CHUNKS"] + 1
+    turns = 2 * spec.derived["STAGES"] // spec.derived["CHUNKS"] + 1 + (0 if spec["grid"] else spec.derived["AHEAD"])
     columns = (turns * (spec["LANES"] - 2 * spec["ragged"]) - 1) * spec["VEC"] + spec["ragged"]
     parts = 2 if spec["grid"] else 1
     usual = _softmax_of_strips(spec, shape or (parts * strips.rows_of(spec) - 5, columns), parts)
@@ -111,9 +111,11 @@ def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
 
 
 def _softmax_of_strips(spec: Spec, shape: Shape, blocks: int) -> Case:
-    (x,) = numbers(spec, shape)
-    settings = ((strip_plans, "clusters", lambda *about: 1), (strip_plans, "blocks", lambda device: blocks))
-    return Case(softmaxes.softmax, (x,), {"axis": 0, "algorithm": spec.name}, _softmax(x, 0), settings=settings)
+    begin = 2 * spec["ragged"]  # where the last row does not end with a pack
+    x = between_poison(*numbers(spec, shape), 256 + begin)
+    settings = ((strip_plans, "clusters", lambda *about: 2), (strip_plans, "blocks", lambda device: blocks))
+    options = {"axis": 0, "algorithm": spec.name}
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings, begin=begin)
 
 
 def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
