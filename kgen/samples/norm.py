@@ -21,12 +21,12 @@ def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, 
     if shape:
         return usual
     if usual.operator is norm.group_norm:
-        return (usual, *_statistics_of_groups(usual))
+        return (usual, _statistics_of_groups(usual), _groups_without_variance(usual))
     return (usual, _without_variance(usual)) if spec["weight"] else usual
 
 
 def _without_variance(usual: Case) -> Case:
-    """A row of ones, for an RMS norm of zeros, where eps is 0."""
+    """A row of ones, for an RMS norm of zeros, where eps is 0: a mean of a few numbers more or less is another."""
     rms = usual.operator is norm.rms_norm
     x = between_poison(np.full_like(usual.inputs[0][:1], 0 if rms else 1))
     nothing, one = np.full(x.shape, np.nan), np.ones(1)
@@ -65,25 +65,29 @@ def _groups(spec: Spec, shape: Shape, settings: Settings) -> Case:
     return Case(norm.group_norm, given, {}, expected, settings=settings)  # type: ignore[arg-type]
 
 
-def _statistics_of_groups(usual: Case) -> tuple[Case, Case]:
-    """The same, with mean and 1 / sqrt(variance + eps) of the groups; and groups of ones, where eps is 0."""
-    x, groups, *affine = usual.inputs
+def _statistics_of_groups(usual: Case) -> Case:
+    """The same, with mean and 1 / sqrt(variance + eps) of the groups."""
+    x, groups, *_ = usual.inputs
     rows = x.astype(np.float64).reshape(len(x), int(groups), -1)
-    mean, variance = rows.mean(-1), rows.var(-1)
-    expected = (usual.expected, mean, 1 / np.sqrt(variance + 1e-5))
-    same = (np.full(x.shape, np.nan), np.ones_like(mean), np.full_like(mean, np.inf))
-    ones = (between_poison(np.ones_like(x)), groups, *affine)
-    return (
-        usual._replace(options={"return_stats": True}, expected=expected),  # type: ignore[arg-type]
-        usual._replace(inputs=ones, options={"eps": 0, "return_stats": True}, expected=same),
-    )
+    expected = (usual.expected, rows.mean(-1), 1 / np.sqrt(rows.var(-1) + 1e-5))
+    return usual._replace(options={"return_stats": True}, expected=expected)  # type: ignore[arg-type]
+
+
+def _groups_without_variance(usual: Case) -> Case:
+    """Groups of ones, where eps is 0."""
+    x, groups, *affine = usual.inputs
+    ones = between_poison(np.ones_like(x[:1]))
+    means = np.ones((1, int(groups)))
+    options = {"eps": 0, "return_stats": True}
+    expected = (np.full(ones.shape, np.nan), means, np.inf * means)
+    return usual._replace(inputs=(ones, groups, *affine), options=options, expected=expected)
 
 
 def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
     if spec["channels"] or "grouped" in spec.flags:
         return _groups(spec, shape, settings)
     x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
-    x += np.asarray(3 if shape[0] > 1 else 60, x.dtype)  # which shows how many numbers a mean is thought to be of
+    x += np.asarray(3, x.dtype)
     if "shifted" in spec.flags:
         x, residual = read(spec, x, residual)
     if "residual" in spec.flags:
@@ -105,11 +109,12 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
 
 
 def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Of rows that clusters take in turn; and of some that do not vary, where eps is 0."""
+    """Of rows that clusters take in turn; and of such that do not vary, where eps is 0."""
     cases = tuple(_normalisation(spec, *about) for about in in_turn(spec, shape))
     if shape:
         return cases
-    return (*cases, *(_statistics_of_groups(cases[1])[1:] if spec["channels"] else [_without_variance(cases[1])]))
+    without_variance = _groups_without_variance if spec["channels"] else _without_variance
+    return (*cases, *(without_variance(case) for case in (cases if spec["ragged"] else cases[:1])))
 
 
 def normalisation_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
