@@ -71,14 +71,18 @@ def _softmax_of_a_team(spec: Spec, shape: Shape, settings: Settings) -> Case:
 def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
     """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many and more.
 
-    In parts there are two of these.
+    In parts there are two of these. A column, or its first part, is of nothing but -inf where that is not the result.
     """
     room = spec["DEPTH"] * spec["HELD"]
     parts = spec["partial"] or spec["apply"]
     length = (4 * room + 99 if parts else 2 * room + 99) if spec["online"] else room - 5
     (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"] + spec["ragged"]))
+    if parts:
+        x[: 3 * len(x) // 5, 0] = -np.inf
     if spec["lse"]:
-        expected = np.log(np.exp(x.astype(np.float64)).sum(0))
+        x[:, 0] = -np.inf
+        with np.errstate(divide="ignore"):
+            expected = np.log(np.exp(x.astype(np.float64)).sum(0))
         return Case(softmaxes.logsumexp, (x,), {"axis": 0}, expected, settings=_streamed(spec))
     settings = ((columns, "WAVES", 0 if spec["online"] and not parts else 4), *_streamed(spec))
     options = {"axis": 0, "algorithm": "softmax_columns" if spec["online"] else spec.name}
@@ -137,13 +141,16 @@ def _backward_of_softmax(spec: Spec, shape: Shape, settings: Settings) -> Case:
 
 
 def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
+    """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge, and is far below
+    zero."""
     return tuple(_softmax_in_turn(spec, *about) for about in in_turn(spec, shape))
 
 
 def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
     twice = (spec["causal"] or spec["mask"]) and shape[0] > 1  # of two such matrices the same is left out
-    (x,) = read(spec, *numbers(spec, (2, *shape) if twice else shape))
+    (x,) = numbers(spec, (2, *shape) if twice else shape)
+    x -= np.asarray(0 if shape[0] > 1 else 200, x.dtype)
+    (x,) = read(spec, x)
     options, keep = _left_out(spec, x)
     return Case(softmaxes.softmax, (x,), {"axis": -1, **options}, _softmax(x, -1, keep), settings=settings)
 
