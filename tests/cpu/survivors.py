@@ -20,6 +20,7 @@ class Survivor(NamedTuple):
 
 _IDLE = "it only saves work: what the others compute then is zero, or nobody reads it"
 _MORE = "the largest of more numbers than the thread's own share, all of them the matrix's, is no other in the end"
+_BESIDE = f"lanes beside the block's: {_IDLE}"
 _SAME = "further lanes write the same number to the same place"
 
 SURVIVORS: tuple[Survivor, ...] = (
@@ -38,7 +39,7 @@ SURVIVORS: tuple[Survivor, ...] = (
         "min((* - at + DEPTH - 1) / DEPTH, * -> (* - at + DEPTH - 1) / DEPTH",
         "so that the number is an int: no sample has 2^31 rows for a thread",
     ),
-    Survivor("*_columns_*_ragged_*", "*min(first_column + COLUMNS, columns)*", f"lanes beside the block's: {_IDLE}"),
+    Survivor("*_columns_*_ragged_*", "*min(first_column + COLUMNS, columns)*", _BESIDE),
     Survivor("*_columns_*_ragged_*", "min(last_row, 0LL) -> *", "samples have no rows in reverse; tests have"),
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk_k256*", "chunk < chunks", "with two stages none is loaded ahead: it is always true"),
@@ -66,8 +67,8 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("softmax_ring*mask*", "row < rows", f"the mask has such a row: {_IDLE}", "*load_choice*"),
     Survivor("softmax_strips*", "threadIdx.x % 32 < LANES", _SAME),
     Survivor("softmax_columns*", "threadIdx.x % 32 < LANES", _SAME),
-    Survivor("softmax_columns*ragged*", "min(first_column + WIDTH, columns) -> *", f"lanes beside the block's: {_IDLE}"),
-    Survivor("softmax_columns*ragged*", "column < end_column", f"lanes beside the block's: {_IDLE}"),
+    Survivor("softmax_columns*ragged*", "min(first_column + WIDTH, columns) -> *", _BESIDE),
+    Survivor("softmax_columns*ragged*", "column < end_column", _BESIDE),
     Survivor("softmax_strips*ragged*", "column < columns", f"packs behind the row: {_IDLE}", "*column + VEC > 0*"),
     Survivor("gated_scan*", "all <= -SMALLEST", "no sample's state grows by e^22 within a group"),
     Survivor("gated_scan*", "all <= 1 / SMALLEST", "no sample's state grows by 2^40 within a group"),
