@@ -31,7 +31,7 @@ def _without_variance(usual: Case) -> Case:
     x = between_poison(np.full_like(usual.inputs[0][:1], 0 if rms else 1))
     nothing, one = np.full(x.shape, np.nan), np.ones(1)
     options: dict[str, Any] = {"eps": 0, "return_rstd" if rms else "return_stats": True}
-    expected = (nothing, np.inf * one) if rms else (nothing, one, np.inf * one)
+    expected: tuple[Array, ...] = (nothing, np.inf * one) if rms else (nothing, one, np.inf * one)
     if "residual" in usual.options:
         options["residual"] = x
         expected = (nothing, *wide(x), np.inf * one)

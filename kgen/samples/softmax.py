@@ -116,7 +116,8 @@ def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
 
 def _softmax_of_strips(spec: Spec, shape: Shape, blocks: int) -> Case:
     begin = 2 * spec["ragged"]  # where the last row does not end with a pack
-    x = between_poison(*numbers(spec, shape), 256 + begin)
+    (x,) = numbers(spec, shape)
+    x = between_poison(x, 256 + begin)
     settings = ((strip_plans, "clusters", lambda *about: 2), (strip_plans, "blocks", lambda device: blocks))
     options = {"axis": 0, "algorithm": spec.name}
     return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings, begin=begin)

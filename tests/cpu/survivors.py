@@ -88,6 +88,7 @@ SURVIVORS: tuple[Survivor, ...] = (
         "segment + 1 < full",
         "the last segment leaves what it adds, too, and nobody reads it",
     ),
+    Survivor("gated_vector_team*", "segment + 1 < full", "the last segment leaves for no reader", "*ending.scored*"),
     Survivor("gated_chunk_vector_gradient*", "threadIdx.x < ROOM", "what it writes is written over before it is read"),
     Survivor("gated_chunk_vector_gradient*vsplit*", "warp < 6", f"products of further warps: {_IDLE}", "*(below,*"),
     Survivor("gated_chunk_vector_gradient*vsplit*", "value_panel + 1 < value_panels", "loads the last panel once more"),
