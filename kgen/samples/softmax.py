@@ -142,16 +142,13 @@ def _backward_of_softmax(spec: Spec, shape: Shape, settings: Settings) -> Case:
 
 
 def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge, and is far below
-    zero."""
+    """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
     return tuple(_softmax_in_turn(spec, *about) for about in in_turn(spec, shape))
 
 
 def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
     twice = (spec["causal"] or spec["mask"]) and shape[0] > 1  # of two such matrices the same is left out
-    (x,) = numbers(spec, (2, *shape) if twice else shape)
-    x -= np.asarray(0 if shape[0] > 1 else 200, x.dtype)
-    (x,) = read(spec, x)
+    (x,) = read(spec, *numbers(spec, (2, *shape) if twice else shape))
     options, keep = _left_out(spec, x)
     return Case(softmaxes.softmax, (x,), {"axis": -1, **options}, _softmax(x, -1, keep), settings=settings)
 
