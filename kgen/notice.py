@@ -11,10 +11,12 @@ from typing import Any
 
 @dataclass
 class Noticed:
-    """Host memory that operators were given or took: `arrays`, and those among them that nobody has written yet."""
+    """Host memory that operators were given or took: `arrays`, those among them that nobody has written yet, and
+    counters, which every launch finds and leaves zero."""
 
     arrays: list[Any] = field(default_factory=list)
     fresh: list[Any] = field(default_factory=list)
+    counters: list[Any] = field(default_factory=list)
 
 
 _noticed: ContextVar[Noticed | None] = ContextVar("kgen_noticed", default=None)
@@ -30,7 +32,7 @@ def noticing() -> Iterator[Noticed]:
         _noticed.reset(token)
 
 
-def notice(array: Any, *, fresh: bool = False) -> Any:
+def notice(array: Any, *, fresh: bool = False, counters: bool = False) -> Any:
     """Say of a NumPy array that a launch on the host may use it; a fresh one is filled with NaNs for who watches."""
     noticed = _noticed.get()
     if noticed is not None:
@@ -38,6 +40,8 @@ def notice(array: Any, *, fresh: bool = False) -> Any:
         if fresh and array.size:
             array.reshape(-1).view("u1")[...] = 0xFF  # an array of no axes has no other type
             noticed.fresh.append(array)
+        if counters:
+            noticed.counters.append(array)
     return array
 
 

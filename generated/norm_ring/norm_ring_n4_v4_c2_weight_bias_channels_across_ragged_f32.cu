@@ -20,7 +20,7 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 08c8cec5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
+//   parts   norm_ring.cu.j2 fba7acf2, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
 //           2e5b1a76, common/rows_ring.cuh.j2 a99ccf20, common/rows_groups.cuh.j2 0cf21342,
 //           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 838cebc0, common/cluster.cuh.j2
@@ -349,7 +349,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const auto numbers_of = [&](int thread, int threads, int head) {
         const int whole = packs_of(head);
         const int loose = whole - (PACKS - 1) * CLUSTER * LANES - thread;
-        const int edge = min(max(columns - whole * VEC - (CLUSTER * LANES - thread - threads), 0), threads);
+        const int edge = max(columns - whole * VEC - (CLUSTER * LANES - thread - threads), 0);
         return static_cast<float>(((PACKS - 1) * threads + min(max(loose, 0), threads)) * VEC + edge);
     };
     const int lane = threadIdx.x % 32;

@@ -18,7 +18,7 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 08c8cec5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
+//   parts   norm_ring.cu.j2 fba7acf2, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
 //           2e5b1a76, common/rows_ring.cuh.j2 a99ccf20, common/rows_groups.cuh.j2 0cf21342,
 //           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 838cebc0, common/cluster.cuh.j2

@@ -17,7 +17,7 @@
 //                         for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 2503b447, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_strips.cu.j2 0674cda1, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 838cebc0, common/columns_total.cuh.j2 200b955d,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 792019dc,
 //           common/columns_known.cuh.j2 72f6488a, common/cluster.cuh.j2 ce32dbb2,
@@ -337,7 +337,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
                 const int column = lane * VEC + i - before;
-                if (0 <= column && column < KNOWN) {
+                if (0 <= column) {
                     of_slot[threadIdx.x / 32][place_of(column)] = make_float2(top[i], sum[i]);
                 }
             }
@@ -376,7 +376,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         float2 inverse[VEC];
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const Total total = of_column[place_of(min(max(lane * VEC + i - before, 0), KNOWN - 1))];
+            const Total total = of_column[place_of(max(lane * VEC + i - before, 0))];
             peak[i] = total.x;
             inverse[i] = make_float2(total.y, total.z);
         }

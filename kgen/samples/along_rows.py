@@ -48,14 +48,15 @@ def _of_teams(spec: Spec, parts: int, teams: int, shape: Shape) -> tuple[Shape, 
 
 def in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
     """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them,
-    which leaves packs to its edge where it begins anywhere."""
-    further = 2 * rows_ring.EDGE + 2 * ("mask" in spec.flags) if spec["ragged"] else 0
-    room = spec["CLUSTER"] * rows_ring.THREADS * spec["PACKS"] * spec["VEC"]
-    cut = rows_ring.Cut(spec["PACKS"], spec["VEC"], spec["CLUSTER"], 2, bool(spec["ragged"]))
+    which leaves as much as it may to its edge where it begins anywhere."""
+    vec = spec["VEC"]
+    room = spec["CLUSTER"] * rows_ring.THREADS * spec["PACKS"] * vec
+    cut = rows_ring.Cut(spec["PACKS"], vec, spec["CLUSTER"], 2, bool(spec["ragged"]))
     settings = ((rows_ring, "cut", lambda *about, **more: cut),)
-    columns = room - 5 * spec["VEC"] + spec["ragged"]
+    columns = room - 5 * vec + spec["ragged"]
+    most = room + (rows_ring.EDGE + 1) * vec - 1 if spec["ragged"] else columns
     rounds = 4 if spec["ragged"] else 2  # so that clusters have rows of their own before they claim any
-    own = ((rounds * spec.derived["STAGES"] + 3, columns), (1, columns + further * spec["VEC"]))
+    own = ((rounds * spec.derived["STAGES"] + 3, columns), (1, most))
     shapes = (shape,) if shape else own
     return tuple((each, settings) for each in shapes)
 

@@ -26,6 +26,7 @@ class Case(NamedTuple):
     bar       the largest relative RMS error; None: what the inputs' dtype allows; 0: none
     dtype     of the results, None: of the first input, or of `expected` where that is of whole numbers
     settings  attributes of modules for the time of the call
+    begin     elements between a multiple of a vector and where the results begin
     """
 
     operator: Callable[..., Any]
@@ -35,6 +36,7 @@ class Case(NamedTuple):
     bar: float | None = None
     dtype: Any = None
     settings: tuple[tuple[Any, str, Any], ...] = ()
+    begin: int = 0
 
 
 def call(case: Case) -> tuple[Array, ...]:
@@ -42,7 +44,8 @@ def call(case: Case) -> tuple[Array, ...]:
     expected = case.expected if isinstance(case.expected, tuple) else (case.expected,)
     options = dict(case.options)
     if len(expected) == 1 and "out" in inspect.signature(case.operator).parameters:
-        options["out"] = _poisoned(expected[0].shape, _result_dtype(case, expected[0]))
+        out = _poisoned(expected[0].shape, _result_dtype(case, expected[0]))
+        options["out"] = between_poison(out, 256 + case.begin)
     with ExitStack() as stack:
         for owner, name, value in case.settings:
             stack.enter_context(mock.patch.object(owner, name, value))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kgen.ops import rows, rows_cut
@@ -16,19 +18,24 @@ from kgen.spec import Spec
 def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """Rows that nearly fill the registers, of a mean that is not zero; and some that do not vary, where eps is 0."""
     usual = _normalisation(spec, shape or row(spec, 3), taking(spec))
-    if shape or spec["rms"]:
+    if shape:
         return usual
     if usual.operator is norm.group_norm:
-        return (usual, *_statistics_of_groups(usual))
+        return (usual, _statistics_of_groups(usual), _groups_without_variance(usual))
     return (usual, _without_variance(usual)) if spec["weight"] else usual
 
 
 def _without_variance(usual: Case) -> Case:
-    """Rows of ones, where eps is 0."""
-    x, weight, bias = (between_poison(np.ones_like(x)) for x in usual.inputs)
-    means = np.ones(x.shape[:1])
-    expected = (np.full(x.shape, np.nan), means, np.inf * means)
-    return usual._replace(inputs=(x, weight, bias), options={"eps": 0, "return_stats": True}, expected=expected)
+    """A row of ones, for an RMS norm of zeros, where eps is 0: a mean of a few numbers more or less is another."""
+    rms = usual.operator is norm.rms_norm
+    x = between_poison(np.full_like(usual.inputs[0][:1], 0 if rms else 1))
+    nothing, one = np.full(x.shape, np.nan), np.ones(1)
+    options: dict[str, Any] = {"eps": 0, "return_rstd" if rms else "return_stats": True}
+    expected: tuple[Array, ...] = (nothing, np.inf * one) if rms else (nothing, one, np.inf * one)
+    if "residual" in usual.options:
+        options["residual"] = x
+        expected = (nothing, *wide(x), np.inf * one)
+    return usual._replace(inputs=(x, *usual.inputs[1:]), options=options, expected=expected)
 
 
 def normalisation_of_teams(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -58,18 +65,22 @@ def _groups(spec: Spec, shape: Shape, settings: Settings) -> Case:
     return Case(norm.group_norm, given, {}, expected, settings=settings)  # type: ignore[arg-type]
 
 
-def _statistics_of_groups(usual: Case) -> tuple[Case, Case]:
-    """The same, with mean and 1 / sqrt(variance + eps) of the groups; and groups of ones, where eps is 0."""
-    x, groups, *affine = usual.inputs
+def _statistics_of_groups(usual: Case) -> Case:
+    """The same, with mean and 1 / sqrt(variance + eps) of the groups."""
+    x, groups, *_ = usual.inputs
     rows = x.astype(np.float64).reshape(len(x), int(groups), -1)
-    mean, variance = rows.mean(-1), rows.var(-1)
-    expected = (usual.expected, mean, 1 / np.sqrt(variance + 1e-5))
-    same = (np.full(x.shape, np.nan), np.ones_like(mean), np.full_like(mean, np.inf))
-    ones = (between_poison(np.ones_like(x)), groups, *affine)
-    return (
-        usual._replace(options={"return_stats": True}, expected=expected),  # type: ignore[arg-type]
-        usual._replace(inputs=ones, options={"eps": 0, "return_stats": True}, expected=same),
-    )
+    expected = (usual.expected, rows.mean(-1), 1 / np.sqrt(rows.var(-1) + 1e-5))
+    return usual._replace(options={"return_stats": True}, expected=expected)  # type: ignore[arg-type]
+
+
+def _groups_without_variance(usual: Case) -> Case:
+    """Groups of ones, where eps is 0."""
+    x, groups, *affine = usual.inputs
+    ones = between_poison(np.ones_like(x[:1]))
+    means = np.ones((1, int(groups)))
+    options = {"eps": 0, "return_stats": True}
+    expected = (np.full(ones.shape, np.nan), means, np.inf * means)
+    return usual._replace(inputs=(ones, groups, *affine), options=options, expected=expected)
 
 
 def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
@@ -98,11 +109,12 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
 
 
 def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Of rows that clusters take in turn; and of some that do not vary, where eps is 0."""
+    """Of rows that clusters take in turn; and of such that do not vary, where eps is 0."""
     cases = tuple(_normalisation(spec, *about) for about in in_turn(spec, shape))
-    if shape or spec["rms"]:
+    if shape:
         return cases
-    return (*cases, *(_statistics_of_groups(cases[0])[1:] if spec["channels"] else [_without_variance(cases[0])]))
+    without_variance = _groups_without_variance if spec["channels"] else _without_variance
+    return (*cases, *(without_variance(case) for case in (cases if spec["ragged"] else cases[:1])))
 
 
 def normalisation_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
@@ -151,20 +163,28 @@ def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     return Case(norm_backward.layer_norm_backward, given, {}, expected if weights else expected[0], settings=settings)
 
 
-def backward_in_turn(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows that nearly fill the threads that share one, so many that their ring comes round; ragged, an odd width."""
+def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that nearly fill the threads that share one, so many that their ring comes round; ragged, an odd width.
+
+    And a single one.
+    """
     lanes, packs, vec, cluster = spec.values
     side_by_side = spec.threads // lanes
     teams = max(2, vec // side_by_side) if spec["ragged"] and side_by_side > 1 else 2
     room = cluster * lanes * packs
     height = side_by_side * teams * (spec.derived["RING"] // packs + 1) + 1
     if spec["ragged"] and side_by_side == 1:  # as many that begin at each place, and more at some
-        height = vec * (spec.derived["RING"] // packs + 2) + 3
-    shape = shape or (height, (room - 5) * vec + spec["ragged"])
-    dy, x, weight = numbers(spec, shape, shape, shape[-1:])
-    statistics, expected = _gradients_of_normal(dy, x, weight, rms=bool(spec["rms"]))
+        height = backward_ring.SECTOR * vec * (spec.derived["RING"] // packs) + 3
+    columns = (room - 5) * vec + spec["ragged"]
     cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
+    shapes = (shape,) if shape else ((height, columns), (1, columns))
+    return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
+
+
+def _backward_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
+    dy, x, weight = numbers(spec, shape, shape, shape[-1:])
+    statistics, expected = _gradients_of_normal(dy, x, weight, rms=bool(spec["rms"]))
     operator = norm_backward.rms_norm_backward if spec["rms"] else norm_backward.layer_norm_backward
     expected = expected[:2] if spec["rms"] else expected
     return Case(operator, (dy, x, *statistics, weight), {}, expected, settings=settings)

@@ -71,14 +71,18 @@ def _softmax_of_a_team(spec: Spec, shape: Shape, settings: Settings) -> Case:
 def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
     """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many and more.
 
-    In parts there are two of these.
+    In parts there are two of these. A column, or its first part, is of nothing but -inf where that is not the result.
     """
     room = spec["DEPTH"] * spec["HELD"]
     parts = spec["partial"] or spec["apply"]
     length = (4 * room + 99 if parts else 2 * room + 99) if spec["online"] else room - 5
     (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"] + spec["ragged"]))
+    if parts:
+        x[: 3 * len(x) // 5, 0] = -np.inf
     if spec["lse"]:
-        expected = np.log(np.exp(x.astype(np.float64)).sum(0))
+        x[:, 0] = -np.inf
+        with np.errstate(divide="ignore"):
+            expected = np.log(np.exp(x.astype(np.float64)).sum(0))
         return Case(softmaxes.logsumexp, (x,), {"axis": 0}, expected, settings=_streamed(spec))
     settings = ((columns, "WAVES", 0 if spec["online"] and not parts else 4), *_streamed(spec))
     options = {"axis": 0, "algorithm": "softmax_columns" if spec["online"] else spec.name}
@@ -95,11 +99,11 @@ def _streamed(spec: Spec) -> Settings:
 
 def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """Columns of nearly as many numbers as there is room for, of so many strips that rings come round, the last a part
-    of one; ragged, of an odd number of them.
+    of one, which two take in turn; ragged, of an odd number of them, and not from a pack on.
 
     On the grid two blocks share a strip, and, in another case, so many that a warp hears them in two rounds.
     """
-    turns = 2 * spec.derived["STAGES"] // spec.derived["CHUNKS"] + 1
+    turns = 2 * spec.derived["STAGES"] // spec.derived["CHUNKS"] + 1 + (0 if spec["grid"] else spec.derived["AHEAD"])
     columns = (turns * (spec["LANES"] - 2 * spec["ragged"]) - 1) * spec["VEC"] + spec["ragged"]
     parts = 2 if spec["grid"] else 1
     usual = _softmax_of_strips(spec, shape or (parts * strips.rows_of(spec) - 5, columns), parts)
@@ -111,9 +115,12 @@ def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
 
 
 def _softmax_of_strips(spec: Spec, shape: Shape, blocks: int) -> Case:
+    begin = 2 * spec["ragged"]  # where the last row does not end with a pack
     (x,) = numbers(spec, shape)
-    settings = ((strip_plans, "clusters", lambda *about: 1), (strip_plans, "blocks", lambda device: blocks))
-    return Case(softmaxes.softmax, (x,), {"axis": 0, "algorithm": spec.name}, _softmax(x, 0), settings=settings)
+    x = between_poison(x, 256 + begin)
+    settings = ((strip_plans, "clusters", lambda *about: 2), (strip_plans, "blocks", lambda device: blocks))
+    options = {"axis": 0, "algorithm": spec.name}
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings, begin=begin)
 
 
 def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:

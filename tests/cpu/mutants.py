@@ -18,10 +18,11 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import kgen
 from kgen.cpu.compiler import HERE, cores
-from kgen.samples import CASES, case
+from kgen.samples import CASES
 from kgen.spec import Spec
 from tests.cpu.judging import Verdict, judge, reason_for, source_of
 from tests.cpu.mutation import Mutant, mutants
@@ -57,8 +58,13 @@ class Known:
 
     def _circumstances(self, spec: Spec) -> str:
         make = CASES.get(spec.kernel.name) or CASES[spec.kernel.stem]
-        samples = inspect.getsource(inspect.getmodule(make) or case) + inspect.getsource(case)
-        return _digest(samples, source_of(spec), self._executor)
+        return _digest(*_samples(sys.modules[make.__module__]), source_of(spec), self._executor)
+
+
+def _samples(module: ModuleType) -> list[str]:
+    """The text of a module of samples, and of those whose functions it takes."""
+    takes = {x.__module__ for x in vars(module).values() if inspect.isfunction(x)} | {module.__name__}
+    return [inspect.getsource(sys.modules[name]) for name in sorted(takes) if name.startswith("kgen.samples")]
 
 
 def _digest(*parts: str | bytes) -> str:

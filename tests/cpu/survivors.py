@@ -20,6 +20,7 @@ class Survivor(NamedTuple):
 
 _IDLE = "it only saves work: what the others compute then is zero, or nobody reads it"
 _MORE = "the largest of more numbers than the thread's own share, all of them the matrix's, is no other in the end"
+_BESIDE = f"lanes beside the block's: {_IDLE}"
 _SAME = "further lanes write the same number to the same place"
 
 SURVIVORS: tuple[Survivor, ...] = (
@@ -38,7 +39,7 @@ SURVIVORS: tuple[Survivor, ...] = (
         "min((* - at + DEPTH - 1) / DEPTH, * -> (* - at + DEPTH - 1) / DEPTH",
         "so that the number is an int: no sample has 2^31 rows for a thread",
     ),
-    Survivor("*_columns_*_ragged_*", "*min(first_column + COLUMNS, columns)*", f"lanes beside the block's: {_IDLE}"),
+    Survivor("*_columns_*_ragged_*", "*min(first_column + COLUMNS, columns)*", _BESIDE),
     Survivor("*_columns_*_ragged_*", "min(last_row, 0LL) -> *", "samples have no rows in reverse; tests have"),
     Survivor("gated_chunk_k*", "chunk < chunks", "a chunk behind the last is zeros in a free stage"),
     Survivor("linear_chunk_k256*", "chunk < chunks", "with two stages none is loaded ahead: it is always true"),
@@ -60,7 +61,7 @@ SURVIVORS: tuple[Survivor, ...] = (
         "it only saves loads: what lanes would load behind a narrow tile has no place in shared memory",
     ),
     Survivor("gated_scan*", "first + step < steps", f"into the time steps in shared memory: {_IDLE}"),
-    Survivor("gated_scan*", "min(steps - first, STEPS) -> STEPS", f"time steps behind the end are zero: {_IDLE}"),
+    Survivor("gated_scan_r*", "min(steps - first, STEPS) -> STEPS", f"time steps behind the end are zero: {_IDLE}"),
     Survivor("gated_scan*", "row_lane < SPREAD", _SAME),
     Survivor("softmax_ring*causal*", "pack * STRIDE < reach", f"in fetch: {_IDLE}", "*copy_async*"),
     Survivor("softmax_ring*mask*", "row < rows", f"the mask has such a row: {_IDLE}", "*load_choice*"),
@@ -72,7 +73,9 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("softmax_strips*", "threadIdx.x % 32 < LANES", _SAME),
     Survivor("softmax_columns*", "threadIdx.x % 32 < LANES", _SAME),
-    Survivor("softmax_strips*", "strip < strips", f"of a strip behind the last: {_IDLE}"),
+    Survivor("softmax_columns*ragged*", "min(first_column + WIDTH, columns) -> *", _BESIDE),
+    Survivor("softmax_columns*ragged*", "column < end_column", _BESIDE),
+    Survivor("softmax_strips*ragged*", "column < columns", f"packs behind the row: {_IDLE}", "*column + VEC > 0*"),
     Survivor("gated_scan*", "all <= -SMALLEST", "no sample's state grows by e^22 within a group"),
     Survivor("gated_scan*", "all <= 1 / SMALLEST", "no sample's state grows by 2^40 within a group"),
     Survivor("gated_scan*posted*", "column >= columns_here", f"what is added up behind the last column: {_IDLE}"),
@@ -90,7 +93,9 @@ SURVIVORS: tuple[Survivor, ...] = (
         "gated_vector_team*stateless*",
         "segment + 1 < full",
         "the last segment leaves what it adds, too, and nobody reads it",
+        "*const bool leaves = *",
     ),
+    Survivor("gated_vector_team_k64*", "segment + 1 < full", "the last segment leaves for nobody", "*ending.scored*"),
     Survivor("gated_chunk_vector_gradient*", "threadIdx.x < ROOM", "what it writes is written over before it is read"),
     Survivor("gated_chunk_vector_gradient*vsplit*", "warp < 6", f"products of further warps: {_IDLE}", "*(below,*"),
     Survivor("gated_chunk_vector_gradient*vsplit*", "value_panel + 1 < value_panels", "loads the last panel once more"),
@@ -112,12 +117,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("histogram_*_packed_*", "before < HALF", "the same"),
     Survivor("histogram_weights*", "shift < -63", "the hardware shifts by more than 63 bits as by 64: nothing is left"),
-    Survivor("norm_backward_ring_t*", "row < rows", "samples have rows for all; tests of operators have fewer"),
-    Survivor(
-        "norm_backward_ring_t*",
-        "turn < left",
-        "samples have rows for the whole ring; where odd rows are sorted they have fewer, which notice it",
-    ),
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
     Survivor("transpose_ragged*", "own < LOADED * PACKS", f"not stored: {_IDLE}", "*0 <= row*"),

@@ -1,4 +1,4 @@
-"""What a watch knows of memory from launch to launch: what nobody has written yet, and where an allocation ends."""
+"""What a watch knows of memory from launch to launch: what nobody wrote yet, counters, and where an allocation ends."""
 
 from __future__ import annotations
 
@@ -51,6 +51,15 @@ def test_what_two_launches_wrote_together_is_written() -> None:
         yield out.ctypes.data, between.ctypes.data, 103
 
     assert kinds(launches) == set()
+
+
+def test_counters_are_zero_behind_each_launch() -> None:
+    def launches(count: int) -> Any:
+        given, counters = notice(np.arange(8, dtype=np.uint8)), notice(np.zeros(2, np.uint32), counters=True)
+        yield counters.ctypes.data, given.ctypes.data, count
+
+    assert kinds(launches, 1) == set()
+    assert kinds(launches, 2) == kinds(launches, 8) == {"counters"}
 
 
 def test_scratch_ends_with_its_last_byte() -> None:

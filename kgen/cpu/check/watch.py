@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import numpy as np
+
 from kgen.cpu.check.checked import run_checked
 from kgen.cpu.check.report import Finding, Report
 from kgen.cpu.library import Library
@@ -36,8 +38,15 @@ class Watch(Report):
         remember(buffers, fresh)
         self._met = {id(one.array): one for one in fresh if not one.written.all()}
         self._noticed.fresh[:] = [one.array for one in self._met.values()]
-        self.findings += outcome.findings
+        self.findings += [*outcome.findings, *self._left(library.title)]
         self.kernels.append(library.title)
+
+    def _left(self, title: str) -> list[Finding]:
+        """Counters that a launch did not leave zero, once each."""
+        left = [counters for counters in self._noticed.counters if counters.any()]
+        self._noticed.counters[:] = [counters for counters in self._noticed.counters if not counters.any()]
+        said = f"{title}: counters that are to be zero behind a launch are not, the first in place"
+        return [Finding("counters", 0, f"{said} {np.flatnonzero(counters)[0]}") for counters in left]
 
 
 @contextmanager

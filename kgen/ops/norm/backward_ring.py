@@ -126,6 +126,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "ragged": bool(spec["ragged"]),
         "sorted": bool(spec["ragged"]) and spec["LANES"] == THREADS,
         "several_rows": spec["LANES"] < THREADS,
+        "in_place": spec["LANES"] == THREADS and spec.dtype is F32,
         "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,

@@ -39,6 +39,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "moments": not spec["rms"],
         "sources": ["x", "residual"] if spec["residual"] else ["x"],
         "edge": edge,
+        "edge_most": (rows_ring.EDGE + 1) * spec["VEC"] - 1,  # elements of an edge
         "vectors": vectors(spec),
         "held": True,
         "ordered": spec["ragged"] and vectors(spec) != [],

@@ -33,7 +33,7 @@ def workspace(nbytes: int, groups: int, device: int, stream: int) -> tuple[int, 
     Both are for the work that follows on `stream`.
     """
     if device == HOST:
-        partials, zeros = notice(aligned(nbytes), fresh=True), notice(np.zeros(groups, np.uint32))
+        partials, zeros = notice(aligned(nbytes), fresh=True), notice(np.zeros(groups, np.uint32), counters=True)
         return partials.ctypes.data, zeros.ctypes.data, (partials, zeros)
     if gpu().cuda.runtime.streamIsCapturing(stream):
         memory = scratch(nbytes, device, stream)
