@@ -32,4 +32,4 @@ def test_no_default_kernel_is_too_long_for_a_first_call_in_a_second_and_a_half()
     """NVRTC, translation and g++ take 0.2 ms for each line of PTX on two idle cores, all together (2026-11-22)."""
     longest = [spec for spec in kgen.select() if spec.kernel.name.startswith(("gated_", "linear_", "lmha_chunk"))]
     lines = {spec.name: compile_ptx(render(spec).text, spec.name, ARCH).count(";\n") for spec in longest}
-    assert {name: count for name, count in lines.items() if count > 5600} == {}
+    assert {name: count for name, count in lines.items() if count > 5300} == {}
