@@ -173,9 +173,10 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     side_by_side = spec.threads // lanes
     teams = max(2, backward_ring.SECTOR * vec // side_by_side) if spec["ragged"] and side_by_side > 1 else 2
     room = cluster * lanes * packs
-    height = side_by_side * teams * (spec.derived["RING"] // packs + 1) + 1
+    ring = spec.derived["RING"]
+    height = side_by_side * teams * (ring // packs + (3 if ring % packs else 1)) + 1  # parts of rows come round later
     if spec["ragged"] and side_by_side == 1:  # as many that begin at each place, and more at some
-        height = backward_ring.SECTOR * vec * (spec.derived["RING"] // packs) + 3
+        height = backward_ring.SECTOR * vec * (ring // packs) + 3
     columns = (room - 5) * vec + spec["ragged"]
     cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
