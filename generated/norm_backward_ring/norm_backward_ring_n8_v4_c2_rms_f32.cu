@@ -13,12 +13,12 @@
 //   dtype             f32  float in memory, float in registers
 //   threads           512  per block
 //   shared memory     320  bytes, static
-//   shared memory  196608  bytes, dynamic: asked for at launch
+//   shared memory  229376  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 2d00d292, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
+//   parts   norm_backward_ring.cu.j2 2a6870b8, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 838cebc0, common/cluster.cuh.j2
 //           ce32dbb2, common/rows_deferred.cuh.j2 17c6b7dc, common/rows_team.cuh.j2 2bc6d58d,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 3b75e8d2
@@ -37,7 +37,7 @@ __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
 constexpr int THREADS = 512;  // of a block
-constexpr int RING = 8;  // packs of each array that a thread has in shared memory: those of some rows
+constexpr int RING = 14;  // packs of each array that a thread has in shared memory: those of a row, and some of the next one
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 8;  // packs of a thread, all in flight at once
@@ -221,28 +221,31 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     extern __shared__ __align__(16) unsigned char memory[];
     Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
     Pack* ring_value = ring_given + RING * THREADS;
-    Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
-    // A pack of the row that comes next, if there is one.
-    const auto fetch = [&](bool there, int pack, int to) {
+    Weights weights[PACKS];
+    constexpr int SPARE = RING - PACKS;
+    const auto slot = [&](int place) { return (place < RING ? place : place - RING) * THREADS; };
+    // A pack of the row that comes next, or of the one behind it, if there is one.
+    const auto fetch = [&](bool there, int pack, int to, bool behind) {
         if (there && pack < packs) {
-            copy_async(ring_given + to * THREADS, coming_given + pack * STRIDE);
-            copy_async(ring_value + to * THREADS, coming_value + pack * STRIDE);
+            copy_async(ring_given + to, coming_given + (behind ? dy_step : 0) + pack * STRIDE);
+            copy_async(ring_value + to, coming_value + (behind ? x_step : 0) + pack * STRIDE);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
     };
 #pragma unroll
-    for (int turn = 0; turn < RING / PACKS; ++turn) {
+    for (int pack = 0; pack < PACKS; ++pack) {
+        fetch(left > 0, pack, pack * THREADS, false);
+    }
+    coming_given += dy_step;
+    coming_value += x_step;
 #pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            fetch(turn < left, pack, turn * PACKS + pack);
-        }
-        coming_given += dy_step;
-        coming_value += x_step;
+    for (int pack = 0; pack < SPARE; ++pack) {
+        fetch(left > 1, pack, (PACKS + pack) * THREADS, false);
     }
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         if (pack < packs) {
-            weights[pack * THREADS] = load_weights(weight + first + pack * STRIDE);
+            weights[pack] = load_weights(weight + first + pack * STRIDE);
         }
     }
 
@@ -271,9 +274,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (pack < packs) {
-                const Pack given = ring_given[(begin + pack) * THREADS];
-                const Pack value = ring_value[(begin + pack) * THREADS];
-                const Weights factors = weights[pack * THREADS];
+                const Pack given = ring_given[slot(begin + pack)];
+                const Pack value = ring_value[slot(begin + pack)];
+                const Weights factors = weights[pack];
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
                     const float upstream = weighed(float_of(given, i), weight_of(factors, i));
@@ -291,7 +294,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     ask(left > 0);
     int begin = 0;  // where the first pack of a row lies
     for (; left > 0; --left) {
-        const int after = begin + PACKS < RING ? begin + PACKS : 0;
+        const int after = begin + PACKS < RING ? begin + PACKS : begin + PACKS - RING;
         asm volatile("cp.async.wait_group %0;" ::"n"(RING - PACKS) : "memory");  // this row is there
         const Known known = coming;
         ask(left > 1);
@@ -306,15 +309,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         for (int pack = 0; pack < PACKS; ++pack) {
             Pack found;
             if (pack < packs) {
-                const Pack given = ring_given[(begin + pack) * THREADS];
-                const Pack value = ring_value[(begin + pack) * THREADS];
-                const Weights factors = weights[pack * THREADS];
+                const Pack given = ring_given[slot(begin + pack)];
+                const Pack value = ring_value[slot(begin + pack)];
+                const Weights factors = weights[pack];
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
                     found.at[i] = gradient(float_of(given, i), weight_of(factors, i), float_of(value, i));
                 }
             }
-            fetch(RING / PACKS < left, pack, begin + pack);  // where it has just read
+            const bool behind = pack + SPARE >= PACKS;
+            fetch(left > 1 + behind, (pack + SPARE) % PACKS, slot(begin + pack), behind);  // where it has just read
             if (pack < packs) {
                 store(written + pack * STRIDE, found);
             }

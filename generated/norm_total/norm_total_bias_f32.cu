@@ -12,7 +12,7 @@
 //   grid                 a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 ebdf9b29, common/convert.cuh.j2 2d24696b
+//   parts   norm_total.cu.j2 c9b5e195, common/convert.cuh.j2 2d24696b
 //   again   kgen build norm_total_bias_f32
 
 using Element = float;
@@ -23,16 +23,16 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 
 constexpr int LANES = 32;  // columns of a block, side by side
 constexpr int DEPTH = 16;  // threads that share a column
-constexpr int WARPS = LANES * DEPTH / 32;
+constexpr int SLICES = 16;  // sums of a column that meet in shared memory
 
-extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_norm_total_bias_f32(
+extern "C" __global__ void __launch_bounds__(512) kgen_norm_total_bias_f32(
     const float* __restrict__ parts_weight,  // [parts, columns]
     const float* __restrict__ parts_bias,
     Element* __restrict__ dweight,
     Element* __restrict__ dbias,
     int parts, int columns)
 {
-    __shared__ double sums[WARPS][LANES];
+    __shared__ double sums[SLICES][LANES];
     const int lane = threadIdx.x % LANES;
     const int tiles = (columns + LANES - 1) / LANES;
     const bool of_bias = blockIdx.x >= tiles;  // the first half of the blocks is for the weights
@@ -49,19 +49,13 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_norm_total_bias
             sum += from[static_cast<long long>(part) * columns + column];
         }
     }
-#pragma unroll
-    for (int distance = LANES; distance < 32; distance *= 2) {
-        sum += __shfl_xor_sync(0xffffffff, sum, distance);
-    }
-    if (threadIdx.x % 32 < LANES) {
-        sums[threadIdx.x / 32][lane] = sum;
-    }
-    __syncthreads();  // every warp's sums are there
+    sums[threadIdx.x / LANES][lane] = sum;
+    __syncthreads();  // all threads' sums are there
     if (threadIdx.x < LANES && column < columns) {
         sum = 0.0;
 #pragma unroll
-        for (int warp = 0; warp < WARPS; ++warp) {
-            sum += sums[warp][lane];
+        for (int slice = 0; slice < SLICES; ++slice) {
+            sum += sums[slice][lane];
         }
         to[column] = from_float(static_cast<float>(sum));
     }

@@ -8,7 +8,7 @@ import numpy as np
 
 from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_ring, norm
+from kgen.ops.norm import backward_plans, backward_ring, norm
 from kgen.ops.norm import plans as norm_plans
 from kgen.samples.along_rows import NO_CUT, Settings, in_teams, in_turn, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -158,7 +158,8 @@ def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     statistics, expected = _gradients_of_normal(dy, x, weight if weights else None, rms=False)
     summing = rows.Cut.of(spec) if by_rows and spec["sums"] else None
     settings = ((rows_cut, "summing", lambda *about, **how: summing), *(taking(spec) if by_rows else ()))
-    settings = () if spec.kernel.name == "norm_total" else settings
+    if spec.kernel.name == "norm_total":
+        settings = ((backward_plans, "lanes_of", lambda sums: spec["LANES"]),)
     given = (dy, x, *statistics, *weights)
     return Case(norm_backward.layer_norm_backward, given, {}, expected if weights else expected[0], settings=settings)
 
@@ -170,11 +171,12 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     """
     lanes, packs, vec, cluster = spec.values
     side_by_side = spec.threads // lanes
-    teams = max(2, vec // side_by_side) if spec["ragged"] and side_by_side > 1 else 2
+    teams = max(2, backward_ring.SECTOR * vec // side_by_side) if spec["ragged"] and side_by_side > 1 else 2
     room = cluster * lanes * packs
-    height = side_by_side * teams * (spec.derived["RING"] // packs + 1) + 1
+    ring = spec.derived["RING"]
+    height = side_by_side * teams * (ring // packs + (3 if ring % packs else 1)) + 1  # parts of rows come round later
     if spec["ragged"] and side_by_side == 1:  # as many that begin at each place, and more at some
-        height = backward_ring.SECTOR * vec * (spec.derived["RING"] // packs) + 3
+        height = backward_ring.SECTOR * vec * (ring // packs) + 3
     columns = (room - 5) * vec + spec["ragged"]
     cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kgen.backend import HOST, backend
 from kgen.dtypes import DTYPES
 from kgen.ops import rows_cut, rows_ring
-from kgen.ops.norm import backward_ring
+from kgen.ops.norm import backward_plans, backward_ring
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
@@ -376,6 +376,7 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
         (16389, "bf16", backward_ring.Cut(512, 4, 8, 2, 3)),
         (16000, "bf16", backward_ring.Cut(512, 2, 8, 2, 3)),
         (505, "bf16", backward_ring.Cut(32, 2, 8, 1, 1)),
+        (2041, "bf16", backward_ring.Cut(64, 4, 8, 1, 2)),
         (2005, "bf16", backward_ring.Cut(128, 2, 8, 1, 4)),
         (4097, "f16", backward_ring.Cut(512, 2, 8, 1, 5)),
         (16000, "f16", backward_ring.Cut(512, 2, 8, 4, 3)),
@@ -415,15 +416,22 @@ def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_the
 @pytest.mark.parametrize(
     ("columns", "vec", "bias", "expected"),
     [
-        (319 * 8, 8, False, None),
+        (319 * 8, 8, False, (128, 3, 1)),
         (312, 8, True, None),
         (320, 8, True, (32, 2, 1)),
+        (320, 8, False, (32, 2, 1)),
+        (320, 4, False, None),
+        (1024, 8, False, None),
+        (1024, 8, True, (64, 2, 1)),
         (1023, 8, True, (64, 2, 1)),
+        (2049, 8, False, (64, 4, 1)),
+        (4097, 8, True, (256, 2, 1)),
         (4096, 8, False, (256, 2, 1)),
         (5120, 8, True, (256, 3, 1)),
         (5120, 4, True, (512, 3, 1)),
         (8191, 4, True, None),
         (8191, 8, False, None),
+        (8191, 8, True, None),
         (16383, 8, False, (512, 2, 2)),
         (32768, 4, True, (512, 2, 8)),
         (50257, 8, True, (512, 4, 4)),
@@ -441,6 +449,26 @@ def test_gradients_of_many_rows_take_turns_where_that_pays(
     taken = rows_cut.Packs(vec, ragged=columns % vec > 0, full=True)
     cut = backward_ring.cut(10**6, columns, taken, HOST, bias=bias)
     assert (cut and (cut.lanes, cut.packs, cut.cluster)) == expected
+
+
+@pytest.mark.parametrize("multiprocessors", [61, 132])
+def test_ragged_rows_of_the_same_threads_begin_at_the_same_place(
+    multiprocessors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: multiprocessors)
+    shared = set()
+    for columns in range(321, 8192, 62):
+        cut = backward_ring.cut(10**6, columns, rows_cut.Packs(8, ragged=True, full=True), HOST, bias=True)
+        if cut is not None:
+            spec = backward_ring.RING.spec(**cut.values(), ragged=True, bias=True, dtype=DTYPES["bf16"])
+            apart = cut.teams * (spec.threads // cut.lanes)
+            assert apart % (16 if cut.lanes <= 64 else 8) == 0
+            shared.add(cut.lanes)
+    assert shared == {32, 64, 128, 256}
+
+
+def test_few_parts_of_many_columns_are_added_by_a_thread_for_each_column() -> None:
+    assert [backward_plans.lanes_of(sums) for sums in (0, 31, 32, 127, 500, 3972)] == [8, 8, 32, 32, 128, 512]
 
 
 def test_at_most_a_third_of_the_threads_of_rows_in_turn_have_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 HELD = 24  # numbers of each row in a thread's registers
 SUMMED = 16  # of them, where the thread adds up what the gradients of the weights are made of, too
 SUM_LANES = 8  # of a row, at least, for that
+WAVES = 2  # of blocks, where few are resident: sums of fewer rows are rounded less
 TOTAL_THREADS = 512
 BIAS = Flag("bias", "the gradient of a bias, too")
 OWN = tuple(Flag(word, f"the weights are {dtype.c}") for dtype, word in WEIGHT_TYPES.items())
@@ -39,14 +40,16 @@ def _derive(spec: Spec) -> dict[str, int]:
     if not spec["sums"]:
         return derived if spec["looped"] else {**derived, "RESIDENT": 0}
     numbers = spec["PACKS"] * spec["VEC"]
-    together = 1024 if numbers <= SUMMED // 2 else 512
+    together, waves = (1024 if numbers <= SUMMED // 2 else 512), 1
+    if together == 1024 and spec["LANES"] <= 32 and spec["ragged"] and spec["bias"]:
+        together, waves = 640, WAVES  # more threads have no registers for what a lane has of both ends, too
     room = rows.SHARED // (derived["DYNAMIC_SMEM"] + rows.RESERVED)
     if spec["LANES"] <= 32:
         columns = spec["LANES"] * (
             numbers + (rows.edges(spec, weights=True) if spec["ragged"] or spec["shifted"] else 0)
         )
         derived["STATIC_SMEM"] = (8 if spec.dtype is F32 else 4) * columns * (1 + spec["bias"])
-    return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room))}
+    return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room)), "WAVES": waves}
 
 
 def _text(spec: Spec) -> dict[str, Any]:
@@ -62,6 +65,14 @@ def _text(spec: Spec) -> dict[str, Any]:
         "gradient": f"rstd * fmaf(dy, {factor}, -{less})" if spec["weight"] else f"rstd * (dy - {less})",
         "sum_type": "double" if spec.dtype is F32 else "float",
     }
+
+
+def _derive_total(spec: Spec) -> dict[str, int]:
+    lanes = spec["LANES"]
+    depth = TOTAL_THREADS // lanes
+    slices = min(depth, TOTAL_THREADS // 32)  # a warp adds up what its lanes have of a column
+    shared = 8 * lanes * slices if depth > 1 else 0
+    return {"THREADS": TOTAL_THREADS, "DEPTH": depth, "SLICES": slices, "STATIC_SMEM": shared}
 
 
 BACKWARD = register(
@@ -84,7 +95,11 @@ BACKWARD = register(
         check=_check,
         grid="a row, or many, for each block, for each cluster of blocks, or for LANES neighbouring threads",
         origin="the chain rule",
-        defaults=("norm_backward_t128_n4_v4_f32", "norm_backward_t32_n2_v8_weight_sums_bias_bf16"),
+        defaults=(
+            "norm_backward_t128_n4_v4_f32",
+            "norm_backward_t32_n2_v8_weight_sums_bias_bf16",
+            "norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32",
+        ),
     )
 )
 
@@ -118,15 +133,11 @@ TOTAL = register(
         name="norm_total",
         summary="The gradients of the weights of a norm, from those of the parts of its rows.",
         formula="dweight[i] = sum over the parts",
-        axes=(Axis("LANES", "t", (8, 32), "columns of a block, side by side", default=32),),
+        axes=(Axis("LANES", "t", (8, 32, 128, 512), "columns of a block, side by side", default=32),),
         flags=(BIAS,),
-        derive=lambda spec: {
-            "THREADS": TOTAL_THREADS,
-            "DEPTH": TOTAL_THREADS // spec["LANES"],
-            "STATIC_SMEM": 8 * spec["LANES"] * (TOTAL_THREADS // 32),
-        },
+        derive=_derive_total,
         grid="a block for LANES columns, of the weights and then of the bias",
         origin="the second pass of a segmented sum",
-        defaults=("norm_total_bias_f32",),
+        defaults=("norm_total_bias_f32", "norm_total_t512_bias_bf16"),
     )
 )

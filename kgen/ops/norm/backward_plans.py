@@ -128,10 +128,15 @@ def _two_passes(
     return Plan(launch, tuple(map(str, steps)), f"{why}; their weights' gradients are sums of {parts} parts")
 
 
+def lanes_of(sums: int) -> int:
+    """How many columns a block adds up that has so many: where they are few, more threads for each."""
+    lanes = TOTAL.axes[0].values
+    return max([lanes[0], *(some for some in lanes if some <= sums)])
+
+
 def _total(weight: Operand, parts: int, columns: int, *, bias: bool) -> Step:
     """The launch that adds up the parts."""
-    sums = columns * (1 + bias)
-    lanes = 32 if sums >= 32 * multiprocessors(weight.device) else 8  # then more threads for each keep the device busy
+    lanes = lanes_of(columns * (1 + bias) // multiprocessors(weight.device))
     spec = TOTAL.spec(LANES=lanes, bias=bias, dtype=weight.dtype)
     return Step(spec, -(-columns // lanes) * (1 + bias), 2 + 2 * bias, (parts, columns))
 

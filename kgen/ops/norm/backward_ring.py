@@ -26,10 +26,14 @@ SECTOR = rows_ring.SECTOR // VECTOR  # packs that memory is read and written by
 WIDE = 32768  # columns, up to which threads do best with few packs each; beyond, with many, and smaller clusters
 EXCHANGES = 4  # of what is found of a row, in turn
 TURNS = 8  # rows of the same threads, from which on it pays
-LEAST = {(False, False): 4096, (False, True): 320, (True, False): 8193, (True, True): 512}
-"""Columns from which on it pays, as measured: of ragged rows, and where sums are pairs for packs of eight."""
+LEAST = {(4, False): 4096, (4, True): 8193, (8, False): 320, (8, True): 320}
+"""Columns from which on it pays, as measured, by the elements of a pack and for ragged rows."""
+EVEN = 4096  # likewise, without a bias, where packs are a power of two, which leave no thread idle elsewhere
+SORTED = 8193  # likewise, where a block shares a ragged row
 SUMS = 32
 """Columns of a thread, at most."""
+FEW, MANY = (2, 3, 4), (4, 3, 2)
+"""Packs of a thread, those that do better first, of rows that leave room for those that follow."""
 LANES = Axis("LANES", "t", (32, 64, 128, 256, 512), "threads of a block that share a row", default=THREADS)
 PACKS = Axis("PACKS", "n", (2, 3, 4, 8), "packs of each array, that a thread has of a row")
 CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a cluster", default=1)
@@ -68,34 +72,44 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: 
     if (
         not taken.full
         or taken.shifted
-        or columns < LEAST[taken.ragged, bias and taken.vec == 8]
+        or columns < LEAST[taken.vec, taken.ragged]
         or shared_memory(device) < SHARED
         or len(clusters) == 1
     ):
         return None
     sizes = [(lanes, 1) for lanes in LANES.values[:-1]] + [(THREADS, cluster) for cluster in clusters]
-    total, few = columns // taken.vec, PACKS.values[:-1]
-    found = _least_idle(total, sizes, few if columns <= WIDE else few[::-1])
+    total = columns // taken.vec
+    if columns < EVEN and not (taken.ragged or bias or total & (total - 1)):
+        return None
+    found = _least_idle(total, sizes, FEW if columns <= WIDE else MANY, ragged=taken.ragged)
     if found is None and PACKS.values[-1] * taken.vec <= SUMS:  # then there is shared memory for one row
         found = _least_idle(total, sizes, PACKS.values[-1:])
-    if found is None:
+    if found is None or (columns < SORTED and taken.ragged and found[0] == THREADS):
         return None
     lanes, packs, cluster = found
     teams = rows_ring.taking_turns(cluster, height // (THREADS // lanes), turns, device)
-    if taken.ragged and lanes < THREADS:  # rows of the same threads all begin at the same place in a pack
-        step = max(1, taken.vec * lanes // THREADS)
+    if taken.ragged and lanes < THREADS:  # rows of the same threads all begin at the same place
+        step = max(1, _boundary(lanes) * taken.vec * lanes // THREADS)
         teams = teams // step * step
     return Cut(lanes, packs, taken.vec, cluster, teams) if teams else None
 
 
-def _least_idle(total: int, sizes: Sequence[tuple[int, int]], each: Sequence[int]) -> tuple[int, int, int] | None:
+def _least_idle(
+    total: int, sizes: Sequence[tuple[int, int]], each: Sequence[int], *, ragged: bool = False
+) -> tuple[int, int, int] | None:
     """Lanes, packs of a thread, and blocks of a cluster, that have room for so many packs, and the least to spare.
 
-    `each`: how many packs of a thread to try; the first is taken of those that do as well. None where no size has room.
+    `each`: how many packs of a thread to try. Of those that do as well the first is taken; if they are `ragged`, the
+    first whose rows' packs begin with a sector. None where no size has room.
     """
     smallest = [next(((n, c) for n, c in sizes if n * c * packs >= total), None) for packs in each]
     cuts = [(n, next(p for p in PACKS.values if n * c * p >= total), c) for n, c in filter(None, smallest)]
-    return min(cuts, key=math.prod, default=None)
+    return min(cuts, key=lambda cut: (math.prod(cut), ragged and _boundary(cut[0]) < SECTOR), default=None)
+
+
+def _boundary(lanes: int) -> int:
+    """Of how many packs those of a row that begins anywhere begin at multiples, which does best."""
+    return 1 if 64 < lanes < THREADS else SECTOR
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -104,14 +118,19 @@ def _derive(spec: Spec) -> dict[str, int]:
     exchange = found * (lanes // 32 + (cluster if cluster > 1 else 0)) + 8
     static = EXCHANGES * (THREADS // lanes) * (-(-exchange // 8) * 8) if lanes > 32 else 0
     if spec["ragged"] and lanes < THREADS:
-        static += 4 * (THREADS // lanes) * (1 + 2 * spec["VEC"] * (1 + spec["bias"]))
+        static += 4 * (THREADS // lanes) * (1 + (_boundary(lanes) + 1) * spec["VEC"] * (1 + spec["bias"]))
     weights = THREADS * spec["PACKS"] * spec["VEC"] * weight_of(spec).itemsize
-    ring = (SHARED - static - weights) // (2 * THREADS * VECTOR) // spec["PACKS"] * spec["PACKS"]
+    packs, slot = spec["PACKS"], 2 * THREADS * VECTOR
+    held = bool(spec["rms"]) and SHARED - static - weights < 2 * packs * slot
+    weights = 0 if held else weights
+    ring = (SHARED - static - weights) // slot
+    ring = ring // packs * packs if ring >= 2 * packs else ring  # a part of a row is better than none
     return {
         "THREADS": THREADS,
         "STATIC_SMEM": static,
-        "DYNAMIC_SMEM": ring * 2 * THREADS * VECTOR + weights,
+        "DYNAMIC_SMEM": ring * slot + weights,
         "RING": ring,
+        "HELD": held,
         "EXCHANGES": EXCHANGES,
         "CLUSTER": cluster,
     }
@@ -124,9 +143,11 @@ def _text(spec: Spec) -> dict[str, Any]:
         **rows_ring.text(spec, "float" if spec["rms"] else "float2", claimed=False),
         **text_of_weights(spec),
         "ragged": bool(spec["ragged"]),
+        "sectors": bool(spec["ragged"]) and _boundary(spec["LANES"]) == SECTOR,
         "sorted": bool(spec["ragged"]) and spec["LANES"] == THREADS,
         "several_rows": spec["LANES"] < THREADS,
         "in_place": spec["LANES"] == THREADS and spec.dtype is F32,
+        "held": spec.derived["HELD"],  # weights, in registers
         "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,
@@ -165,12 +186,14 @@ RING = register(
         origin="the chain rule",
         defaults=(
             "norm_backward_ring_t64_n2_v8_bias_bf16",
+            "norm_backward_ring_t64_n4_v8_rms_ragged_bf16",
             "norm_backward_ring_t128_n2_v8_bias_ragged_bf16",
             "norm_backward_ring_t256_n3_v8_bias_bf16",
             "norm_backward_ring_n2_v8_rms_ragged_bf16",
             "norm_backward_ring_n2_v4_c4_bias_f32",
             "norm_backward_ring_n4_v8_c4_rms_bf16",
             "norm_backward_ring_n8_v4_c2_rms_f32",
+            "norm_backward_ring_n8_v4_c2_bias_ragged_f32",
             "norm_backward_ring_n4_v8_c4_bias_ragged_f16",
         ),
     )
