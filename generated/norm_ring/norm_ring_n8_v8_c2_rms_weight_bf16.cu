@@ -20,7 +20,7 @@
 //   parts   norm_ring.cu.j2 fba7acf2, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
 //           2e5b1a76, common/rows_ring.cuh.j2 a99ccf20, common/rows_groups.cuh.j2 0cf21342,
-//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 838cebc0, common/cluster.cuh.j2
+//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2
 //           ce32dbb2, common/rows_deferred.cuh.j2 17c6b7dc, common/rows_team.cuh.j2 2bc6d58d,
 //           common/rows_place.cuh.j2 dcd801b4, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 3b75e8d2

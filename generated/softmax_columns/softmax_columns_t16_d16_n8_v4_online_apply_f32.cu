@@ -4,28 +4,27 @@
 //
 //     y[i, c] = exp(x[i, c] - m[c]) / sum over j of exp(x[j, c] - m[c]), where m[c] = max over i of x[i, c]
 //
-//   LANES            16  threads side by side, each on a pack of columns
-//   DEPTH            16  threads that share a column
-//   HELD              8  packs in a thread's registers
-//   VEC               4  neighbours that make a pack, and are loaded and stored at once
-//   online          yes  columns are longer than the threads can hold, and are read twice
-//   apply           yes  only the second reading, from the totals of the parts
-//   dtype           f32  float in memory, float in registers
-//   threads         256  per block
-//   shared memory  4864  bytes, static
-//   grid                 (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns, or for
-//                        each part of one
+//   LANES     16  threads side by side, each on a pack of columns
+//   DEPTH     16  threads that share a column
+//   HELD       8  packs in a thread's registers
+//   VEC        4  neighbours that make a pack, and are loaded and stored at once
+//   online   yes  columns are longer than the threads can hold, and are read twice
+//   apply    yes  only the second reading, from what is known
+//   dtype    f32  float in memory, float in registers
+//   threads  256  per block
+//   grid          (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns, or for each
+//                 part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 22f9ccc8, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 838cebc0,
-//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 200b955d,
+//   parts   softmax_columns.cu.j2 9046bddc, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
+//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 205b1403,
+//           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_columns_t16_d16_n8_v4_online_apply_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
-// Of each part of a column the greatest number and the sum of the exponentials below it are known. They are put
-// together, in the same order in every block.
-// Then it is read again, for the result.
+// What is needed of each column is known.
+// It is read again, for the result.
 
 using Element = float;
 
@@ -38,7 +37,6 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 constexpr int LANES = 16;  // threads side by side, each on VEC columns
 constexpr int DEPTH = 16;  // threads that share a column
 constexpr int HELD = 8;  // numbers of a column in a thread's registers
-constexpr int SLOTS = 8;  // groups of threads that find something of a column
 constexpr int VEC = 4;  // neighbours in memory that make a pack
 constexpr int WIDTH = LANES * VEC;  // columns of a strip
 
@@ -110,23 +108,6 @@ __device__ __forceinline__ void over_warp(float (&top)[VEC], float (&sum)[VEC])
     }
 }
 
-// What COUNT have found of a column, one after the other: the greatest number, and the sum below that.
-template <int COUNT>
-__device__ __forceinline__ double merge(const float2* found, float& top)
-{
-    top = -INF;
-#pragma unroll 8
-    for (int other = 0; other < COUNT; ++other) {
-        top = fmaxf(top, found[other * WIDTH].x);
-    }
-    double sum = 0.0;
-#pragma unroll 8
-    for (int other = 0; other < COUNT; ++other) {
-        sum += found[other * WIDTH].y * exponential(found[other * WIDTH].x - shift(top));
-    }
-    return sum;
-}
-
 // Of a column: what its numbers need to become the result.
 using Total = float3;  // the greatest, and the inverse of the sum, as the sum of two
 __device__ __forceinline__ Total total_of(float top, double sum)
@@ -137,7 +118,7 @@ __device__ __forceinline__ Total total_of(float top, double sum)
 
 extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 3) kgen_softmax_columns_t16_d16_n8_v4_online_apply_f32(
     const Element* x,
-    const float2* __restrict__ totals,  // [planes, parts, columns]
+    const Total* __restrict__ known,  // [planes, columns]
     Element* y,
     int length, int columns, int parts, int height,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
@@ -156,14 +137,6 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 3) kgen_softmax_colu
     x += plane * x_plane + column;
     y += plane * y_plane;
 
-    float top[VEC];
-    float sum[VEC];
-#pragma unroll
-    for (int i = 0; i < VEC; ++i) {
-        top[i] = -INF;
-        sum[i] = 0.0f;
-    }
-
     // What lies past the end is -inf: it adds nothing to the sum.
     Pack taken[HELD];
     bool there[HELD];
@@ -176,54 +149,11 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 3) kgen_softmax_colu
         }
     };
 
-    totals += plane * parts * columns + column;
-    for (int start = depth; start < parts; start += 4 * DEPTH) {
-        float2 found[4][VEC];
-#pragma unroll
-        for (int nth = 0; nth < 4; ++nth) {
-            const long long other = start + nth * DEPTH;
-#pragma unroll
-            for (int i = 0; i < VEC; ++i) {
-                found[nth][i] = inside && other < parts ? totals[other * columns + i] : make_float2(-INF, 0.0f);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < VEC; ++i) {
-            const float before = top[i];
-#pragma unroll
-            for (int nth = 0; nth < 4; ++nth) {
-                top[i] = fmaxf(top[i], found[nth][i].x);
-            }
-            sum[i] *= exponential(before - shift(top[i]));
-#pragma unroll
-            for (int nth = 0; nth < 4; ++nth) {
-                sum[i] += found[nth][i].y * exponential(found[nth][i].x - shift(top[i]));
-            }
-        }
-    }
-
-    // The threads of a column tell what they have found; one for each column puts it together.
-    __shared__ float2 of_slot[SLOTS][WIDTH];
-    __shared__ Total of_column[WIDTH];
-    over_warp(top, sum);
-    if (threadIdx.x % 32 < LANES) {
-#pragma unroll
-        for (int i = 0; i < VEC; ++i) {
-            of_slot[threadIdx.x / 32][lane * VEC + i] = make_float2(top[i], sum[i]);
-        }
-    }
-    __syncthreads();  // every warp's share is there
-    const int own = threadIdx.x;
-    if (own < WIDTH) {
-        float greatest;
-        const double all = merge<SLOTS>(&of_slot[0][own], greatest);
-        of_column[own] = total_of(greatest, all);
-    }
-    __syncthreads();  // what is known of the columns is there
+    float top[VEC];
         float2 inverse[VEC];
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const Total total = of_column[lane * VEC + i];
+            const Total total = known[plane * columns + min(column + i, columns - 1)];
             top[i] = total.x;
             inverse[i] = make_float2(total.y, total.z);
         }

@@ -9,7 +9,7 @@
 //   HELD              8  packs in a thread's registers
 //   VEC               4  neighbours that make a pack, and are loaded and stored at once
 //   online          yes  columns are longer than the threads can hold, and are read twice
-//   partial         yes  only the total of a part of a column
+//   partial         yes  only what is known of a column, of which a block has a part
 //   dtype           f32  float in memory, float in registers
 //   threads         256  per block
 //   shared memory  4096  bytes, static
@@ -17,15 +17,17 @@
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 22f9ccc8, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 838cebc0,
-//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 200b955d,
+//   parts   softmax_columns.cu.j2 9046bddc, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
+//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 205b1403,
+//           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/columns_known.cuh.j2 72f6488a
 //   again   kgen build softmax_columns_t16_d16_n8_v4_online_partial_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
 // A thread carries the greatest number of its rows so far, and the sum of exponentials below it; when a greater one
 // comes, the sum is scaled down, so that one reading finds both.
-// Here they are of a part of the column: the parts are put together by those who read it again.
+// Here they are of a part of the column: the last block of a group to come puts together what its blocks have found, in
+// the same order whichever it is, and the last group what all groups have.
 
 using Element = float;
 
@@ -67,8 +69,29 @@ __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterp
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// What is taken from a number before the exponential; inf - inf would be NaN.
-__device__ __forceinline__ float shift(float top) { return fabsf(top) < INF ? top : 0.0f; }
+// e^(x - top), to which what the subtraction loses counts, too; of -inf that would be NaN, and 1 does no harm.
+__device__ __forceinline__ float exponential_below(float x, float top)
+{
+    const float apart = x - top;
+    const float lost = x - (apart + top);
+    const float power = expf(apart);
+    return fmaf(power, fminf(lost, 1.0f), power);
+}
+
+// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+__device__ __forceinline__ float2 inverse_of(double x)
+{
+    const float whole = static_cast<float>(x);
+    const float rest = static_cast<float>(x - whole);
+    const float near = __fdividef(1.0f, whole);
+    return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
+}
+
+// A number times such a sum, rounded once.
+__device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
+
+// What is taken from a number before the exponential; -inf - (-inf) would be NaN.
+__device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
 
 // The greatest numbers of a thread's columns, and the sums of the exponentials below them: of all rows of a warp, in
 // each of its lanes. Partners merge the same two numbers, so that all get the same bits.
@@ -106,10 +129,73 @@ __device__ __forceinline__ double merge(const float2* found, float& top)
     return sum;
 }
 
+// Of a column: what its numbers need to become the result.
+using Total = float3;  // the greatest, and the inverse of the sum, as the sum of two
+__device__ __forceinline__ Total total_of(float top, double sum)
+{
+    const float2 inverse = inverse_of(sum);
+    return make_float3(top, inverse.x, inverse.y);
+}
+
+// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
+// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
+__device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
+{
+    __shared__ unsigned last;
+    if (threadIdx.x == 0) {
+        // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
+        unsigned before;
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                     : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
+        last = before == blocks - 1;
+    }
+    __syncthreads();  // all threads know
+    return last;
+}
+
+constexpr int SLICES = 4;  // threads that put together what was found of a column
+constexpr int TOGETHER = 8;  // of these findings a thread reads at once
+
+// Of each column of a strip: the greatest number, and the sum below it, from what `count` blocks have found, which lie
+// one after the other; in the first WIDTH threads.
+__device__ __forceinline__ double put_together(
+    const float2* found, int count, float2 (&of_slice)[SLOTS][WIDTH], float& top)
+{
+    const int column = threadIdx.x % WIDTH;
+    const int slice = threadIdx.x / WIDTH;
+    if (slice < SLICES) {
+        top = -INF;
+        float sum = 0.0f;
+        for (int start = slice; start < count; start += TOGETHER * SLICES) {
+            float2 part[TOGETHER];
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                const int nth = start + i * SLICES;
+                part[i] = nth < count ? __ldcg(found + nth * WIDTH + column) : make_float2(-INF, 0.0f);
+            }
+            const float before = top;
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                top = fmaxf(top, part[i].x);
+            }
+            sum *= exponential(before - shift(top));
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                sum += part[i].y * exponential(part[i].x - shift(top));
+            }
+        }
+        of_slice[slice][column] = make_float2(top, sum);
+    }
+    __syncthreads();  // all slices are there
+    return merge<SLICES>(&of_slice[0][column], top);
+}
+
 extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 4) kgen_softmax_columns_t16_d16_n8_v4_online_partial_f32(
     const Element* x,
-    float2* __restrict__ totals,  // [planes, parts, columns]
-    int length, int columns, int parts, int height,
+    Total* __restrict__ known,  // [planes, columns]
+    float2* found,  // [planes, strips, parts + groups, WIDTH]
+    unsigned* counters,  // [planes, strips, 1 + groups]: blocks that have come; zero before and after
+    int length, int columns, int parts, int height, int together,
     long long x_plane, long long x_step)
 {
     const int lane = threadIdx.x % LANES;
@@ -173,10 +259,33 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 4) kgen_softmax_colu
         }
     }
     __syncthreads();  // every warp's share is there
+    const int groups = (parts + together - 1) / together;
+    const int group = part / together;
+    const int members = min(together, parts - group * together);
+    float2* const of_parts = found + (plane * strips + block % strips) * (parts + groups) * WIDTH;
+    float2* const of_groups = of_parts + parts * WIDTH;
+    counters += (plane * strips + block % strips) * (1 + groups);
     const int own = threadIdx.x;
-    if (own < WIDTH && first_column + own < columns) {
+    if (own < WIDTH) {
         float greatest;
         const double all = merge<SLOTS>(&of_slot[0][own], greatest);
-        totals[(plane * parts + part) * columns + first_column + own] = make_float2(greatest, static_cast<float>(all));
+        of_parts[part * WIDTH + own] = make_float2(greatest, static_cast<float>(all));
+    }
+    __syncthreads();  // what this part has found is told
+    if (!last_to_arrive(counters + 1 + group, members)) {
+        return;
+    }
+    float greatest;
+    const double of_group = put_together(of_parts + group * together * WIDTH, members, of_slot, greatest);
+    if (own < WIDTH) {
+        of_groups[group * WIDTH + own] = make_float2(greatest, static_cast<float>(of_group));
+    }
+    __syncthreads();  // what this group has found is told
+    if (!last_to_arrive(counters, groups)) {
+        return;
+    }
+    const double all = put_together(of_groups, groups, of_slot, greatest);
+    if (own < WIDTH && first_column + own < columns) {
+        known[plane * columns + first_column + own] = total_of(greatest, all);
     }
 }

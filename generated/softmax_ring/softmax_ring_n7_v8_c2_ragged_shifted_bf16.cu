@@ -19,7 +19,7 @@
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 6dd26cf6, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows.cuh.j2 3c327bbd, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 a99ccf20,
-//           common/rows_pack.cuh.j2 838cebc0, common/cluster.cuh.j2 ce32dbb2, common/rows_deferred.cuh.j2
+//           common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2 ce32dbb2, common/rows_deferred.cuh.j2
 //           17c6b7dc, common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 dcd801b4,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 3b75e8d2
 //   again   kgen build softmax_ring_n7_v8_c2_ragged_shifted_bf16

@@ -71,11 +71,12 @@ def _softmax_of_a_team(spec: Spec, shape: Shape, settings: Settings) -> Case:
 def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
     """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many and more.
 
-    In parts there are two of these. A column, or its first part, is of nothing but -inf where that is not the result.
+    Of parts there are five, in groups of three and of two, the last part of fewer numbers. A column, or its first group
+    of parts, is of nothing but -inf where that is not the result.
     """
     room = spec["DEPTH"] * spec["HELD"]
     parts = spec["partial"] or spec["apply"]
-    length = (4 * room + 99 if parts else 2 * room + 99) if spec["online"] else room - 5
+    length = (15 * room - 5 if parts else 2 * room + 99) if spec["online"] else room - 5
     (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"] + spec["ragged"]))
     if parts:
         x[: 3 * len(x) // 5, 0] = -np.inf
@@ -84,7 +85,7 @@ def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
         with np.errstate(divide="ignore"):
             expected = np.log(np.exp(x.astype(np.float64)).sum(0))
         return Case(softmaxes.logsumexp, (x,), {"axis": 0}, expected, settings=_streamed(spec))
-    settings = ((columns, "WAVES", 0 if spec["online"] and not parts else 4), *_streamed(spec))
+    settings = ((columns, "WAVES", {False: 0 if spec["online"] and not parts else 10**6}), *_streamed(spec))
     options = {"axis": 0, "algorithm": "softmax_columns" if spec["online"] else spec.name}
     return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings)
 
@@ -94,7 +95,8 @@ def _streamed(spec: Spec) -> Settings:
     if not spec["online"]:
         return ()
     values = {axis.name: spec[axis.name] for axis in columns.COLUMNS.axes}
-    return ((columns, "held", lambda *about, **more: None), (columns, "_streamed", lambda *about: values))
+    cut = "_streamed_anywhere" if spec["ragged"] else "_streamed"
+    return ((columns, "held", lambda *about, **more: None), (columns, cut, lambda *about: values))
 
 
 def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:

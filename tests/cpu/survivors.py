@@ -76,6 +76,10 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("softmax_columns*ragged*", "min(first_column + WIDTH, columns) -> *", _BESIDE),
     Survivor("softmax_columns*ragged*", "column < end_column", _BESIDE),
     Survivor("softmax_strips*ragged*", "column < columns", f"packs behind the row: {_IDLE}", "*column + VEC > 0*"),
+    Survivor("softmax_columns*_partial_ragged*", "slice < SLICES", f"beside the slices: {_IDLE}"),
+    Survivor(
+        "softmax_columns*_apply_ragged*", "column < columns", f"packs behind the row: {_IDLE}", "*column + VEC > 0*"
+    ),
     Survivor("gated_scan*", "all <= -SMALLEST", "no sample's state grows by e^22 within a group"),
     Survivor("gated_scan*", "all <= 1 / SMALLEST", "no sample's state grows by 2^40 within a group"),
     Survivor("gated_scan*posted*", "column >= columns_here", f"what is added up behind the last column: {_IDLE}"),

@@ -44,8 +44,8 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns are cut into as many parts as they are long enough for."""
-    monkeypatch.setattr(columns, "held", lambda *about: None)
-    monkeypatch.setattr(columns, "WAVES", 10**6)
+    monkeypatch.setattr(columns, "held", lambda *about, **more: None)
+    monkeypatch.setattr(columns, "WAVES", {False: 10**6, True: 10**6})
 
 
 STRIPS = [
@@ -181,7 +181,31 @@ def test_a_column_is_nan_where_the_formula_is(
     assert result[249, 77] == 1
 
 
-LENGTHS = [(700, 40, "f32"), (900, 33, "f32"), (2100, 136, "bf16"), (1100, 13, "f16")]
+@pytest.mark.parametrize(("width", "dtype"), [(255, "bf16"), (331, "f32"), (1001, "f16")])
+def test_a_result_takes_the_place_of_columns_whose_rows_begin_anywhere(
+    width: int, dtype: str, parts: None, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    whole = numbers((2, 333, width + 7), dtype)
+    given = xp.asarray(whole.copy())
+    middle = given[..., 3:-4]
+    with listing_steps() as steps:
+        softmax(middle, 1, algorithm="softmax_columns", out=middle)
+    assert all("ragged" in step.spec.flags for step in steps)
+    assert softmax(middle, 1, algorithm="softmax_columns", out=middle) is middle
+    result = asnumpy(given)
+    assert_close(result[..., 3:-4], reference(whole[..., 3:-4], 1), dtype, ulps=12)
+    assert result[..., :3].tobytes() == whole[..., :3].tobytes()
+    assert result[..., -4:].tobytes() == whole[..., -4:].tobytes()
+
+
+LENGTHS = [
+    (700, 40, "f32"),
+    (900, 33, "f32"),
+    (2100, 136, "bf16"),
+    (1100, 13, "f16"),
+    (700, 131, "f16"),
+    (130, 301, "bf16"),
+]
 
 
 @pytest.mark.parametrize(("length", "width", "dtype"), LENGTHS)
@@ -192,7 +216,9 @@ def test_parts_of_columns_agree_with_float64(
     with listing_steps() as steps:
         softmax(xp.asarray(x), 1, algorithm="softmax_columns")
     result = asnumpy(softmax(xp.asarray(x), 1, algorithm="softmax_columns", out=poison(x.shape, dtype, xp)))
-    assert [sorted(step.spec.flags) for step in steps] == [["online", "partial"], ["apply", "online"]]
+    ragged = {"ragged"} if width * x.itemsize % 16 and width * x.itemsize >= 128 else set()
+    assert [step.spec.flags - ragged for step in steps] == [{"online", "partial"}, {"online", "apply"}]
+    assert all(ragged <= step.spec.flags for step in steps)
     assert_close(result, reference(x, 1), dtype, ulps=12)
     again = asnumpy(softmax(xp.asarray(x), 1, algorithm="softmax_columns", out=poison(x.shape, dtype, xp)))
     assert result.tobytes() == again.tobytes()
@@ -222,8 +248,8 @@ def test_columns_of_any_strides_in_strips_or_parts_agree_with_float64(
     log = draw(st.booleans())
     function = log_softmax if log else softmax
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "WAVES", 10**6)
-        patch.setattr(columns, "held", lambda *about: None)
+        patch.setattr(columns, "WAVES", {False: 10**6, True: 10**6})
+        patch.setattr(columns, "held", lambda *about, **more: None)
         patch.setattr(strip_plans, "clusters", lambda spec, device: 3)
         patch.setattr(strip_plans, "blocks", lambda device: 5)
         for algorithm in ("softmax_columns", "softmax_strips"):
@@ -263,6 +289,21 @@ def test_there_are_no_strips_of_columns_without_end(monkeypatch: pytest.MonkeyPa
     read = Planes(1, 1 << 20, 4096, 0, 4096)
     assert strip_plans.cut(read, 4, frozenset(), F32, HOST) is None
     assert strip_plans.cut(Planes(1, 300, 5001, 0, 5001), 1, frozenset(), BF16, HOST) is None  # no copy of two bytes
+
+
+def test_columns_of_rows_that_begin_anywhere_are_read_twice_rather_than_in_narrow_strips(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(strip_plans, "multiprocessors", lambda device: 132)
+    assert strip_plans.cut(Planes(1, 20000, 3401, 0, 3401), 4, frozenset(["ragged"]), F32, HOST) is None
+    assert strip_plans.cut(Planes(1, 10000, 3401, 0, 3401), 4, frozenset(["ragged"]), F32, HOST)
+
+
+@pytest.mark.parametrize(
+    ("width", "dtype", "lanes"), [(1023, F32, 32), (255, F32, 8), (255, BF16, 8), (3401, BF16, 32)]
+)
+def test_few_lanes_are_beside_columns_whose_rows_begin_anywhere(width: int, dtype: DType, lanes: int) -> None:
+    assert columns._streamed_anywhere(width, dtype)["LANES"] == lanes
 
 
 def test_explain_says_how_columns_are_kept(xp: ModuleType) -> None:

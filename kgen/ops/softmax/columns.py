@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,24 +14,23 @@ from kgen.operand import Operand
 from kgen.ops import rows
 from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
+from kgen.ops.reduce.workspace import workspace
 from kgen.ops.rows_text import ALIGNED
 from kgen.ops.softmax import flags as softmax_flags
 from kgen.ops.softmax.flags import FLAGS, Wanted, answer, below, text
 from kgen.registry import register
-from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 WIDE = 256  # bytes of a row in a strip: the memory does less well with shorter ones
 THREADS = 256  # of a block, at most: others compute while one waits
 WORDS = 32  # registers of a thread for packs
-WAVES = 8  # blocks of a multiprocessor, at most, for parts of columns: as many as run at once, or twice that
-MOST = 256  # parts of a column: whoever puts them together has to read them all
-TOTAL = 8  # bytes of what is known of a part of a column
+WAVES = {False: 32, True: 8}
+"""Blocks of a multiprocessor, at most, for parts of columns that are read twice, or once for their sums alone."""
+TOTAL = 8  # bytes of what a part finds of a column
 
 RAGGED = Flag("ragged", "rows begin anywhere, those of x and of y at the same places in a pack")
 LANES = Axis("LANES", "t", (8, 16, 32, 64, 128), "threads side by side, each on a pack of columns")
 DEPTH = Axis("DEPTH", "d", (1, 2, 4, 8, 16, 32), "threads that share a column")
-FINISHING = {"LANES": 8, "DEPTH": 32, "HELD": 1}
 HELD = Axis("HELD", "n", (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32), "packs in a thread's registers")
 
 
@@ -51,13 +51,13 @@ def _resident(spec: Spec) -> int:
 def _derive(spec: Spec) -> dict[str, int]:
     threads = spec["LANES"] * spec["DEPTH"]
     slots = threads // max(32, spec["LANES"])
-    whole = not (spec["lse"] or spec["partial"])
-    total = (12 if spec.dtype is F32 and not spec["log"] else 8) if whole else 0
+    whole = not (spec["lse"] or spec["partial"] or spec["apply"])
+    total = known_bytes(spec) if whole else 0
     return {
         "THREADS": threads,
-        "STATIC_SMEM": -(-(8 * slots + total) * width(spec) // 8) * 8 if spec["DEPTH"] > 1 else 0,
+        "STATIC_SMEM": -(-(8 * slots + total) * width(spec) // 8) * 8 if spec["DEPTH"] > 1 and not spec["apply"] else 0,
         "SLOTS": slots,
-        "TOGETHER": 16 // spec["VEC"] // (2 if spec["VEC"] == 1 else 1),  # of parts, whose totals are read at once
+        "SLICES": min(slots, threads // width(spec)),
         "RESIDENT": max(1, _resident(spec) // threads),
     }
 
@@ -72,13 +72,15 @@ def _check(spec: Spec) -> str | None:
         return f"a block has 32 to {THREADS} threads"
     if spec.derived["STATIC_SMEM"] > 48 * 1024:
         return "what threads find takes too much shared memory"
-    if spec["partial"] and (spec["apply"] or spec["log"] or spec["wide"] or spec["lse"]):
-        return "a part's total is that, whatever comes of it"
+    if spec["partial"] and (spec["apply"] or (spec["wide"] and not spec["lse"])):
+        return "what is known of a column is that, whatever comes of it"
+    if spec["partial"] and (spec["DEPTH"] == 1 or width(spec) > threads):
+        return "a block has a thread for each of its columns, and some for each"
     if spec["partial"] and not spec["online"]:
         return "a part is as long as it may be"
-    if spec["apply"] and not spec["online"]:
+    if spec["apply"] and (spec["lse"] or not spec["online"]):
         return "parts are of columns that are read twice"
-    if spec["ragged"] and not (spec["lse"] or spec["partial"]):
+    if spec["ragged"] and not (spec["lse"] or spec["partial"] or spec["apply"]):
         return "results are written in packs that begin at multiples of one"
     apart = spec["VEC"] * max(1, 32 // spec["LANES"])
     if spec["ragged"] and (spec["VEC"] * spec.dtype.itemsize != rows.VECTOR or spec["DEPTH"] % apart):
@@ -102,8 +104,11 @@ def _text(spec: Spec) -> dict[str, Any]:
     number = "float_of(taken[held], i)"
     if spec["scaled"]:  # what is not there must not change its sign
         number = f"(there[held] ? scale * {number} : -INF)"
+    exact = spec.dtype is F32 and not spec["lse"]
     return {
         **text_of_columns(spec),
+        "divides": exact and not spec["log"],
+        "subtracts": exact and bool(spec["log"]),
         "number": number,
         "ragged": bool(spec["ragged"]),
         "answer": answer(spec, below(spec, number, "top[i]"), "[i]"),
@@ -119,8 +124,8 @@ COLUMNS = register(
         flags=(
             *(flag for flag in FLAGS if flag.name in ("log", "lse", "scaled", "wide")),
             Flag("online", "columns are longer than the threads can hold, and are read twice"),
-            Flag("partial", "only the total of a part of a column"),
-            Flag("apply", "only the second reading, from the totals of the parts"),
+            Flag("partial", "only what is known of a column, of which a block has a part"),
+            Flag("apply", "only the second reading, from what is known"),
             RAGGED,
         ),
         derive=_derive,
@@ -130,6 +135,8 @@ COLUMNS = register(
         origin="the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice",
         defaults=(
             "softmax_columns_t8_d32_n8_v4_f32",
+            "softmax_columns_t32_d8_n7_v8_online_apply_ragged_bf16",
+            "softmax_columns_t32_d8_n7_v8_online_partial_ragged_bf16",
             "softmax_columns_t128_d1_n8_v8_bf16",
             "softmax_columns_t16_d16_n8_v8_online_bf16",
             "softmax_columns_t16_d16_n8_v4_online_partial_f32",
@@ -140,14 +147,22 @@ COLUMNS = register(
 )
 
 
+_AXES = tuple(axis.name for axis in COLUMNS.axes)
+
+
 def _lanes(vec: int, dtype: DType) -> int:
     """Threads side by side that take a strip of WIDE bytes, or what 64 of them take."""
     return min(WIDE // (vec * dtype.itemsize), 64)
 
 
 def width(spec: Spec) -> int:
-    """Columns of a strip: ragged, a pack less, since packs begin before or after its first column."""
-    return (spec["LANES"] - spec["ragged"]) * spec["VEC"]
+    """Columns of a strip: ragged, a pack less where columns are summed, since packs begin before its first column."""
+    return (spec["LANES"] - (spec["ragged"] and not spec["apply"])) * spec["VEC"]
+
+
+def known_bytes(spec: Spec) -> int:
+    """Of what is known of a column when its result is computed."""
+    return 12 if spec.dtype is F32 and not spec["log"] else 8
 
 
 def ragged(x: Operand, y: Operand, read: Planes, written: Planes) -> bool:
@@ -178,60 +193,94 @@ def held(read: Planes, vec: int, dtype: DType, device: int, *, ragged: bool = Fa
     return {"LANES": lanes, "DEPTH": depth, "HELD": packs, "VEC": vec}
 
 
-def _streamed(vec: int, dtype: DType, shifted: bool = False) -> dict[str, int]:
+def _streamed(vec: int, dtype: DType) -> dict[str, int]:
     """The axes of one for columns of any length."""
-    words = max(1, vec * dtype.itemsize // 4)
-    lanes = _lanes(vec, dtype) * (2 if shifted else 1)
-    return {"LANES": lanes, "DEPTH": THREADS // lanes, "HELD": min(12, WORDS // words), "VEC": vec}
+    lanes = _lanes(vec, dtype)
+    packs = WORDS // max(1, vec * dtype.itemsize // 4)
+    return {"LANES": lanes, "DEPTH": THREADS // lanes, "HELD": min(12, packs), "VEC": vec}
+
+
+def _streamed_anywhere(columns: int, dtype: DType) -> dict[str, int]:
+    """Those of one for rows that begin anywhere: of the two widths the one with fewer lanes beside the columns."""
+    vec = rows.VECTOR // dtype.itemsize
+    lanes = min((32, 8), key=lambda lanes: -(-columns // ((lanes - 1) * vec)) * lanes)
+    return {"LANES": lanes, "DEPTH": THREADS // lanes, "HELD": 7 if lanes == 32 else 5, "VEC": vec}
 
 
 def plan_columns(
     x: Operand, y: Operand, read: Planes, written: Planes, vec: int, wanted: Wanted, spec: Spec | None
 ) -> Plan:
-    """One launch, with a strip of columns for each block, or two, with parts of one."""
+    """One launch, with a strip of columns for each block, or with parts of one, and another for the result of these."""
     device = y.device
     whole = wanted.op == "logsumexp"
     flags = {name: on for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
     if spec is None:
-        full = rows.VECTOR // x.dtype.itemsize
-        shifted = whole and x.dtype is not F32 and vec < full and begins_anywhere(x, read)
-        values = held(read, full, x.dtype, device, ragged=True) if shifted else held(read, vec, x.dtype, device)
-        if values is None:
-            values = {**_streamed(full if shifted else vec, x.dtype, shifted), "online": True}
-        spec = COLUMNS.spec(**values, **flags, ragged=shifted, dtype=x.dtype)
-    apart = spec["VEC"] > vec and not spec["ragged"]
-    if apart or (not spec["online"] and spec["DEPTH"] * spec["HELD"] < read.length):
+        values, anywhere = _cut(x, y, read, written, vec, whole)
+    else:
+        values, anywhere = {name: spec[name] for name in (*_AXES, "online")}, bool(spec["ragged"])
+    if spec and (
+        (spec["VEC"] > vec and not anywhere) or (not spec["online"] and spec["DEPTH"] * spec["HELD"] < read.length)
+    ):
         raise SpecError(
             f"{wanted.op}: {spec.name} does not take columns of {read.length} in packs of {vec} at most neighbours"
         )
-    strips = -(-read.columns // width(spec)) * read.planes
-    tile = spec["DEPTH"] * spec["HELD"]
-    parts = max(1, min(WAVES * multiprocessors(device) // strips, read.length // (2 * tile), MOST))
+    tile = values["DEPTH"] * values["HELD"]
+    across = values["VEC"] * (values["LANES"] - anywhere)
+    strips = -(-read.columns // across) * read.planes
+    parts = max(1, min(WAVES[whole] * multiprocessors(device) // strips, read.length // (2 * tile)))
     sizes = f"{read.planes} x {read.columns} columns of {read.length}"
-    steps = (read.plane, read.step, written.plane, *(() if whole else (written.step,)))
-    if parts == 1 or not spec["online"]:
+    if not values["online"] or (parts == 1 and (whole or not anywhere)):
+        spec = COLUMNS.spec(**values, **flags, ragged=anywhere, dtype=x.dtype)
+        steps = (read.plane, read.step, written.plane, *(() if whole else (written.step,)))
         step = Step(spec, strips, 2, (read.length, read.columns), steps, wanted.floats)
         run = bind([step], device)[0]
         return Plan(picked(run, (0, -1)), (str(step),), f"{sizes}, {strips} strips")  # no mask
 
     height = -(-read.length // (parts * tile)) * tile
     parts = -(-read.length // height)
-    values = {axis.name: spec[axis.name] for axis in COLUMNS.axes}
-    scaled = {"scaled": True} if spec["scaled"] else {}
-    partial = COLUMNS.spec(**values, **scaled, online=True, partial=True, ragged=spec["ragged"], dtype=x.dtype)
-    apply = COLUMNS.spec(**values, **flags, online=True, apply=True, dtype=x.dtype)
+    together = math.isqrt(parts - 1) + 1
+    groups = -(-parts // together)
+    known = {name: on for name, on in flags.items() if whole or name != "wide"}
+    partial = COLUMNS.spec(**values, **known, partial=True, ragged=anywhere, dtype=x.dtype)
     ints = (read.length, read.columns, parts, height)
-    first = Step(partial, strips * parts, 2, ints, (read.plane, read.step), wanted.floats)
-    second = Step(apply, strips * parts, 3, ints, steps, wanted.floats)
+    steps = (read.plane, read.step, *((written.plane,) if whole else ()))
+    first = Step(partial, strips * parts, 4, (*ints, together), steps, wanted.floats)
+    why = f"{sizes}, {strips} strips in {parts} parts each"
+    found = strips * (parts + groups) * across * TOTAL
+    counters = strips * (1 + groups)
     if whole:
-        apply = COLUMNS.spec(**FINISHING, VEC=spec["VEC"], **flags, online=True, apply=True, dtype=x.dtype)
-        strips = -(-read.columns // (apply["LANES"] * apply["VEC"])) * read.planes
-        second = Step(apply, strips, 2, (read.columns, parts), (written.plane,))
+        find = bind((first,), device)[0]
+
+        def launch_one(pointers: Sequence[int], stream: int) -> None:
+            memory, zeros, held = workspace(found, counters, device, stream)
+            find((pointers[0], pointers[-1], memory, zeros), stream)
+            del held  # once the launch is queued
+
+        return Plan(launch_one, (str(first),), why)
+
+    apply = COLUMNS.spec(**values, **flags, apply=True, ragged=anywhere, dtype=x.dtype)
+    strips = -(-(read.columns + (values["DEPTH"] - 1 if anywhere else 0)) // width(apply)) * read.planes
+    steps = (read.plane, read.step, written.plane, written.step)
+    second = Step(apply, strips * parts, 3, ints, steps, wanted.floats)
     find, finish = bind((first, second), device)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
-        memory = scratch(read.planes * parts * read.columns * TOTAL, device, stream)
-        find((pointers[0], memory.ptr), stream)
-        finish((*(() if whole else pointers[:1]), memory.ptr, pointers[-1]), stream)
+        size = found + read.planes * read.columns * known_bytes(apply)
+        memory, zeros, held = workspace(size, counters, device, stream)
+        find((pointers[0], memory + found, memory, zeros), stream)
+        finish((pointers[0], memory + found, pointers[-1]), stream)
+        del held  # once the launches are queued
 
-    return Plan(launch, (str(first), str(second)), f"{sizes}, {strips} strips in {parts} parts each")
+    return Plan(launch, (str(first), str(second)), why)
+
+
+def _cut(x: Operand, y: Operand, read: Planes, written: Planes, vec: int, whole: bool) -> tuple[dict[str, int], bool]:
+    """The axes, and whether columns are read twice; whether packs are full wherever rows begin."""
+    full = rows.VECTOR // x.dtype.itemsize
+    begin = x.dtype is not F32 and begins_anywhere(x, read) if whole else ragged(x, y, read, written)
+    anywhere = vec < full and begin
+    values = held(read, full if anywhere and whole else vec, x.dtype, y.device, ragged=anywhere and whole)
+    if values is not None:
+        return {**values, "online": False}, anywhere and whole
+    values = _streamed_anywhere(read.columns, x.dtype) if anywhere else _streamed(vec, x.dtype)
+    return {**values, "online": True}, anywhere

@@ -24,6 +24,9 @@ from kgen.views import device_view
 
 ASIDE = 16384
 """What it costs a block to begin a strip, in bytes of one."""
+LEAST_LANES = {False: 8, True: 16}
+"""Threads side by side: where rows begin anywhere, in narrower strips so much is read for others that two readings
+of all columns take less time."""
 NARROW = {False: 32, True: 160}
 """What the ends of a row of a strip cost, in bytes of it: where rows begin at multiples of a pack, or anywhere."""
 TURNS = 4  # of teams of the grid's blocks, at least
@@ -59,7 +62,7 @@ def _cuts(read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: i
     """Specializations that hold such columns, the widest strips first."""
     for width in reversed(WIDTHS):
         lanes = width // (vec * dtype.itemsize)
-        if lanes not in LANES.values:
+        if lanes not in LANES.values or lanes < LEAST_LANES[RAGGED.name in flags]:
             continue
         for cluster in (c for c in CLUSTER.values if c <= rows_cut.largest(device)):
             room = THREADS // lanes * cluster
