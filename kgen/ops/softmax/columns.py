@@ -139,7 +139,7 @@ COLUMNS = register(
             "softmax_columns_t32_d8_n7_v8_online_partial_ragged_bf16",
             "softmax_columns_t128_d1_n8_v8_bf16",
             "softmax_columns_t16_d16_n8_v8_online_bf16",
-            "softmax_columns_t16_d16_n8_v4_online_partial_f32",
+            "softmax_columns_t16_d16_n6_v4_online_partial_f32",
             "softmax_columns_t16_d16_n8_v4_online_apply_f32",
             "softmax_columns_t16_d16_n8_v8_lse_ragged_bf16",
         ),
