@@ -14,10 +14,10 @@
 //                  part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 9046bddc, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
+//   parts   softmax_columns.cu.j2 0b0021d5, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
 //           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 205b1403,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
-//           common/columns_known.cuh.j2 72f6488a
+//           common/columns_known.cuh.j2 52d0f020
 //   again   kgen build softmax_columns_t128_d1_n8_v8_bf16
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
@@ -143,13 +143,13 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 5) kgen_softmax_colu
         }
     }
 
-        float inverse[VEC];
+    float inverse[VEC];
 #pragma unroll
-        for (int i = 0; i < VEC; ++i) {
-            const Total total = total_of(top[i], sum[i]);
-            top[i] = total.x;
-            inverse[i] = total.y;
-        }
+    for (int i = 0; i < VEC; ++i) {
+        const Total total = total_of(top[i], sum[i]);
+        top[i] = total.x;
+        inverse[i] = total.y;
+    }
     y += column;
 #pragma unroll
     for (int held = 0; held < HELD; ++held) {

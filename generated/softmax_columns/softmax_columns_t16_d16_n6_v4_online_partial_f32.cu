@@ -17,10 +17,10 @@
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 9046bddc, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
+//   parts   softmax_columns.cu.j2 0b0021d5, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
 //           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 205b1403,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
-//           common/columns_known.cuh.j2 72f6488a
+//           common/columns_known.cuh.j2 52d0f020
 //   again   kgen build softmax_columns_t16_d16_n6_v4_online_partial_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.

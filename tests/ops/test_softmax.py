@@ -11,12 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kgen.catalog import parse
 from kgen.dtypes import DTYPES
 from kgen.errors import SpecError
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import normal_axes
 from kgen.ops.softmax.backward import log_softmax_backward, softmax_backward
 from kgen.ops.softmax.softmax import log_softmax, logsumexp, softmax
+from kgen.render import render
 from kgen.spec import Spec
 
 AsNumpy = Callable[[Any], np.ndarray]
@@ -381,3 +383,22 @@ def assert_gradient(
     off = np.abs(dx.astype(np.float64) - expected)
     assert dx.dtype == dy.dtype
     assert (off <= ULP[dtype] * np.abs(expected) + 16 * ULP["f32"] * terms + SMALLEST[dtype]).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "softmax_t128_n4_v4_log_scaled_f32",
+        "softmax_t128_n4_v4_scaled_ragged_f32",
+        "softmax_ring_n8_v4_c4_log_scaled_ragged_f32",
+        "softmax_grid_n2_v4_s6_log_scaled_ragged_f32",
+        "softmax_online_v4_log_scaled_f32",
+        "softmax_strips_l8_n8_v4_c2_log_scaled_f32",
+        "softmax_columns_t16_d16_n8_v4_log_scaled_online_apply_f32",
+    ],
+)
+def test_a_scaled_number_is_rounded_before_the_greatest_is_taken_from_it(name: str) -> None:
+    """Else the assembler may fuse the two, and what the difference lost is looked for in another number."""
+    text = render(parse(name)).text
+    assert "__fmul_rn(scale, " in text
+    assert "scale *" not in text

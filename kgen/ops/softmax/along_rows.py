@@ -52,8 +52,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "is_chosen(chosen, i)": spec["mask"],
     }
     conditions = " && ".join(condition for condition, needed in kept.items() if needed)
-    scale = "scale * " if spec["scaled"] else ""
-    number = scale + "float_of(taken[pack], i)"
+    number = softmax_flags.scaled(spec, "float_of(taken[pack], i)")
     joined, value = _joined(spec), "value[pack][i]"
     few = spec["lse"] and spec["LANES"] <= 32  # of a short row one number is wanted: doubles would cost time
     carried = spec.dtype is F32 and not few
@@ -65,7 +64,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         **softmax_flags.text(spec),
         "reach": last if spec["causal"] else "end",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
-        "edge_number": scale + f"to_float({'next_edge[i]' if spec['looped'] else 'x[column]'})",
+        "edge_number": softmax_flags.scaled(spec, f"to_float({'next_edge[i]' if spec['looped'] else 'x[column]'})"),
         "answer": softmax_flags.answer(spec, value),
         "edge_answer": softmax_flags.answer(spec, "edge[i]"),
     }

@@ -17,7 +17,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.reduce.workspace import workspace
 from kgen.ops.rows_text import ALIGNED
 from kgen.ops.softmax import flags as softmax_flags
-from kgen.ops.softmax.flags import FLAGS, Wanted, answer, below, text
+from kgen.ops.softmax.flags import FLAGS, Wanted, answer, below, scaled, text
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -101,15 +101,14 @@ def text_of_columns(spec: Spec) -> dict[str, Any]:
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    number = "float_of(taken[held], i)"
-    if spec["scaled"]:  # what is not there must not change its sign
-        number = f"(there[held] ? scale * {number} : -INF)"
+    number = scaled(spec, "float_of(taken[held], i)")
     exact = spec.dtype is F32 and not spec["lse"]
     return {
         **text_of_columns(spec),
         "divides": exact and not spec["log"],
         "subtracts": exact and bool(spec["log"]),
-        "number": number,
+        # What is not there must not change its sign.
+        "number": f"(there[held] ? {number} : -INF)" if spec["scaled"] else number,
         "ragged": bool(spec["ragged"]),
         "answer": answer(spec, below(spec, number, "top[i]"), "[i]"),
     }

@@ -52,6 +52,17 @@ def text(spec: Spec) -> dict[str, str | bool]:
     }
 
 
+def scaled(spec: Spec, number: str) -> str:
+    """A number times the scale, if there is one.
+
+    In float32 the product is rounded by itself: fused with a difference from the greatest, which has been rounded, it
+    would be another number there than where the difference's own error is found.
+    """
+    if not spec["scaled"]:
+        return number
+    return f"__fmul_rn(scale, {number})" if spec.dtype is F32 else f"scale * {number}"
+
+
 def below(spec: Spec, number: str, top: str) -> str:
     """The exponential of a number less the greatest, or what `answer` takes for the logarithm."""
     if spec["log"]:

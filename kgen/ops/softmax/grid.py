@@ -21,7 +21,6 @@ FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scal
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    scale = "scale * " if spec["scaled"] else ""
     number, edge = (softmax_flags.below(spec, each, "below") for each in ("number", "edges[DEFER]"))
     return {
         **rows_grid.TEXT,
@@ -29,7 +28,9 @@ def _text(spec: Spec) -> dict[str, Any]:
         **softmax_flags.text(spec),
         "carried": spec.dtype is F32,
         "residual": False,
-        "scale": scale,
+        "taken_number": softmax_flags.scaled(spec, "float_of(taken, i)"),
+        "edge_number": softmax_flags.scaled(spec, "to_float(next_edge)"),
+        "value_number": softmax_flags.scaled(spec, "float_of(value[pack], i)"),
         "answer": softmax_flags.answer(spec, number),
         "edge_answer": softmax_flags.answer(spec, edge),
     }

@@ -47,6 +47,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         **ALIGNED,
         "ragged": bool(spec["ragged"]),
         **softmax_flags.text(spec),
+        "number": softmax_flags.scaled(spec, "float_of(taken, i)"),
         "outside": f"{outside} or is left out" if spec["mask"] else outside,
         "inside": f"{inside} && chosen.of[i]" if spec["mask"] else inside,
         "seen_end": "seen" if spec["causal"] else "end",

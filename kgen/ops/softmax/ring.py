@@ -29,9 +29,9 @@ FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scal
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    scale = "scale * " if spec["scaled"] else ""
     ring = rows_ring.text(spec, "float2")
-    number, edge = f"{scale}float_of(taken, i)", f"{scale}to_float({'edge.number' if spec['mask'] else 'edge'})"
+    number = softmax_flags.scaled(spec, "float_of(taken, i)")
+    edge = softmax_flags.scaled(spec, f"to_float({'edge.number' if spec['mask'] else 'edge'})")
     last = "seen_of(row)" if spec["causal"] else "columns"
     edge_there = f"edge_column(head) < {last}"
     if spec["mask"]:  # which chooses nothing where a thread has no edge

@@ -75,7 +75,7 @@ def check(spec: Spec) -> str | None:
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    number = ("scale * " if spec["scaled"] else "") + "float_of(taken, i)"
+    number = softmax_flags.scaled(spec, "float_of(taken, i)")
     folded = spec.dtype is not F32 and not spec["log"]
     answer = softmax_flags.answer(spec, softmax_flags.below(spec, number, "peak[i]"), "[i]")
     return {
@@ -86,6 +86,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "ragged": bool(spec["ragged"]),
         "overlapping": bool(spec["ragged"]),
         "grid": bool(spec["grid"]),
+        "number": number,
         "slack": spec.dtype is not F32 and not spec["scaled"],
         "two": "__half2" if spec.dtype is F16 else "__nv_bfloat162",
         "two_from": "__floats2half2_rn" if spec.dtype is F16 else "__floats2bfloat162_rn",
