@@ -14,7 +14,7 @@
 //                  part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 0b0021d5, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
+//   parts   softmax_columns.cu.j2 34a36ba1, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
 //           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 205b1403,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/columns_known.cuh.j2 52d0f020
@@ -90,7 +90,7 @@ __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.
 using Total = float2;  // the greatest, and the inverse of the sum below it
 __device__ __forceinline__ Total total_of(float top, float sum) { return make_float2(top, 1.0f / sum); }
 
-extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 5) kgen_softmax_columns_t128_d1_n8_v8_bf16(
+extern "C" __global__ void __launch_bounds__(128, 5) kgen_softmax_columns_t128_d1_n8_v8_bf16(
     const Element* x,
     Element* y,
     int length, int columns,

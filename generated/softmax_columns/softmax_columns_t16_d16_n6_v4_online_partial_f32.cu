@@ -12,12 +12,12 @@
 //   partial         yes  only what is known of a column, of which a block has a part
 //   dtype           f32  float in memory, float in registers
 //   threads         256  per block
-//   shared memory  4096  bytes, static
+//   shared memory  4104  bytes, static
 //   grid                 (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns, or for
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 0b0021d5, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
+//   parts   softmax_columns.cu.j2 34a36ba1, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
 //           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 205b1403,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/columns_known.cuh.j2 52d0f020
@@ -190,7 +190,7 @@ __device__ __forceinline__ double put_together(
     return merge<SLICES>(&of_slice[0][column], top);
 }
 
-extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 4) kgen_softmax_columns_t16_d16_n6_v4_online_partial_f32(
+extern "C" __global__ void __launch_bounds__(256, 4) kgen_softmax_columns_t16_d16_n6_v4_online_partial_f32(
     const Element* x,
     Total* __restrict__ known,  // [planes, columns]
     float2* found,  // [planes, strips, parts + groups, WIDTH]

@@ -13,12 +13,12 @@
 //   ragged           yes  rows begin anywhere, those of x and of y at the same places in a pack
 //   dtype           bf16  __nv_bfloat16 in memory, float in registers
 //   threads          256  per block
-//   shared memory  15872  bytes, static
+//   shared memory  15880  bytes, static
 //   grid                  (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns, or
 //                         for each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 0b0021d5, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
+//   parts   softmax_columns.cu.j2 34a36ba1, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
 //           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 205b1403,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/columns_known.cuh.j2 52d0f020
@@ -168,7 +168,7 @@ __device__ __forceinline__ float put_together(
     return merge<SLICES>(&of_slice[0][column], top);
 }
 
-extern "C" __global__ void __launch_bounds__(LANES * DEPTH, 3) kgen_softmax_columns_t32_d8_n7_v8_online_partial_ragged_bf16(
+extern "C" __global__ void __launch_bounds__(256, 3) kgen_softmax_columns_t32_d8_n7_v8_online_partial_ragged_bf16(
     const Element* x,
     Total* __restrict__ known,  // [planes, columns]
     float2* found,  // [planes, strips, parts + groups, WIDTH]

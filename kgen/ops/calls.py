@@ -103,12 +103,12 @@ class Operator:
 
     __call__ = call  # as a method it is called in half of the time
 
-    def explain(self, inputs: tuple[Any, ...], options: tuple[Any, ...]) -> str:
-        """The steps of a call on these inputs and fresh results, and why those."""
+    def explain(self, inputs: tuple[Any, ...], options: tuple[Any, ...], out: Any = None) -> str:
+        """The steps of a call on these inputs, and why those; `out` is for the first result, others are fresh."""
         given, kind, made, stream = self._taken(inputs, options, None)
-        device = _present(given)[0].device
-        with on_device(device):
-            results = [allocate(kind, shape, dtype, device, stream) for shape, dtype in made]
+        outs = [out, *(None for _ in made[1:])]
+        results = self._written(outs, given, kind, made, stream)
+        with on_device(results[0].device):
             plan = self._plan(given, results, options, stream)
         return "\n".join([*plan.steps, f"because {plan.why}"])
 
@@ -151,15 +151,8 @@ class Operator:
         said: tuple[Arrays, Key],
     ) -> Arrays:
         given, kind, made, chosen = self._taken(inputs, options, stream)
-        present = _present(given)
-        device = present[0].device
-        results: list[Operand] = []
-        for out, (shape, dtype) in zip(outs, made, strict=True):
-            results.append(
-                allocate(kind, shape, dtype, device, chosen)
-                if out is None
-                else check_out(out, shape, dtype, [*present, *results], self.name, chosen, in_place=self.in_place)
-            )
+        results = self._written(outs, given, kind, made, chosen)
+        device = results[0].device
         with on_device(device):
             if any(0 not in result.shape for result in results):
                 taken, written = self._with_rows(given, results, chosen)
@@ -173,6 +166,21 @@ class Operator:
                 plan.launch([operand.ptr if operand else 0 for operand in (*taken, *written)], chosen)
                 results = written
             return tuple([give_back(result, chosen) for result in results])
+
+    def _written(
+        self, outs: Sequence[Any], given: Sequence[Operand | None], kind: Kind, made: Results, stream: int
+    ) -> list[Operand]:
+        """The results, each of which has been brought or is made."""
+        present = _present(given)
+        device = present[0].device
+        results: list[Operand] = []
+        for out, (shape, dtype) in zip(outs, made, strict=True):
+            results.append(
+                allocate(kind, shape, dtype, device, stream)
+                if out is None
+                else check_out(out, shape, dtype, [*present, *results], self.name, stream, in_place=self.in_place)
+            )
+        return results
 
     def _with_rows(
         self, given: list[Operand | None], results: list[Operand], stream: int

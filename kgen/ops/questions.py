@@ -19,8 +19,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     own: Callable[..., str] | None = getattr(function, "explain", None)
     if own is not None:  # a function that is an object, as elementwise ones are
         return own(*args, **kwargs)
-    shared, inputs, options = _called(function, args, kwargs)
-    return shared.explain(inputs, options)
+    shared, inputs, options, out = _called(function, args, kwargs)
+    return shared.explain(inputs, options, out)
 
 
 def workspace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
@@ -39,14 +39,14 @@ def workspace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     own: Callable[..., int] | None = getattr(function, "workspace", None)
     if own is not None:
         return own(*args, **kwargs)
-    shared, inputs, options = _called(function, args, kwargs)
+    shared, inputs, options, _ = _called(function, args, kwargs)
     return shared.workspace(inputs, options)
 
 
 def _called(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Operator, tuple[Any, ...], tuple[Any, ...]]:
-    """The operator behind a public function, and what it would be called with."""
+) -> tuple[Operator, tuple[Any, ...], tuple[Any, ...], Any]:
+    """The operator behind a public function, what it would be called with, and where its result would go."""
     shared = OPERATORS.get(function.__name__)
     if shared is None:
         raise TypeError(f"{function.__name__} is no operator")
@@ -55,4 +55,5 @@ def _called(
     given = bound.arguments
     if missing := [name for name in (*shared.arguments, *shared.options) if name not in given]:
         raise TypeError(f"{function.__name__}: a call has more than one part, and {missing[0]} is no parameter of it")
-    return shared, tuple(given[name] for name in shared.arguments), tuple(given[name] for name in shared.options)
+    inputs, options = (tuple(given[name] for name in names) for names in (shared.arguments, shared.options))
+    return shared, inputs, options, given.get("out")

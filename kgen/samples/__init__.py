@@ -11,10 +11,10 @@ from typing import Any, cast
 
 from kgen.errors import SpecError
 from kgen.samples import attention, elements, gated, gated_chunk, gated_chunk_vector, moves, norm, softmax, sums
-from kgen.samples.case import Case, Shape, call, complaint, verify
+from kgen.samples.case import Case, Shape, call, complaint, options_of, verify
 from kgen.spec import Spec
 
-__all__ = ["CASES", "Case", "call", "cases_of", "complaint", "verify"]
+__all__ = ["CASES", "Case", "call", "cases_of", "complaint", "options_of", "verify"]
 
 CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
     Mapping[str, Any],

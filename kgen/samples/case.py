@@ -41,11 +41,7 @@ class Case(NamedTuple):
 
 def call(case: Case) -> tuple[Array, ...]:
     """The results of a case, in poisoned arrays where the operator takes some; its inputs must not be written to."""
-    expected = case.expected if isinstance(case.expected, tuple) else (case.expected,)
-    options = dict(case.options)
-    if len(expected) == 1 and "out" in inspect.signature(case.operator).parameters:
-        out = _poisoned(expected[0].shape, _result_dtype(case, expected[0]))
-        options["out"] = between_poison(out, 256 + case.begin)
+    options = options_of(case)
     with ExitStack() as stack:
         for owner, name, value in case.settings:
             stack.enter_context(mock.patch.object(owner, name, value))
@@ -55,6 +51,16 @@ def call(case: Case) -> tuple[Array, ...]:
                 stack.callback(given.setflags, write=True)
         result = case.operator(*case.inputs, **options)
     return result if isinstance(result, tuple) else (result,)
+
+
+def options_of(case: Case) -> dict[str, Any]:
+    """The options of a call, with a poisoned array for its result where the operator takes one."""
+    expected = case.expected if isinstance(case.expected, tuple) else (case.expected,)
+    options = dict(case.options)
+    if len(expected) == 1 and "out" in inspect.signature(case.operator).parameters:
+        out = _poisoned(expected[0].shape, _result_dtype(case, expected[0]))
+        options["out"] = between_poison(out, 256 + case.begin)
+    return options
 
 
 def complaint(case: Case, results: tuple[Array, ...]) -> str:

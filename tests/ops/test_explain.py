@@ -10,7 +10,7 @@ import pytest
 import kgen
 from kgen.ops import calls
 from kgen.registry import parse, registered
-from kgen.samples import Case, cases_of
+from kgen.samples import Case, cases_of, options_of
 from kgen.scratch import listing
 
 DEFAULTS = [name for kernel in registered().values() for name in kernel.defaults]
@@ -22,7 +22,7 @@ def told(monkeypatch: pytest.MonkeyPatch, case: Case) -> str:
     for where, name, value in case.settings:
         monkeypatch.setattr(where, name, value)
     with kgen.backend("cpu"), listing():
-        return kgen.explain(case.operator, *case.inputs, **case.options)
+        return kgen.explain(case.operator, *case.inputs, **options_of(case))
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
@@ -43,7 +43,8 @@ def test_a_public_operators_call_is_explained(monkeypatch: pytest.MonkeyPatch, n
 
 def test_an_embedding_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     table, indices = np.ones((9, 64), np.float32), np.zeros((3, 2), np.int64)
-    assert told(monkeypatch, Case(kgen.embedding, (indices, table), {}, np.empty(0))).startswith("take_n16_l16_a1_i64 ")
+    case = Case(kgen.embedding, (indices, table), {}, np.empty((3, 2, 64)), dtype=table.dtype)
+    assert told(monkeypatch, case).startswith("take_n16_l16_a1_i64 ")
 
 
 @pytest.mark.parametrize(
@@ -79,3 +80,14 @@ def test_a_call_of_several_operators_is_explained_part_by_part(
 def test_what_a_bincount_asks_again_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     text = told(monkeypatch, Case(kgen.bincount, (np.zeros(9, np.int32),), {}, np.empty(0)))
     assert text.endswith("; the host waits for the greatest element; again, if there are more than 896 of them")
+
+
+def test_where_the_result_goes_decides_with_the_rest() -> None:
+    x = np.zeros((64, 4100), np.float32)
+    apart = np.zeros(x.size + 1, np.float32)[1:].reshape(x.shape)
+    with kgen.backend("cpu"), listing():
+        outs = (None, np.zeros_like(x), apart)
+        fresh, alike, elsewhere = (kgen.explain(kgen.softmax, x, -1, out=out).split()[0] for out in outs)
+        assert fresh == alike != elsewhere
+        with pytest.raises(ValueError, match="out has shape"):
+            kgen.explain(kgen.softmax, x, -1, out=apart[:3])

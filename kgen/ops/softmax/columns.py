@@ -53,9 +53,10 @@ def _derive(spec: Spec) -> dict[str, int]:
     slots = threads // max(32, spec["LANES"])
     whole = not (spec["lse"] or spec["partial"] or spec["apply"])
     total = known_bytes(spec) if whole else 0
+    found = (8 * slots + total) * width(spec) if spec["DEPTH"] > 1 and not spec["apply"] else 0
     return {
         "THREADS": threads,
-        "STATIC_SMEM": -(-(8 * slots + total) * width(spec) // 8) * 8 if spec["DEPTH"] > 1 and not spec["apply"] else 0,
+        "STATIC_SMEM": -(-found // 8) * 8 + 8 * spec["partial"],  # and whether this block was the last to come
         "SLOTS": slots,
         "SLICES": min(slots, threads // width(spec)),
         "RESIDENT": max(1, _resident(spec) // threads),
@@ -108,10 +109,19 @@ def _text(spec: Spec) -> dict[str, Any]:
         "divides": exact and not spec["log"],
         "subtracts": exact and bool(spec["log"]),
         # What is not there must not change its sign.
+        "known": _known(spec),
         "number": f"(there[held] ? {number} : -INF)" if spec["scaled"] else number,
         "ragged": bool(spec["ragged"]),
         "answer": answer(spec, below(spec, number, "top[i]"), "[i]"),
     }
+
+
+def _known(spec: Spec) -> str:
+    """Where it stands what a column's numbers need."""
+    if spec["apply"]:
+        place = "max(column + i, 0)" if spec["ragged"] else "column + i"
+        return f"known[plane * columns + min({place}, columns - 1)]"
+    return "of_column[lane * VEC + i]" if spec["DEPTH"] > 1 else "total_of(top[i], sum[i])"
 
 
 COLUMNS = register(
