@@ -176,7 +176,7 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     ring = spec.derived["RING"]
     height = side_by_side * teams * (ring // packs + (3 if ring % packs else 1)) + 1  # parts of rows come round later
     if spec["ragged"] and side_by_side == 1:  # as many that begin at each place, and more at some
-        height = backward_ring.SECTOR * vec * (ring // packs) + 3
+        height = backward_ring.SECTOR * vec * -(-ring // packs) + 3
     columns = (room - 5) * vec + spec["ragged"]
     cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
