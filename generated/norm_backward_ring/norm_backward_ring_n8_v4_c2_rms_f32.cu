@@ -18,10 +18,10 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 a82e4897, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
+//   parts   norm_backward_ring.cu.j2 a82e4897, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2
-//           ce32dbb2, common/rows_deferred.cuh.j2 17c6b7dc, common/rows_team.cuh.j2 2bc6d58d,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 3b75e8d2
+//           e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_backward_ring_n8_v4_c2_rms_f32
 
 // The blocks of a cluster share a row of both arrays, which stays in shared memory from its one reading to the writing
@@ -108,6 +108,14 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
     return there;
 }
 
+// st.async: four bytes to another block, where an mbarrier counts them.
+__device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarrier)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there), "r"(x),
+                 "r"(mbarrier)
+                 : "memory");
+}
+
 // A phase of an mbarrier is over: all bytes that other blocks were to send have come.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
@@ -155,10 +163,7 @@ __device__ __forceinline__ void tell(float of_warp, Exchange& exchange, const Me
         }
         if (lane < CLUSTER) {
             const unsigned slot = shared_address(&exchange.of_block[cluster_rank()]);
-            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                             address_at(slot, lane)),
-                         "r"(__float_as_uint(of_block)), "r"(address_at(arrived, lane))
-                         : "memory");
+            send(address_at(slot, lane), __float_as_uint(of_block), address_at(arrived, lane));
         }
     }
 }

@@ -18,10 +18,10 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 a82e4897, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 3c327bbd,
+//   parts   norm_backward_ring.cu.j2 a82e4897, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2
-//           ce32dbb2, common/rows_deferred.cuh.j2 17c6b7dc, common/rows_team.cuh.j2 2bc6d58d,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 3b75e8d2
+//           e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_backward_ring_t256_n3_v8_bias_bf16
 
 // LANES threads share a row of both arrays, which stays in shared memory from its one reading to the writing of the

@@ -16,10 +16,10 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 6dd26cf6, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows.cuh.j2 3c327bbd, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 a99ccf20,
-//           common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2 ce32dbb2, common/rows_deferred.cuh.j2
-//           17c6b7dc, common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 dcd801b4,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 3b75e8d2
+//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 a99ccf20,
+//           common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2 e30843ef, common/rows_deferred.cuh.j2
+//           6509b888, common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 dcd801b4,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_ring_n8_v8_c2_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing. Each
@@ -165,6 +165,14 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
     return there;
 }
 
+// st.async: four bytes to another block, where an mbarrier counts them.
+__device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarrier)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there), "r"(x),
+                 "r"(mbarrier)
+                 : "memory");
+}
+
 // A phase of an mbarrier is over: all bytes that other blocks were to send have come.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
@@ -201,10 +209,8 @@ __device__ __forceinline__ void tell_claimed(Exchange& exchange, int& claimed, c
     const int lane = threadIdx.x % 32;
     const int coming = __shfl_sync(0xffffffff, claimed, 0);
     if (lane < CLUSTER) {
-        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                         address_at(shared_address(&exchange.coming), lane)),
-                     "r"(coming), "r"(address_at(shared_address(&exchange.arrived), lane))
-                     : "memory");
+        send(address_at(shared_address(&exchange.coming), lane), coming,
+             address_at(shared_address(&exchange.arrived), lane));
     }
     if (lane == 0) {
         claimed = claim();  // for the next time: it takes as long as a load
@@ -232,14 +238,8 @@ __device__ __forceinline__ void tell(
         }
         if (lane < CLUSTER) {
             const unsigned slot = shared_address(&exchange.of_block[cluster_rank()]);
-            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                             address_at(slot, lane)),
-                         "r"(__float_as_uint(of_block.x)), "r"(address_at(arrived, lane))
-                         : "memory");
-            asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                             address_at(slot + 4, lane)),
-                         "r"(__float_as_uint(of_block.y)), "r"(address_at(arrived, lane))
-                         : "memory");
+            send(address_at(slot, lane), __float_as_uint(of_block.x), address_at(arrived, lane));
+            send(address_at(slot + 4, lane), __float_as_uint(of_block.y), address_at(arrived, lane));
         }
         if (cluster_rank() == 0) {
             tell_claimed(exchange, claimed, claim);

@@ -18,9 +18,10 @@
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_strips.cu.j2 40a97a0d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
 //           common/rows_pack.cuh.j2 4a785ba1, common/columns_total.cuh.j2 205b1403,
-//           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 792019dc,
-//           common/columns_known.cuh.j2 52d0f020, common/cluster.cuh.j2 ce32dbb2,
-//           common/cluster_claims.cuh.j2 3b75e8d2, common/shared_address.cuh.j2 0bac500b
+//           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 3f1a0c41,
+//           common/columns_known.cuh.j2 52d0f020, common/cluster.cuh.j2 e30843ef,
+//           common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,
+//           common/shared_address.cuh.j2 0bac500b
 //   again   kgen build softmax_strips_l8_n8_v4_c2_f32
 
 // A strip of neighbouring columns stays in the shared memory of a block, or of a cluster of them,
@@ -212,6 +213,14 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
     return there;
 }
 
+// st.async: four bytes to another block, where an mbarrier counts them.
+__device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarrier)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there), "r"(x),
+                 "r"(mbarrier)
+                 : "memory");
+}
+
 // A phase of an mbarrier is over: all bytes that other blocks were to send have come.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
@@ -242,10 +251,8 @@ __device__ __forceinline__ void tell_claimed(Exchange& exchange, int& claimed, c
     const int lane = threadIdx.x % 32;
     const int coming = __shfl_sync(0xffffffff, claimed, 0);
     if (lane < CLUSTER) {
-        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
-                         address_at(shared_address(&exchange.coming), lane)),
-                     "r"(coming), "r"(address_at(shared_address(&exchange.arrived), lane))
-                     : "memory");
+        send(address_at(shared_address(&exchange.coming), lane), coming,
+             address_at(shared_address(&exchange.arrived), lane));
     }
     if (lane == 0) {
         claimed = claim();  // for the next time: it takes as long as a load
