@@ -8,7 +8,7 @@ import numpy as np
 
 from kgen.ops.rows import VECTOR
 from kgen.ops.softmax import backward as softmax_backward
-from kgen.ops.softmax import columns, strip_plans, strips
+from kgen.ops.softmax import column_plans, columns, strip_plans, strips
 from kgen.ops.softmax import online as softmax_online
 from kgen.ops.softmax import softmax as softmaxes
 from kgen.samples.along_rows import Settings, in_teams, in_turn, read, row, taking
@@ -85,7 +85,7 @@ def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
         with np.errstate(divide="ignore"):
             expected = np.log(np.exp(x.astype(np.float64)).sum(0))
         return Case(softmaxes.logsumexp, (x,), {"axis": 0}, expected, settings=_streamed(spec))
-    settings = ((columns, "WAVES", {False: 0 if spec["online"] and not parts else 10**6}), *_streamed(spec))
+    settings = ((column_plans, "WAVES", {False: 0 if spec["online"] and not parts else 10**6}), *_streamed(spec))
     options = {"axis": 0, "algorithm": "softmax_columns" if spec["online"] else spec.name}
     return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings)
 
@@ -96,7 +96,7 @@ def _streamed(spec: Spec) -> Settings:
         return ()
     values = {axis.name: spec[axis.name] for axis in columns.COLUMNS.axes}
     cut = "_streamed_anywhere" if spec["ragged"] else "_streamed"
-    return ((columns, "held", lambda *about, **more: None), (columns, cut, lambda *about: values))
+    return ((column_plans, "held", lambda *about, **more: None), (column_plans, cut, lambda *about: values))
 
 
 def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:

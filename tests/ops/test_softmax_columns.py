@@ -17,7 +17,7 @@ from kgen.dtypes import BF16, DTYPES, F32, DType
 from kgen.errors import SpecError
 from kgen.launch import listing_steps
 from kgen.ops.axes import Planes
-from kgen.ops.softmax import columns, strip_plans
+from kgen.ops.softmax import column_plans, strip_plans
 from kgen.ops.softmax.softmax import log_softmax, logsumexp, softmax
 from kgen.registry import parse
 from tests.ops.test_softmax import assert_close, examples, reference, reference_sum, view
@@ -44,8 +44,8 @@ def clusters(monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns are cut into as many parts as they are long enough for."""
-    monkeypatch.setattr(columns, "held", lambda *about, **more: None)
-    monkeypatch.setattr(columns, "WAVES", {False: 10**6, True: 10**6})
+    monkeypatch.setattr(column_plans, "held", lambda *about, **more: None)
+    monkeypatch.setattr(column_plans, "WAVES", {False: 10**6, True: 10**6})
 
 
 STRIPS = [
@@ -143,7 +143,7 @@ def test_sums_of_columns_whose_rows_begin_anywhere_agree_with_float64(
     asnumpy: AsNumpy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(columns, "multiprocessors", lambda device: multiprocessors)
+    monkeypatch.setattr(column_plans, "multiprocessors", lambda device: multiprocessors)
     whole = numbers((2, length, width + 2), dtype)
     x = whole[..., 1:-1]
     with listing_steps() as steps:
@@ -248,8 +248,8 @@ def test_columns_of_any_strides_in_strips_or_parts_agree_with_float64(
     log = draw(st.booleans())
     function = log_softmax if log else softmax
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "WAVES", {False: 10**6, True: 10**6})
-        patch.setattr(columns, "held", lambda *about, **more: None)
+        patch.setattr(column_plans, "WAVES", {False: 10**6, True: 10**6})
+        patch.setattr(column_plans, "held", lambda *about, **more: None)
         patch.setattr(strip_plans, "clusters", lambda spec, device: 3)
         patch.setattr(strip_plans, "blocks", lambda device: 5)
         for algorithm in ("softmax_columns", "softmax_strips"):
@@ -303,7 +303,7 @@ def test_columns_of_rows_that_begin_anywhere_are_read_twice_rather_than_in_narro
     ("width", "dtype", "lanes"), [(1023, F32, 32), (255, F32, 8), (255, BF16, 8), (3401, BF16, 32)]
 )
 def test_few_lanes_are_beside_columns_whose_rows_begin_anywhere(width: int, dtype: DType, lanes: int) -> None:
-    assert columns._streamed_anywhere(width, dtype)["LANES"] == lanes
+    assert column_plans._streamed_anywhere(width, dtype)["LANES"] == lanes
 
 
 def test_explain_says_how_columns_are_kept(xp: ModuleType) -> None:

@@ -10,7 +10,7 @@ from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Planes, Rows, as_planes, as_rows, others, part, staged
 from kgen.ops.calls import Plan
 from kgen.ops.softmax.along_rows import plan_rows
-from kgen.ops.softmax.columns import held, plan_columns, ragged
+from kgen.ops.softmax.column_plans import held, plan_columns, ragged
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.grid import plan_grid
 from kgen.ops.softmax.masks import mask_rows

@@ -14,7 +14,8 @@ from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
 from kgen.ops.reduce.workspace import workspace
 from kgen.ops.rows import REACH, SHARED, VECTOR
-from kgen.ops.softmax.columns import RAGGED, ragged
+from kgen.ops.softmax.column_plans import ragged
+from kgen.ops.softmax.columns import RAGGED
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.strips import CLUSTER, FLAGS, GRID, HEARD, LANES, PACKS, STRIPS, THREADS, WIDTHS, check, rows_of
 from kgen.scratch import scratch
