@@ -13,8 +13,8 @@
 //   grid          a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 25fc7d8b, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
-//           common/rows_exp.cuh.j2 3aa7c39f, common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385,
+//   parts   softmax.cu.j2 e5b5d8e2, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2 2d24696b,
+//           common/rows_exp.cuh.j2 81255214, common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385,
 //           common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 dcd801b4, common/rows_ends.cuh.j2
 //           cd82b773, common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2 e30843ef,
 //           common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,

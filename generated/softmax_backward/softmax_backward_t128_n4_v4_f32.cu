@@ -15,7 +15,7 @@
 //
 //   after   the chain rule
 //   parts   softmax_backward.cu.j2 c4abaa8c, common/rows_take.cuh.j2 af14d1ac, common/convert.cuh.j2
-//           2d24696b, common/rows.cuh.j2 e590b714, common/rows_exp.cuh.j2 3aa7c39f,
+//           2d24696b, common/rows.cuh.j2 e590b714, common/rows_exp.cuh.j2 81255214,
 //           common/rows_exchanges.cuh.j2 7970adb8, common/rows_place.cuh.j2 dcd801b4, common/rows_ends.cuh.j2
 //           cd82b773, common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2 e30843ef,
 //           common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,

@@ -17,8 +17,8 @@
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 34a36ba1, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
-//           common/rows_exp.cuh.j2 3aa7c39f, common/columns_total.cuh.j2 205b1403,
+//   parts   softmax_columns.cu.j2 5445fc38, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
+//           common/rows_exp.cuh.j2 81255214, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/columns_known.cuh.j2 52d0f020
 //   again   kgen build softmax_columns_t16_d16_n8_v8_lse_ragged_bf16
@@ -86,6 +86,9 @@ __device__ __forceinline__ float exponential(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
     return power;
 }
+
+// The logarithm of the sum of all exponentials, from the sum of those below a number.
+__device__ __forceinline__ float log_of_sum(float below, float sum) { return below + logf(sum); }
 
 // What is taken from a number before the exponential; inf - inf would be NaN.
 __device__ __forceinline__ float shift(float top) { return fabsf(top) < INF ? top : 0.0f; }
@@ -216,7 +219,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) kgen_softmax_columns_t16_d1
     if (own < WIDTH && first_column + own < columns) {
         float greatest;
         const float all = merge<SLOTS>(&of_slot[0][own], greatest);
-        const float found = shift(greatest) + logf(static_cast<float>(all));
+        const float found = log_of_sum(shift(greatest), static_cast<float>(all));
         y[first_column + own] = from_float(found);
     }
 }

@@ -16,8 +16,8 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 102c9298, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
-//           common/rows_exp.cuh.j2 3aa7c39f, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
+//   parts   softmax_grid.cu.j2 5eab0a93, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
+//           common/rows_exp.cuh.j2 81255214, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
 //           4a785ba1, common/messages.cuh.j2 47a3bd54
 //   again   kgen build softmax_grid_n2_v4_s6_f32
 

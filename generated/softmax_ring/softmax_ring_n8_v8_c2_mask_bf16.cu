@@ -16,7 +16,7 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 6dd26cf6, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
+//   parts   softmax_ring.cu.j2 1c711f2f, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 a99ccf20,
 //           common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2 e30843ef, common/rows_deferred.cuh.j2
 //           6509b888, common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 dcd801b4,

@@ -16,8 +16,8 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 40a97a0d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 3aa7c39f,
-//           common/rows_pack.cuh.j2 4a785ba1, common/columns_total.cuh.j2 205b1403,
+//   parts   softmax_strips.cu.j2 40a97a0d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//           common/rows_pack.cuh.j2 4a785ba1, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 3f1a0c41,
 //           common/columns_known.cuh.j2 52d0f020, common/cluster.cuh.j2 e30843ef,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,

@@ -290,6 +290,28 @@ def test_what_all_numbers_of_a_row_have_in_common_is_as_good_as_exact(
     assert np.abs(sums - 1).max() < 1.2 * 2.0**-24
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((40, 1024), -1), ((2, 5000), -1), ((1500, 12), 0), ((2, 70000), -1), ((3, 40000), None)]
+)
+def test_logarithms_of_sums_of_many_float32_are_rounded_once(
+    shape: tuple[int, ...], axis: int | None, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    # What the sum is off by is lost among many; an error of its logarithm, or of adding the greatest, would not be.
+    x = np.random.default_rng(1).standard_normal(shape).astype("f")
+    for function, expected in (
+        (logsumexp, reference_sum(x, axis)),
+        (log_softmax, reference(x, axis, log=True)),
+    ):
+        apart = np.abs(asnumpy(function(xp.asarray(x), axis)) - expected)
+        assert (apart / np.spacing(np.abs(expected).astype("f"))).max() < 0.77, function.__name__
+
+
+def test_the_logarithm_of_a_sum_is_not_lost_beside_the_greatest_number(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    x = np.array([[3e38, 3e38, 1], [-2e30, -2e30, -2e30]], "f")
+    result = asnumpy(log_softmax(xp.asarray(x), -1))
+    np.testing.assert_allclose(result, [[-np.log(2), -np.log(2), -3e38], 3 * [-np.log(3)]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("columns", [5000])
 def test_a_whole_array_is_one_row_however_many_blocks_share_it(columns: int, xp: ModuleType, asnumpy: AsNumpy) -> None:
     x = np.random.default_rng(1).standard_normal((7, columns)).astype("f")
