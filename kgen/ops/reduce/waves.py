@@ -18,6 +18,10 @@ PART_COST = 0.02
 """What one more part costs, as a share of the time that a wave takes for whole groups."""
 PHASES = 0.2
 """What a row costs besides its tiles where the place of an extreme is looked for, in tiles."""
+BLOCK_COST = 0.8
+"""What it costs a block of columns to begin and to end, in its tiles."""
+EMPTY = 0.25
+"""The share of a wave that a single block takes as long as."""
 UNFILLED = 0.5
 """The share of a multiprocessor's threads that is enough to keep the memory busy."""
 
@@ -59,5 +63,13 @@ def parts(groups: int, tiles: int, wave: int) -> int:
 
 
 def parts_of_columns(groups: int, tiles: int, wave: int) -> int:
-    """The same for columns, of which a wave that is not full reads as fast: one more that is not is what costs time."""
-    return min(tiles, wave // groups) if groups <= wave else parts(groups, tiles, wave)
+    """The same for columns, of which a wave that is not full reads as fast, unless it is nearly empty."""
+    if groups <= wave:
+        return min(tiles, wave // groups)
+
+    def cost(number: int) -> float:
+        full, left = divmod(groups * number, wave)
+        last = max(left / wave, EMPTY) if left else 0
+        return -(-tiles // number) * (full + last) + BLOCK_COST * groups * number / wave
+
+    return min(range(1, min(tiles, 2 * WAVES) + 1), key=cost) if groups <= COUNTERS else 1
