@@ -327,6 +327,23 @@ def test_the_gradients_are_those_of_float64(data: st.DataObject, xp: ModuleType,
         assert (off <= ULP[own] * np.abs(total) + 32 * ULP["f32"] * scale + 2.0**-24).all()
 
 
+@pytest.mark.parametrize("weighed", [False, True])
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_statistics_may_lie_apart(axis: int, weighed: bool, xp: ModuleType, asnumpy: AsNumpy) -> None:
+    rng = np.random.default_rng(1)
+    x, dy = (xp.asarray(rng.standard_normal((14, 14)).astype("f")) for _ in range(2))
+    weight = (xp.asarray(rng.standard_normal(14).astype("f")),) if weighed else ()
+    apart = xp.full((14, 4), np.nan, "f")
+    apart[:, 0], apart[:, 3] = xp.asarray(rng.standard_normal((2, 14)).astype("f"))
+    mean, rstd = apart[:, 0], apart[:, 3]
+    results = layer_norm_backward(dy, x, mean, rstd, *weight, axis=axis)
+    wanted = layer_norm_backward(dy, x, mean.copy(), rstd.copy(), *weight, axis=axis)
+    for result, same in zip(results, wanted, strict=True) if weighed else [(results, wanted)]:
+        assert asnumpy(result).tobytes() == asnumpy(same).tobytes()
+    result, same = (rms_norm_backward(dy, x, each, axis=axis) for each in (rstd, rstd.copy()))
+    assert asnumpy(result).tobytes() == asnumpy(same).tobytes()
+
+
 @pytest.mark.parametrize(
     ("width", "dtype", "cut"),
     [

@@ -23,12 +23,19 @@ Operands = Sequence[Operand | None]
 
 def plan(operands: Operands, inputs: int, axes: Axes, offset: float) -> Plan:
     """The launches for dy, x, (means,) rstds, weight and dx, (dweight, (dbias)), all with the axes of x."""
-    fits = [operand is None or as_rows(operand, axes) is not None for operand in operands]
+    statistics = range(2, inputs - 1)
+    fits = [o is None or _fits(o, axes, side_by_side=index in statistics) for index, o in enumerate(operands)]
 
     def build(operands: Operands, axes: Axes) -> Plan:
         return _plan_rows(operands, inputs, axes, offset)
 
     return staged(operands, inputs, axes, fits, build)
+
+
+def _fits(operand: Operand, axes: Axes, *, side_by_side: bool) -> bool:
+    """Whether it is rows, whose beginnings may lie apart, unless there is one number a row."""
+    taken = as_rows(operand, axes)
+    return taken is not None and not (side_by_side and taken.pitch != 1)
 
 
 def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Plan:
