@@ -14,7 +14,7 @@
 //
 //   after   the scaled formats of 8-bit training and inference
 //   parts   quantize_columns.cu.j2 516a3413, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2
-//           e9146c1c
+//           15a45b21
 //   again   kgen build quantize_columns_e4m3_v8_l32_codes_bf16
 
 // Groups lie across rows: numbers of a matrix that are in one column share a scale. A block takes LANES * VEC columns
@@ -65,7 +65,7 @@ __device__ __forceinline__ float quotient(float x, const Divisor& by)
 {
     x *= by.factor;
     const float guess = x * by.reciprocal;
-    return fmaf(fmaf(-guess, by.divisor, x), by.reciprocal, guess);
+    return fmaf(-fmaf(guess, by.divisor, -x), by.reciprocal, guess);  // signs such that -0 stays that
 }
 
 // To nearest even; what is beyond the largest number becomes that, and a NaN stays one.

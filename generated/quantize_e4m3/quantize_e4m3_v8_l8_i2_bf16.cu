@@ -13,7 +13,7 @@
 //   grid           (ceil(groups * LANES / (THREADS * DOWN))): LANES threads for each group
 //
 //   after   the scaled formats of 8-bit training and inference
-//   parts   quantize.cu.j2 b9ba80a5, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2 e9146c1c
+//   parts   quantize.cu.j2 b9ba80a5, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2 15a45b21
 //   again   kgen build quantize_e4m3_v8_l8_i2_bf16
 
 // LANES threads hold a group of neighbours in registers: they look for its largest magnitude, and divide its numbers by
@@ -65,7 +65,7 @@ __device__ __forceinline__ float quotient(float x, const Divisor& by)
 {
     x *= by.factor;
     const float guess = x * by.reciprocal;
-    return fmaf(fmaf(-guess, by.divisor, x), by.reciprocal, guess);
+    return fmaf(-fmaf(guess, by.divisor, -x), by.reciprocal, guess);  // signs such that -0 stays that
 }
 
 // To nearest even; what is beyond the largest number becomes that, and a NaN stays one.

@@ -84,6 +84,16 @@ def test_scales_of_any_size_divide_as_a_division_does(xp, asnumpy, size):
         same_bits(asnumpy(q), codes(x, scale_of(abs(x).max(axis, keepdims=True), 448), "e4m3"))
 
 
+@pytest.mark.parametrize("name", ["e4m3", "e5m2"])
+@pytest.mark.parametrize("options", [{}, {"axis": -1}, {"axis": 0}, {"axis": -1, "block": 16}], ids=str)
+def test_a_zero_keeps_its_sign(xp, asnumpy, name, options):
+    x = numbers((4, 64))
+    x[:, 1::3] = -0.0
+    q, _ = quantize(xp.asarray(x), name, **options)
+    signs = asnumpy(q).view("u1") >> 7
+    np.testing.assert_array_equal(signs, np.signbit(x))
+
+
 @pytest.mark.parametrize("columns", [2049, 4096, 8192, 16392, 40000])
 def test_wide_rows_in_registers_and_beyond(xp, asnumpy, columns):
     x = numbers((3, columns), "f2")
