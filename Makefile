@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 CPU    := $(if $(shell command -v g++ || command -v clang++ || command -v c++),,$(comma)cpu)
 READY  := $(VENV)/.ready-cuda$(CUDA)
 
-.PHONY: build test lint test-gpu sanitize wheel bench clean
+.PHONY: build test lint test-gpu fuzz sanitize wheel bench clean
 
 build: $(READY)
 	$(BIN)/kgen build
@@ -28,6 +28,13 @@ lint: $(READY)
 # These run in whatever Python already has CuPy (set PYTHON), on the GPU that it sees.
 test-gpu:
 	$(PYTHON) -m pytest -m gpu tests
+
+# Random calls of all operators, torch tensors on the GPU, compared with float64; JOBS processes at once.
+SECONDS ?= 60
+SEED    ?= $(shell date +%s)
+JOBS    ?= 4
+fuzz:
+	$(PYTHON) -m tests.random_calls --seconds $(SECONDS) --seed $(SEED) --jobs $(JOBS)
 
 SANITIZER ?= compute-sanitizer
 sanitize:

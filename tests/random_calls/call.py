@@ -11,10 +11,13 @@ import kgen
 from kgen.dtypes import DType
 from tests.random_calls.compare import Wrong
 from tests.random_calls.draw import Array, Draw, Shape
-from tests.random_calls.views import Device, Layout, View, layout, plain
+from tests.random_calls.views import Device, View, behind, layout, plain
 
 AGAIN = 0.1
 """How many calls are made twice, to see whether the same bits come."""
+
+UNWRITTEN = 99
+"""What results of integers are before they are written."""
 
 Result = Any
 """An array on the host, or a tuple of such."""
@@ -36,17 +39,14 @@ class Call(Draw):
         where = plain(values.shape) if self.chance(plainly) else layout(self, values.shape)
         return View(self.device, self._rounded(values, dtype), where)
 
-    def in_place(self, values: Array, dtype: DType, *, plainly: float = 0.45) -> View:
+    def in_place(self, values: Array, dtype: DType) -> View:
         """What the operator reads and overwrites."""
-        where = plain(values.shape) if self.chance(plainly) else layout(self, values.shape)
-        return View(self.device, self._rounded(values, dtype), where, writable=True)
+        return View(self.device, self._rounded(values, dtype), layout(self, values.shape), writable=True)
 
     def out(self, shape: Shape, dtype: DType, *, contiguous: bool = False) -> View:
         """Where a result goes; what is not written of it stays NaN."""
-        beginning = self.pick(0, 1, 3, 64)
-        length = max(1, int(np.prod(shape))) + beginning + 64
-        where = Layout(shape, plain(shape).strides, beginning, length) if contiguous else layout(self, shape)
-        unwritten = np.full(shape, np.nan if dtype.numpy.kind in "fV" else POISON_OF_RESULTS, dtype.numpy)
+        where = behind(plain(shape), self.pick(0, 1, 3, 64)) if contiguous else layout(self, shape)
+        unwritten = np.full(shape, np.nan if dtype.numpy.kind in "fV" else UNWRITTEN, dtype.numpy)
         return View(self.device, unwritten, where, writable=True)
 
     def maybe_out(self, shape: Shape, dtype: DType, *, contiguous: bool = False) -> dict[str, View]:
@@ -78,8 +78,6 @@ class Call(Draw):
             return tuple(self.device.fetch(x).copy() for x in result)
         return self.device.fetch(result).copy()
 
-
-POISON_OF_RESULTS = 99
 
 Making = Callable[[Call, str], None]
 

@@ -58,7 +58,8 @@ def check_close(
     finite &= ~either
     if not finite.any():
         return
-    error, wanted = abs(result - expected)[finite], expected[finite]
+    wanted = expected[finite]
+    error = abs(result[finite] - wanted)
     bar = slack * (bar or BAR[dtype])
     rms = rms_of(error) / (rms_of(wanted) + TINY)
     worst = float(error.max() / (abs(wanted).max() + TINY))

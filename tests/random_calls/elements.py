@@ -27,7 +27,7 @@ ARITHMETIC: dict[str, Callable[..., Array]] = {
     "exp": np.exp,
     "log": np.log,
 }
-FUNCTIONS: dict[str, Callable[..., Array]] = {**ARITHMETIC, **FORMULAS}
+FUNCTIONS: dict[str, Callable[..., Array]] = {**ARITHMETIC, **FORMULAS, "swish": FORMULAS["silu"]}
 
 MAGNIFIES = {"gelu_tanh": 4, "gelu_tanh_backward": 4, "gelu_backward": 2, "silu_backward": 2}
 """Bars of what exponentials of sums are in, whose roundings they magnify, and of what passes through 0."""

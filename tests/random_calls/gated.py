@@ -133,7 +133,7 @@ def step(call: Call, operator: str) -> None:
     places, options = np.arange(batch), {}
     if pool != batch or call.chance(0.3):
         places = call.rng.permutation(pool)[:batch]
-        options["indices"] = call.array(places, I32, plainly=1)
+        options["indices"] = call.array(places, I32)
     exact: dict[str, Any] = {letter: x.exact if letter == "u" else x.exact[:, :, None] for letter, x in arrays.items()}
     o, last = reference.gated(**exact, scale=keys**-0.5, initial=states.exact[places])
     expected = states.exact

@@ -60,7 +60,7 @@ def rope(call: Call, operator: str) -> None:
     if call.chance(0.6):
         of = (shape[0], time) if call.chance(0.5) else (time,)
         positions = call.rng.integers(0, 100_000, of)
-        given = call.array(positions, I64, plainly=1)
+        given = call.array(positions, call.pick(I32, I64))
     expected = rotated(_by_time(x.exact, by_time), positions, turned, interleaved=interleaved, inverse=inverse)
     result = call(
         operator,

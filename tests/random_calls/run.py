@@ -15,7 +15,7 @@ import numpy as np
 
 import kgen
 from tests.random_calls import attention, counting, elements, gated, moving, norms, softmax, sums
-from tests.random_calls.call import FAMILIES, Call
+from tests.random_calls.call import FAMILIES, Call, Family
 from tests.random_calls.views import Device, Gpu, Host
 
 MODULES = (softmax, norms, sums, elements, moving, counting, attention, gated)
@@ -92,12 +92,25 @@ def share(first: int, step: int) -> Iterator[int]:
     return count(first, step)
 
 
-def make(settings: Settings, number: int, device: Device, send: Send) -> Done | None:
-    """The call of this number; None where its operator is not asked for."""
+class Drawn(NamedTuple):
+    """What a number stands for, as far as it is drawn."""
+
+    call: Call
+    family: Family
+    operator: str
+
+
+def drawn(settings: Settings, number: int, device: Device) -> Drawn:
+    """All that follows is drawn from the call's own generator, so that it depends on seed and number alone."""
     call = Call(np.random.default_rng([settings.seed, number]), device)
     weights = np.array([family.weight for family in FAMILIES])
     family = FAMILIES[int(call.rng.choice(len(FAMILIES), p=weights / weights.sum()))]
-    operator = call.pick(*family.operators)
+    return Drawn(call, family, call.pick(*family.operators))
+
+
+def make(settings: Settings, number: int, device: Device, send: Send) -> Done | None:
+    """The call of this number; None where its operator is not asked for."""
+    call, family, operator = drawn(settings, number, device)
     if not fnmatch.fnmatch(operator, settings.operator):
         return None
     send(Begun(number, operator))

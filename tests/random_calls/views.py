@@ -17,6 +17,8 @@ GUARD = 77
 """What lies beside results. It is no NaN, which a kernel that reads poison would write."""
 POISON = 100
 """What lies beside integers, which have no NaN."""
+BEHIND = 64
+"""Elements behind a view, which show what is written past its end."""
 FAR = 1 << 20
 """Elements from which on strides are not doubled: the memory would only be large."""
 
@@ -45,6 +47,11 @@ def plain(shape: Shape) -> Layout:
     return Layout(shape, contiguous_strides(shape), 0, max(1, math.prod(shape)))
 
 
+def behind(where: Layout, offset: int) -> Layout:
+    """The same, beginning so much later, and with room behind."""
+    return where._replace(offset=where.offset + offset, length=where.length + offset + BEHIND)
+
+
 def layout(draw: Draw, shape: Shape) -> Layout:
     """Axes in any order, elements or rows apart, beginning anywhere; no two elements at one place."""
     order = draw.shuffled(range(len(shape))) if draw.chance(0.2) else range(len(shape))
@@ -56,7 +63,7 @@ def layout(draw: Draw, shape: Shape) -> Layout:
         step += draw.pick(1, 3, 8, 16) if draw.chance(0.15) else 0
     offset = draw.pick(0, 0, 0, 1, 2, 3, 5, 8, 16) + draw.pick(0, 64)
     extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
-    return Layout(shape, tuple(strides), offset, offset + max(0, extent) + draw.pick(0, 3, 64))
+    return Layout(shape, tuple(strides), offset, offset + max(0, extent) + BEHIND)
 
 
 class Device(Protocol):
