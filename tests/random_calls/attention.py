@@ -34,8 +34,8 @@ def of_one_step(width: int, *factors: Array) -> float:
 
 @calls("causal_dot_product", "causal_dot_product_backward", weight=2)
 def causal(call: Call, operator: str) -> None:
-    dtype, outer, e, m = _sizes(call)
-    q, k, v = _operands(call, outer, (e, e, m), dtype)
+    dtype, outer, e, m = sizes(call)
+    q, k, v = operands(call, outer, (e, e, m), dtype)
     reverse = call.chance(0.3)
     options = {"reverse": reverse}
     exact = (q.exact, k.exact, v.exact)
@@ -55,8 +55,8 @@ def causal(call: Call, operator: str) -> None:
 
 @calls("linear_state", weight=0.5)
 def linear_state(call: Call, operator: str) -> None:
-    dtype, outer, e, m = _sizes(call)
-    k, v = _operands(call, outer, (e, m), dtype)
+    dtype, outer, e, m = sizes(call)
+    k, v = operands(call, outer, (e, m), dtype)
     segment = call.pick(None, None, 64, 37)
     expected = reference.linear_state(k.exact, v.exact, segment=segment)
     check_rms(call(operator, k, v, segment=segment), expected, F32, STATE)
@@ -64,15 +64,15 @@ def linear_state(call: Call, operator: str) -> None:
 
 @calls("query_state", weight=0.5)
 def query_state(call: Call, operator: str) -> None:
-    dtype, outer, e, m = _sizes(call)
-    (q,) = _operands(call, outer, (e,), dtype)
+    dtype, outer, e, m = sizes(call)
+    (q,) = operands(call, outer, (e,), dtype)
     state = call.array(call.normal((*outer[:2], e, m)), F32)
     expected = reference.query_state(q.exact, state.exact)
     result = call(operator, q, state, **call.maybe_out((*outer, m), dtype))
     check_rms(result, expected, dtype, OUTPUT[dtype], least=of_one_step(e, q.exact, state.exact))
 
 
-def _sizes(call: Call) -> tuple[DType, tuple[int, int, int], int, int]:
+def sizes(call: Call) -> tuple[DType, tuple[int, int, int], int, int]:
     """The dtype, [B, H, T], and the features of keys and values."""
     e, m = features(call), features(call)
     room = max(1, call.most // max(e, m))
@@ -82,6 +82,6 @@ def _sizes(call: Call) -> tuple[DType, tuple[int, int, int], int, int]:
     return call.dtype(), (batch, heads, time), e, m
 
 
-def _operands(call: Call, outer: tuple[int, int, int], widths: tuple[int, ...], dtype: DType) -> list[View]:
+def operands(call: Call, outer: tuple[int, int, int], widths: tuple[int, ...], dtype: DType) -> list[View]:
     """Such that products of two rows are of size one."""
     return [call.array(call.normal((*outer, width)) * np.float32(width**-0.25), dtype) for width in widths]

@@ -11,10 +11,13 @@ import kgen
 from kgen.dtypes import DType
 from tests.random_calls.compare import Wrong
 from tests.random_calls.draw import Array, Draw, Shape
-from tests.random_calls.views import Device, View, behind, layout, plain
+from tests.random_calls.views import Device, View, behind, layout, plain, repeated
 
 AGAIN = 0.1
 """How many calls are made twice, to see whether the same bits come."""
+
+REPEATED = 0.03
+"""How many inputs of several axes have a stride of 0."""
 
 UNWRITTEN = 99
 """What results of integers are before they are written."""
@@ -35,8 +38,10 @@ class Call(Draw):
         self.told = ""
 
     def array(self, values: Array, dtype: DType, *, plainly: float = 0.45) -> View:
-        """An input; contiguous and by itself with that probability."""
+        """An input; contiguous and by itself with that probability, now and then the same all along an axis."""
         where = plain(values.shape) if self.chance(plainly) else layout(self, values.shape)
+        if values.ndim > 1 and self.chance(REPEATED):
+            where = repeated(where, self.between(0, values.ndim - 1))
         return View(self.device, self._rounded(values, dtype), where)
 
     def in_place(self, values: Array, dtype: DType) -> View:
@@ -52,6 +57,10 @@ class Call(Draw):
     def maybe_out(self, shape: Shape, dtype: DType, *, contiguous: bool = False) -> dict[str, View]:
         """`out=`, half of the time."""
         return {"out": self.out(shape, dtype, contiguous=contiguous)} if self.chance(0.5) else {}
+
+    def results(self, x: View, dtype: DType) -> dict[str, View]:
+        """`out=`, which may be x itself where that may be written, or nothing."""
+        return {"out": x} if x.writable else self.maybe_out(x.values.shape, dtype)
 
     @staticmethod
     def _rounded(values: Array, dtype: DType) -> Array:

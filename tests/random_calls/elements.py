@@ -43,10 +43,11 @@ def named(call: Call, operator: str) -> None:
         arrays[0] = abs(arrays[0]) + np.float32(0.01)
     if operator == "divide":
         arrays[1] = abs(arrays[1]) + np.float32(0.1)
-    given = [call.array(x, dtype) for x in arrays]
+    first = call.in_place(arrays[0], dtype) if call.chance(0.1) else call.array(arrays[0], dtype)
+    given = [first, *(call.array(x, dtype) for x in arrays[1:])]
     with np.errstate(all="ignore"):
         expected = FUNCTIONS[operator](*(x.exact for x in given))
-    result = call(operator, *given, **call.maybe_out(shape, dtype))
+    result = call(operator, *given, **call.results(first, dtype))
     check_close(result, expected, dtype, slack=MAGNIFIES.get(operator, 1))
 
 

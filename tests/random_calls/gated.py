@@ -78,12 +78,21 @@ class Problem(NamedTuple):
 @calls(*NAMES, weight=4)
 def forward(call: Call, operator: str) -> None:
     about = _problem(call, operator, gradients=False)
-    o, state = call(operator, *about.arrays.values(), return_state=True, **about.options)
+    every = 64 if not about.packed and call.chance(0.15) else None
+    o, state, *cached = call(operator, *about.arrays.values(), return_state=True, states_every=every, **about.options)
     parts = [reference.gated(**x) for x in about.sequences()]
     expected = np.concatenate([part[0] for part in parts], 2)
     check_rms(about.turned(o), expected, about.dtype, OUTPUT[about.dtype], "o", least=about.of_one_step("qkv"))
     states = np.concatenate([part[1] for part in parts])
-    check_rms(state, states, F32, STATE if _exactly(about) else CHUNK_STATE, "the state")
+    bar = STATE if _exactly(about) else CHUNK_STATE
+    check_rms(state, states, F32, bar, "the state")
+    if every:
+        (whole,) = about.sequences()
+        initial, reverse = whole.get("initial"), whole["reverse"]
+        expected = reference.states(
+            whole["k"], whole["v"], whole.get("g"), every=every, initial=initial, reverse=reverse
+        )
+        check_rms(cached[0], expected, F32, bar, "the states")
 
 
 @calls(*(f"{name}_backward" for name in NAMES), weight=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,8 @@ def along_rows(call: Call, operator: str) -> None:
     dtype, shape = call.dtype(), call.shape()
     x = call.array(call.normal(shape) + 3, dtype)
     count = 1 if call.chance(0.8) else call.between(1, len(shape))
-    axes, options = tuple(range(len(shape) - count, len(shape))), {}
+    axes = tuple(range(len(shape) - count, len(shape)))
+    options: dict[str, Any] = {}
     rms = operator == "rms_norm"
     weights = _weights(call, shape[-count:], dtype, 1 if rms else 2)
     expected = normal_of(x.exact, axes, rms=rms)
@@ -42,8 +44,13 @@ def along_rows(call: Call, operator: str) -> None:
             options["weight_offset"] = shift
     if len(weights) > 1:
         expected = expected + weights[1].exact
+    told = call.chance(0.2)
+    if told:
+        options["return_rstd" if rms else "return_stats"] = True
     result = call(operator, x, *weights, axis=-1 if count == 1 else axes, **options, **call.maybe_out(shape, dtype))
+    result, *statistics = result if told else (result,)
     check_close(result, expected, dtype, slack=SLACK)
+    _check_statistics(statistics, x.exact, axes)
 
 
 @calls("fused_add_rms_norm", weight=0.5)
@@ -76,7 +83,10 @@ def group_norm(call: Call, operator: str) -> None:
         expected = expected * weights[0].exact.reshape(each)
     if len(weights) > 1:
         expected = expected + weights[1].exact.reshape(each)
-    result = call(operator, x, groups, *weights, **call.maybe_out(shape, dtype))
+    told = call.chance(0.2)
+    result = call(operator, x, groups, *weights, return_stats=told, **call.maybe_out(shape, dtype))
+    result, *statistics = result if told else (result,)
+    _check_statistics(statistics, of_groups, (-1,))
     # A group of two numbers that lie close together has a mean nearer to both than they are to each other.
     check_close(result, expected, dtype, slack=3)
 
@@ -108,6 +118,15 @@ def backward(call: Call, operator: str) -> None:
         check_close(gradients[1], (dy.exact * normal).sum(rows), of_weights, bar=bar, what="dweight")
         if not rms:
             check_close(gradients[2], dy.exact.sum(rows), of_weights, bar=bar, what="dbias")
+
+
+def _check_statistics(statistics: list[Array], x: Array, axes: tuple[int, ...]) -> None:
+    """Mean and 1 / sqrt(variance + eps), or 1 / sqrt(mean square + eps) alone, or nothing."""
+    if len(statistics) == 2:
+        check_close(statistics[0], x.mean(axes), F32, slack=SLACK, what="mean")
+    if statistics:
+        variance = x.var(axes) + 1e-5 if len(statistics) == 2 else (x**2).mean(axes) + 1e-6
+        check_close(statistics[-1], 1 / np.sqrt(variance), F32, slack=2 * SLACK, what="rstd")
 
 
 def _weights(call: Call, shape: Shape, dtype: DType, most: int) -> list[View]:

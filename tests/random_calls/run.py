@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import kgen
-from tests.random_calls import attention, counting, elements, gated, moving, norms, softmax, sums
+from tests.random_calls import attention, counting, elements, gated, moving, normalized, norms, softmax, sums
 from tests.random_calls.call import FAMILIES, Call, Family
 from tests.random_calls.views import Device, Gpu, Host
 
-MODULES = (softmax, norms, sums, elements, moving, counting, attention, gated)
+MODULES = (softmax, norms, sums, elements, moving, counting, attention, gated, normalized)
 """Importing them declares the families of operators."""
 
 ENOUGH = 12

@@ -20,13 +20,13 @@ INTEGERS = (I8, I32, I64)
 def sums(call: Call, operator: str) -> None:
     x = _numbers(call, *DTYPES, F64, *INTEGERS)
     axis, keepdims = call.axis(len(x.values.shape)), call.chance(0.2)
-    result = call(operator, x, axis=axis, keepdims=keepdims)
     whole = x.dtype in INTEGERS
     dtype = x.dtype if not whole else I64 if operator == "sum" else F64
+    expected = np.asarray(x.exact.sum(axis, keepdims=keepdims))
+    result = call(operator, x, axis=axis, keepdims=keepdims, **call.maybe_out(expected.shape, dtype))
     if whole and operator == "sum":
         check_equal(result, np.asarray(x.values.sum(axis, np.int64, keepdims=keepdims)), dtype)
         return
-    expected = np.asarray(x.exact.sum(axis, keepdims=keepdims))
     magnitudes = abs(x.exact).sum(axis, keepdims=keepdims)
     count = x.values.size // max(1, expected.size) if operator == "mean" else 1
     check_within(result, expected / count, sum_distance(expected / count, magnitudes / count, dtype), dtype)

@@ -52,6 +52,11 @@ def behind(where: Layout, offset: int) -> Layout:
     return where._replace(offset=where.offset + offset, length=where.length + offset + BEHIND)
 
 
+def repeated(where: Layout, axis: int) -> Layout:
+    """With the same elements at every place along an axis."""
+    return where._replace(strides=tuple(0 if i == axis else stride for i, stride in enumerate(where.strides)))
+
+
 def layout(draw: Draw, shape: Shape) -> Layout:
     """Axes in any order, elements or rows apart, beginning anywhere; no two elements at one place."""
     order = draw.shuffled(range(len(shape))) if draw.chance(0.2) else range(len(shape))
