@@ -6,25 +6,30 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from fnmatch import filter as matching
+from itertools import count
 
 from tests.random_calls.jobs import Tally, in_processes, in_this_process
-from tests.random_calls.run import Settings, share
+from tests.random_calls.run import Settings, operators
 
 ENDLESS = 1e9
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Make calls, print what failed and how many were made; 1 if any failed."""
-    asked = _parser().parse_args(words)
+    parser = _parser()
+    asked = parser.parse_args(words)
+    if not matching(operators(), asked.operator):
+        parser.error(f"no operator is named {asked.operator!r}; there are: {', '.join(sorted(operators()))}")
     seed = int(time.time()) if asked.seed is None else asked.seed
     settings = Settings(seed, asked.operator, asked.cpu, asked.most)
     tally = Tally(settings, lambda line: print(line, flush=True))
     if asked.call is not None:
         in_this_process(settings, [asked.call], ENDLESS, tally)
     elif asked.jobs > 1:
-        in_processes(settings, asked.jobs, 0, asked.seconds, tally)
+        in_processes(settings, asked.jobs, asked.seconds, tally)
     else:
-        in_this_process(settings, share(0, 1), asked.seconds, tally)
+        in_this_process(settings, count(), asked.seconds, tally)
     print(tally.summary())
     return 1 if tally.failed else 0
 

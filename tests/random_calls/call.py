@@ -11,16 +11,13 @@ import kgen
 from kgen.dtypes import DType
 from tests.random_calls.compare import Wrong
 from tests.random_calls.draw import Array, Draw, Shape
-from tests.random_calls.views import Device, View, behind, layout, plain, repeated
+from tests.random_calls.views import Device, View, behind, layout, plain, poison, repeated
 
 AGAIN = 0.1
 """How many calls are made twice, to see whether the same bits come."""
 
 REPEATED = 0.03
 """How many inputs of several axes have a stride of 0."""
-
-UNWRITTEN = 99
-"""What results of integers are before they are written."""
 
 Result = Any
 """An array on the host, or a tuple of such."""
@@ -49,10 +46,9 @@ class Call(Draw):
         return View(self.device, self._rounded(values, dtype), layout(self, values.shape), writable=True)
 
     def out(self, shape: Shape, dtype: DType, *, contiguous: bool = False) -> View:
-        """Where a result goes; what is not written of it stays NaN."""
+        """Where a result goes; what is not written of it stays poison."""
         where = behind(plain(shape), self.pick(0, 1, 3, 64)) if contiguous else layout(self, shape)
-        unwritten = np.full(shape, np.nan if dtype.numpy.kind in "fV" else UNWRITTEN, dtype.numpy)
-        return View(self.device, unwritten, where, writable=True)
+        return View(self.device, np.full(shape, poison(dtype), dtype.numpy), where, writable=True)
 
     def maybe_out(self, shape: Shape, dtype: DType, *, contiguous: bool = False) -> dict[str, View]:
         """`out=`, half of the time."""
@@ -71,18 +67,20 @@ class Call(Draw):
         """The operator's result on the host. It is looked up in kgen by name, and takes `View`s as arrays."""
         self.told = _told(operator, args, options)
         function = getattr(kgen, operator)
-        given = [_given(x) for x in args], {name: _given(x) for name, x in options.items()}
-        result = self._fetched(function(*given[0], **given[1]))
-        views = {**{f"argument {i}": x for i, x in enumerate(args)}, **options}
+        given = [_given(x) for x in args]
+        how = {name: _given(x) for name, x in options.items()}
+        result = self._fetched(function(*given, **how))
+        named = {f"argument {number}": x for number, x in enumerate(args)} | options
+        views = {name: x for name, x in named.items() if isinstance(x, View)}
         for name, view in views.items():
-            if isinstance(view, View):
-                view.check(name)
-        overwrites = any(isinstance(x, View) and x.writable for name, x in views.items() if name != "out")
-        if not overwrites and self.chance(AGAIN):
-            _check_same_bits(result, self._fetched(function(*given[0], **given[1])))
+            view.check(name)
+        overwritten = [name for name, view in views.items() if view.writable and name != "out"]
+        if not overwritten and self.chance(AGAIN):
+            _check_same_bits(result, self._fetched(function(*given, **how)))
         return result
 
     def _fetched(self, result: Any) -> Result:
+        """Copies, since a second call may write to the same `out`."""
         if isinstance(result, tuple | list):
             return tuple(self.device.fetch(x).copy() for x in result)
         return self.device.fetch(result).copy()
@@ -123,6 +121,8 @@ def _told(operator: str, args: Sequence[Any], options: dict[str, Any]) -> str:
 
 
 def _check_same_bits(first: Result, second: Result) -> None:
-    for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (first, second)), strict=True):
+    if not isinstance(first, tuple):
+        first, second = (first,), (second,)
+    for one, other in zip(first, second, strict=True):
         if one.tobytes() != other.tobytes():
             raise Wrong("a second call gave other bits")

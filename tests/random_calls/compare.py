@@ -61,8 +61,9 @@ def check_close(
     wanted = expected[finite]
     error = abs(result[finite] - wanted)
     bar = slack * (bar or BAR[dtype])
-    rms = rms_of(error) / (rms_of(wanted) + TINY)
-    worst = float(error.max() / (abs(wanted).max() + TINY))
+    finest = float(ml_dtypes.finfo(dtype.numpy).smallest_subnormal) / 2  # half the distance of the smallest numbers
+    rms = (rms_of(error) - finest) / (rms_of(wanted) + TINY)
+    worst = float((error.max() - finest) / (abs(wanted).max() + TINY))
     if rms > bar or worst > WORST * bar:
         raise Wrong(f"{what} is off by {rms:.2e} (RMS; at most {bar:.1e}), by {worst:.2e} of its largest number")
 

@@ -28,6 +28,7 @@ class Draw:
         return options[int(self.rng.integers(len(options)))]
 
     def chance(self, probability: float) -> bool:
+        """True so often."""
         return bool(self.rng.random() < probability)
 
     def between(self, low: int, high: int) -> int:
@@ -35,12 +36,15 @@ class Draw:
         return int(self.rng.integers(low, high + 1))
 
     def dtype(self) -> DType:
+        """Of those that most operators take."""
         return self.pick(*DTYPES)
 
     def normal(self, shape: Shape) -> Array:
+        """float32 numbers of mean 0 and variance 1."""
         return self.rng.standard_normal(shape, np.float32)
 
     def uniform(self, shape: Shape) -> Array:
+        """float32 numbers in [0, 1)."""
         return self.rng.random(shape, np.float32)
 
     def width(self) -> int:
@@ -66,6 +70,7 @@ class Draw:
         return self.shuffled(sizes) if self.chance(0.25) else tuple(sizes)
 
     def shuffled(self, items: list[int] | range) -> tuple[int, ...]:
+        """The same in any order."""
         return tuple(int(item) for item in self.rng.permutation(items))
 
     def axis(self, axes: int) -> int | tuple[int, ...] | None:

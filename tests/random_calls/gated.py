@@ -119,40 +119,6 @@ def backward(call: Call, operator: str) -> None:
         check_rms(turned, expected, dtype, _bar_of_gradient(name, about), f"d{name}", least=least)
 
 
-@calls(*(f"{name}_step" for name in NAMES), weight=1)
-def step(call: Call, operator: str) -> None:
-    """One token of each request; states in place, in a pool of which some are another's."""
-    name, dtype = operator.removesuffix("_step"), call.dtype()
-    keys, values = features(call), features(call)
-    room = max(1, call.most // (keys * values))
-    heads = min(call.pick(1, 3, 8), room)
-    batch = max(1, min(call.pick(1, 3, 64, 100), room // heads))
-    outer = (batch, heads)
-    arrays = {
-        letter: call.array(call.normal((*outer, width)) * np.float32(width**-0.25), dtype)
-        for letter, width in (("q", keys), ("k", keys), ("v", values))
-    }
-    if name != "linear_attention":
-        of = outer if name == "simple_gla" else (*outer, keys)
-        arrays["g"] = call.array(log_sigmoid(call.normal(of)), dtype)
-    if name == "rwkv6":
-        arrays["u"] = call.array(call.normal((heads, keys)), dtype)
-    pool = batch + call.pick(0, 5)
-    states = call.in_place(call.normal((pool, heads, keys, values)), F32)
-    places, options = np.arange(batch), {}
-    if pool != batch or call.chance(0.3):
-        places = call.rng.permutation(pool)[:batch]
-        options["indices"] = call.array(places, I32)
-    exact: dict[str, Any] = {letter: x.exact if letter == "u" else x.exact[:, :, None] for letter, x in arrays.items()}
-    o, last = reference.gated(**exact, scale=keys**-0.5, initial=states.exact[places])
-    expected = states.exact
-    expected[places] = last
-    result = call(operator, *arrays.values(), states, **options)
-    least = keys**-0.5 * of_one_step(keys, *(exact[letter] for letter in "qkv"))
-    check_rms(result, o[:, :, 0], dtype, OUTPUT[dtype], "o", least=least)
-    check_rms(states.now(), expected, F32, 1e-6, "the states")
-
-
 def log_sigmoid(x: Array) -> Array:
     result: Array = -np.logaddexp(0, -x)
     return result

@@ -6,13 +6,14 @@ import multiprocessing
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from tests.random_calls.run import Begun, Done, Settings, share, work
+from tests.random_calls.run import Begun, Done, Settings, work
 
 PROGRESS = 10.0
 """Seconds between two lines that say how far it is."""
@@ -37,6 +38,7 @@ class Tally:
     told: float = field(default_factory=time.monotonic)
 
     def take(self, message: Begun | Done) -> None:
+        """Count a call, and say how it failed, if it did."""
         if isinstance(message, Done):
             self.made[message.operator] += 1
             if message.failure:
@@ -44,34 +46,38 @@ class Tally:
         self.progress()
 
     def fail(self, number: int, operator: str, told: str, failure: str) -> None:
+        """Count a failure; say what was called, what was wrong, and the command that makes the call again."""
         self.failed[operator] += 1
         self.say(f"FAILED {told or operator}\n  {failure}\n  again: {self.settings.alone(number)}")
 
     def progress(self) -> None:
+        """Say how far it is, now and then."""
         now = time.monotonic()
         if now - self.told >= PROGRESS:
             self.told = now
             self.say(f"{now - self.began:.0f} s: {self.made.total()} calls, {self.failed.total()} failed")
 
     def summary(self) -> str:
+        """How many calls of each operator were made, and how many of which failed."""
         each = [f"{name} {count}" for name, count in sorted(self.made.items())]
         failed = [f"{name} {count}" for name, count in sorted(self.failed.items())]
         lines = [*_wrapped(each), f"{self.made.total()} calls of {len(self.made)} operators, seed {self.settings.seed}"]
         return "\n".join([*lines, f"FAILED: {', '.join(failed)}" if failed else "none failed"])
 
 
-def in_this_process(settings: Settings, numbers: Any, seconds: float, tally: Tally) -> None:
+def in_this_process(settings: Settings, numbers: Iterable[int], seconds: float, tally: Tally) -> None:
+    """Make the calls of these numbers one after another."""
     work(settings, numbers, time.monotonic() + seconds, tally.take)
 
 
-def in_processes(settings: Settings, jobs: int, first: int, seconds: float, tally: Tally) -> None:
-    """Job j makes the calls first + j, first + j + jobs, and so on; one that dies is a failure of its last call."""
+def in_processes(settings: Settings, jobs: int, seconds: float, tally: Tally) -> None:
+    """Job j makes the calls j, j + jobs, and so on; a process that dies is a failure of the call that it made."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of the references: the processes share the processor's cores
     context = multiprocessing.get_context("spawn")  # CUDA does not survive a fork
     running: Running = {}
     for job in range(jobs):
         ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_job, args=(settings, first + job, jobs, seconds, theirs), daemon=True)
+        process = context.Process(target=_job, args=(settings, job, jobs, seconds, theirs), daemon=True)
         process.start()
         theirs.close()  # or we would not hear that the other end is gone
         running[ours] = (process, None)
@@ -79,6 +85,7 @@ def in_processes(settings: Settings, jobs: int, first: int, seconds: float, tall
     while running and time.monotonic() < given_up:
         for pipe in wait(list(running), timeout=1):
             _hear(pipe, running, tally)
+        tally.progress()
     for process, last in running.values():
         process.kill()
         _lost(tally, last, f"no answer {PATIENCE:.0f} s after the end")
@@ -99,8 +106,8 @@ def _hear(pipe: Any, running: Running, tally: Tally) -> None:
     tally.take(message)
 
 
-def _job(settings: Settings, first: int, step: int, seconds: float, pipe: Any) -> None:
-    work(settings, share(first, step), time.monotonic() + seconds, pipe.send)
+def _job(settings: Settings, job: int, jobs: int, seconds: float, pipe: Any) -> None:
+    work(settings, count(job, jobs), time.monotonic() + seconds, pipe.send)
 
 
 def _lost(tally: Tally, last: Begun | None, why: str) -> None:

@@ -38,7 +38,7 @@ def take(call: Call, operator: str) -> None:
     most = shape[axis] * (1 if mode == "raise" else 2)
     chosen = call.rng.integers(-most, most, (count,) if call.chance(0.7) else (count, 2))
     indices = call.array(chosen, call.pick(I32, I64), plainly=0.7)
-    expected = table.values.take(chosen, axis, mode=mode)
+    expected = table.values.take(indices.values, axis, mode=mode)
     given = (table, indices, axis) if operator == "take" else (indices, table)
     options = {"mode": mode} if operator == "take" else {}
     result = call(operator, *given, **options, **call.maybe_out(expected.shape, table.dtype, contiguous=True))
@@ -59,8 +59,8 @@ def rope(call: Call, operator: str) -> None:
     positions, given = np.arange(time), None
     if call.chance(0.6):
         of = (shape[0], time) if call.chance(0.5) else (time,)
-        positions = call.rng.integers(0, 100_000, of)
-        given = call.array(positions, call.pick(I32, I64))
+        given = call.array(call.rng.integers(0, 100_000, of), call.pick(I32, I64))
+        positions = given.values
     expected = rotated(_by_time(x.exact, by_time), positions, turned, interleaved=interleaved, inverse=inverse)
     result = call(
         operator,

@@ -5,21 +5,26 @@ from __future__ import annotations
 import fnmatch
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import kgen
-from tests.random_calls import attention, counting, elements, gated, moving, normalized, norms, softmax, sums
+from tests.random_calls import attention, counting, elements, gated, moving, normalized, norms, softmax, steps, sums
 from tests.random_calls.call import FAMILIES, Call, Family
 from tests.random_calls.views import Device, Gpu, Host
 
-MODULES = (softmax, norms, sums, elements, moving, counting, attention, gated, normalized)
+MODULES = (softmax, norms, sums, elements, moving, counting, attention, gated, steps, normalized)
 """Importing them declares the families of operators."""
+
+MOST_ON_GPU = 3_000_000
+"""Numbers of the largest array: enough for several waves of blocks, and few for the references."""
+
+MOST_ON_CPU = 20_000
+"""That the executor computes in a fraction of the second that a kernel takes to compile."""
 
 ENOUGH = 12
 """Failures after which a process stops: more would be of the same cause."""
@@ -38,8 +43,8 @@ class Settings:
     most: int | None = None
 
     def device(self) -> Device:
-        kind: Any = Host if self.cpu else Gpu
-        return kind() if self.most is None else kind(self.most)  # type: ignore[no-any-return]
+        """The arrays' place."""
+        return Host(self.most or MOST_ON_CPU) if self.cpu else Gpu(self.most or MOST_ON_GPU)
 
     def alone(self, number: int) -> str:
         """The command that makes one call again."""
@@ -85,11 +90,6 @@ def work(settings: Settings, numbers: Iterable[int], deadline: float, send: Send
             failures += 1
             if _of_the_device(done.failure):
                 return
-
-
-def share(first: int, step: int) -> Iterator[int]:
-    """The numbers of one of several jobs."""
-    return count(first, step)
 
 
 class Drawn(NamedTuple):

@@ -8,19 +8,24 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kgen.dtypes import FP8, DType, dtype_of
+from kgen.dtypes import BOOL, DType, dtype_of
 from kgen.operand import contiguous_strides
 from tests.random_calls.compare import Wrong, bits_of
 from tests.random_calls.draw import Array, Draw, Shape
 
 GUARD = 77
 """What lies beside results. It is no NaN, which a kernel that reads poison would write."""
-POISON = 100
-"""What lies beside integers, which have no NaN."""
 BEHIND = 64
 """Elements behind a view, which show what is written past its end."""
 FAR = 1 << 20
 """Elements from which on strides are not doubled: the memory would only be large."""
+
+
+def poison(dtype: DType) -> float:
+    """What shows in a result if it is read, or was never overwritten: NaN, where there is one."""
+    if dtype.numpy.kind in "fV":  # V: the floats of ml_dtypes
+        return math.nan
+    return 1 if dtype == BOOL else 100
 
 
 class Layout(NamedTuple):
@@ -38,8 +43,10 @@ class Layout(NamedTuple):
         return view.view(memory.dtype)
 
     def __str__(self) -> str:
-        plain = self.strides == contiguous_strides(self.shape) and not self.offset
-        return f"{list(self.shape)}" + ("" if plain else f" strides {self.strides} at {self.offset}")
+        shape = str(list(self.shape))
+        if self.strides == contiguous_strides(self.shape) and not self.offset:
+            return shape
+        return f"{shape} strides {self.strides} at {self.offset}"
 
 
 def plain(shape: Shape) -> Layout:
@@ -72,14 +79,18 @@ def layout(draw: Draw, shape: Shape) -> Layout:
 
 
 class Device(Protocol):
-    """Where arrays lie."""
+    """Where arrays lie.
+
+    most  the numbers of the largest one
+    """
 
     most: int
 
     def put(self, memory: Array) -> Any:
         """A copy of a flat array."""
 
-    def view(self, memory: Any, layout: Layout) -> Any: ...
+    def view(self, memory: Any, layout: Layout) -> Any:
+        """What an operator is given of such a copy."""
 
     def fetch(self, array: Any) -> Array:
         """An operator's result, or memory, on the host; waits for it."""
@@ -88,7 +99,7 @@ class Device(Protocol):
 class Host:
     """NumPy arrays, for the CPU executor."""
 
-    def __init__(self, most: int = 20_000) -> None:
+    def __init__(self, most: int) -> None:
         self.most = most
 
     def put(self, memory: Array) -> Any:
@@ -104,7 +115,7 @@ class Host:
 class Gpu:
     """torch tensors on its current GPU."""
 
-    def __init__(self, most: int = 3_000_000) -> None:
+    def __init__(self, most: int) -> None:
         self.most = most
 
     def put(self, memory: Array) -> Any:
@@ -134,15 +145,10 @@ class View:
         self.where = where
         self.writable = writable
         self._device = device
-        self._before = np.full(where.length, self._beside(), values.dtype)
+        self._before = np.full(where.length, GUARD if writable else poison(self.dtype), values.dtype)
         where.of(self._before)[...] = values
         self._memory = device.put(self._before)
         self.given = device.view(self._memory, where)
-
-    def _beside(self) -> Any:
-        if self.writable:
-            return GUARD
-        return np.nan if self.dtype.numpy.kind in "fV" or self.dtype in FP8 else self.dtype.name == "bool" or POISON
 
     @property
     def values(self) -> Array:
@@ -155,6 +161,7 @@ class View:
         return self.values.astype(np.float64)
 
     def now(self) -> Array:
+        """The values that the call left behind."""
         return self.where.of(self._device.fetch(self._memory))
 
     def check(self, name: str) -> None:
