@@ -21,8 +21,8 @@
 //   parts   norm_grid.cu.j2 435aca54, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 2e5b1a76,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_groups.cuh.j2 0cf21342,
-//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4a785ba1, common/messages.cuh.j2
-//           47a3bd54
+//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
+//           47a3bd54, common/rows_around.cuh.j2 d702c129
 //   again   kgen build norm_grid_n2_v4_s5_weight_bias_f32
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one

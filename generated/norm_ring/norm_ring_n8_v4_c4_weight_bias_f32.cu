@@ -17,13 +17,13 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 fba7acf2, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_ring.cu.j2 916582a7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 a99ccf20, common/rows_groups.cuh.j2 0cf21342,
-//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2
+//           2e5b1a76, common/rows_ring.cuh.j2 f0ca71a0, common/rows_groups.cuh.j2 0cf21342,
+//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,
-//           common/rows_place.cuh.j2 dcd801b4, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f
+//           common/rows_place.cuh.j2 a82703c8, common/rows_around.cuh.j2 d702c129,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_ring_n8_v4_c4_weight_bias_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing.
@@ -275,9 +275,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     // The packs of this thread, of one row after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(16) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are LANES apart
-    const auto fetch = [&](Pack* stage, int row, int pack) {
+    const auto fetch = [&](Pack* to, int row, int pack) {
         if (row < rows && there(pack)) {
-            copy_async(stage + pack * LANES, x + row * x_row + pack * STRIDE);
+            copy_async(to, x + row * x_row + pack * STRIDE);
         }
     };
     int row[STAGES];  // that this cluster takes, from this one on
@@ -286,7 +286,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         row[stage] = blockIdx.x / CLUSTER + stage * teams;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            fetch(ring + stage * PART, row[stage], pack);
+            fetch(ring + stage * PART + pack * LANES, row[stage], pack);
         }
         close_group();
     }
@@ -404,7 +404,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                     const float normal = fmaf(apart, rstd, apart * rest);
                     given.at[i] = from_float(normal * weight_of(weights, i) + weight_of(biases, i));
                 }
-                fetch(stage, coming, pack);  // where it has just read
+                fetch(stage + pack * LANES, coming, pack);  // where it has just read
                 store(result + pack * STRIDE, given);
             }
         }

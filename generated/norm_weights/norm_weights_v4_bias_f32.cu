@@ -14,7 +14,8 @@
 //   grid                 a block for each strip of columns and part of the rows
 //
 //   after   the chain rule
-//   parts   norm_weights.cu.j2 45bfe23e, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1
+//   parts   norm_weights.cu.j2 45bfe23e, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//           common/rows_around.cuh.j2 d702c129
 //   again   kgen build norm_weights_v4_bias_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines. The DEPTH threads of a column go

@@ -16,10 +16,10 @@
 //                 part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 5445fc38, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
+//   parts   softmax_columns.cu.j2 98f0aa32, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
 //           common/rows_exp.cuh.j2 81255214, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
-//           common/columns_known.cuh.j2 52d0f020
+//           common/columns_known.cuh.j2 52d0f020, common/rows_around.cuh.j2 d702c129
 //   again   kgen build softmax_columns_t16_d16_n8_v4_online_apply_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.

@@ -13,8 +13,8 @@
 //   grid                a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 313d7845, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4a785ba1,
-//           common/rows_exp.cuh.j2 81255214
+//   parts   softmax_online.cu.j2 313d7845, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//           common/rows_exp.cuh.j2 81255214, common/rows_around.cuh.j2 d702c129
 //   again   kgen build softmax_online_v4_f32
 
 // A thread carries the greatest number so far and the sum of exponentials below it; when a greater one comes, the sum

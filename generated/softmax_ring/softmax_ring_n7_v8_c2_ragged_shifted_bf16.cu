@@ -12,16 +12,17 @@
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
 //   shared memory     640  bytes, static
-//   shared memory  229376  bytes, dynamic: asked for at launch
+//   shared memory  177408  bytes, dynamic: asked for at launch
 //   grid                   a cluster of blocks for many rows: as many clusters as all multiprocessors have
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 1c711f2f, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 a99ccf20,
-//           common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2 e30843ef, common/rows_deferred.cuh.j2
-//           6509b888, common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 dcd801b4,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
+//   parts   softmax_ring.cu.j2 c0201cc5, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 f0ca71a0,
+//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 e30843ef, common/rows_deferred.cuh.j2
+//           6509b888, common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 a82703c8,
+//           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_ring_n7_v8_c2_ragged_shifted_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing. Each
@@ -48,11 +49,14 @@ __device__ __forceinline__ float exponential(float x)
     return power;
 }
 
-constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
-constexpr int PART = 3584;  // packs of such a part
+constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
+constexpr int SLOTS = 528;  // for a pack of each thread: a warp has one more
+constexpr int PART = SLOTS * 7;  // slots of such a part
+constexpr int TOGETHER = 2;  // packs of a thread that are moved at once
 constexpr int ROWS = STAGES + 1;  // of a cluster, with the one in registers
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int SECTOR = 16;  // elements that memory is read and written by
+constexpr int MARGIN = 8;  // elements before and behind packs at least, so that what is copied lies in its row
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 7;  // packs of a thread, all in flight at once
 constexpr int CLUSTER = 2;  // blocks that share a row
@@ -94,51 +98,44 @@ __device__ __forceinline__ Pack filled(float x)
 
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// The two aligned packs that VEC neighbours from any place lie in.
-template <typename Number>
-struct Both {
-    static constexpr int WORDS = VEC * sizeof(Number) / 4;  // of a pack
-    static constexpr int LOAD = WORDS < 4 ? WORDS : 4;
-    struct alignas(4 * LOAD) Part {
-        unsigned word[LOAD];
-    };
-    Part parts[2 * WORDS / LOAD];
+// Where the pack of memory lies in which VEC neighbours from any place begin.
+__device__ __forceinline__ const Element* around(const Element* from)
+{
+    return from - reinterpret_cast<size_t>(from) / sizeof(Element) % VEC;
+}
+
+// So many words.
+template <int N>
+struct Words {
+    static constexpr int COUNT = N;
 };
 
-template <typename Number>
-__device__ __forceinline__ unsigned offset_in_pack(const Number* from)
+// What is to be done with all packs of a warp: all its lanes are in one row, so that they branch alike, and only once.
+template <typename Move>
+__device__ __forceinline__ void move_by_words(const Element* from, const Move& move)
 {
-    return reinterpret_cast<size_t>(from) % (VEC * sizeof(Number));
-}
-
-// These neighbours: moved by whole words, and then by half of one.
-// All lanes of a warp are in one row, and move by as much: to branch takes fewer instructions than to select.
-template <typename Number>
-__device__ __forceinline__ void move(const Both<Number>& both, unsigned offset, unsigned* to)
-{
-    constexpr int WORDS = Both<Number>::WORDS;
-    constexpr int LOAD = Both<Number>::LOAD;
-    unsigned words[2 * WORDS];
-#pragma unroll
-    for (int i = 0; i < 2 * WORDS; ++i) {
-        words[i] = both.parts[i / LOAD].word[i % LOAD];
-    }
-    const auto from = [&](int first) {
-#pragma unroll
-        for (int i = 0; i < WORDS; ++i) {
-            const unsigned word = words[first % WORDS + i];
-            to[i] = sizeof(Number) < 4 ? __funnelshift_r(word, words[first % WORDS + i + 1], 8 * (offset & 2)) : word;
-        }
-    };
-    switch (offset / 4 % WORDS) {
-    case 0: return from(0);
-    case 1: return from(1);
-    case 2: return from(2);
-    case 3: return from(3);
+    switch (reinterpret_cast<size_t>(from) / 4 % 4) {
+    case 0: return move(Words<0>{});
+    case 1: return move(Words<1>{});
+    case 2: return move(Words<2>{});
+    default: return move(Words<3>{});
     }
 }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// The pack that lies so far behind the begin of another, and in what follows that.
+template <int WORDS>
+__device__ __forceinline__ Pack moved(const unsigned (&words)[8], Words<WORDS>, const Element* from)
+{
+    const unsigned half = reinterpret_cast<size_t>(from) % 4 * 8;  // of a word, in bits
+    Pack moved;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        reinterpret_cast<unsigned*>(moved.at)[i] = __funnelshift_r(words[WORDS + i], words[WORDS + i + 1], half);
+    }
+    return moved;
+}
+
+// cp.async: a pack from global memory to shared memory.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -312,37 +309,6 @@ __device__ __forceinline__ Pack greater(const Pack& a, const Pack& b)
     return greater;
 }
 
-// Stores neighbours' packs from any place on: a lane stores what lies in one pack of memory of its own and the next
-// lane's, and by elements what the first lane has before that, and the last one behind it.
-__device__ __forceinline__ void store_moved(Element* to, const Pack& pack, bool there, bool next_there)
-{
-    const int lane = threadIdx.x % 32;
-    const unsigned* words = reinterpret_cast<const unsigned*>(pack.at);
-    Both<Element> both;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        both.parts[0].word[i] = words[i];
-        both.parts[1].word[i] = __shfl_down_sync(0xffffffff, words[i], 1);
-    }
-    const unsigned before = sizeof(Pack) - offset_in_pack(to);  // bytes that lie before a multiple of a pack
-    if (there && before == sizeof(Pack)) {
-        store(to, pack);
-    } else if (there) {
-        const bool last = lane == 31 || !next_there;
-        if (!last) {
-            Pack moved;
-            move(both, before, reinterpret_cast<unsigned*>(moved.at));
-            store(to + before / sizeof(Element), moved);
-        }
-#pragma unroll
-        for (int i = 0; i < VEC; ++i) {
-            if (i * sizeof(Element) < before ? lane == 0 : last) {
-                to[i] = pack.at[i];
-            }
-        }
-    }
-}
-
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LANES, 1)
     kgen_softmax_ring_n7_v8_c2_ragged_shifted_bf16(
     const Element* x,
@@ -353,13 +319,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 {
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
-    // A row's packs begin with a sector of memory, wherever the row does, so that no two warps load or store parts of
-    // one. The elements before and behind them are its edge, of which each of the last threads has one.
-    const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % SECTOR;
+    // The packs of a row of the result begin with a sector of memory, wherever the row does, so that no two warps store
+    // parts of one. The elements before and behind them are its edge, of which each of the last threads has one.
+    const unsigned begin = reinterpret_cast<size_t>(y) / sizeof(Element) % SECTOR;
     const auto head_of = [&](int row) {  // elements before its packs
-        return static_cast<int>((0u - begin - row * static_cast<unsigned>(x_row)) % SECTOR);
+        return MARGIN + static_cast<int>((0u - MARGIN - begin - row * static_cast<unsigned>(y_row)) % SECTOR);
     };
-    const auto packs_of = [&](int head) { return min((columns - head) / VEC, PACKS * CLUSTER * LANES); };
+    const auto packs_of = [&](int head) { return min((columns - head - MARGIN) / VEC, PACKS * CLUSTER * LANES); };
     const auto edge_column = [&](int head) {
         const int nth = CLUSTER * LANES - 1 - place / VEC;
         return nth < head ? nth : nth + packs_of(head) * VEC;  // beyond the row where the thread has none
@@ -367,17 +333,55 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     x += place;
     y += place;
     const auto there = [&](int pack, int head) {  // all packs but the last of a thread lie in the row
-        return pack < PACKS - 1 || place + pack * STRIDE + VEC <= columns - head;
+        return pack < PACKS - 1 || place + pack * STRIDE + VEC <= columns - head - MARGIN;
+    };
+    const auto needed = [&](int pack, int head) {  // there is one pack more to be copied
+        return pack < PACKS - 1 || place + pack * STRIDE <= columns - head - MARGIN;
     };
 
-    // The packs of this thread, of one row after another. It reads what itself has copied, and no other.
+    // The packs of this thread, of one row after another: those of memory in which its packs of the result begin. They
+    // end in the next lane's, or, for the last lane of a warp, in another that it copies, too.
     extern __shared__ __align__(16) unsigned char memory[];
-    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are LANES apart
-    const auto fetch = [&](Pack* stage, int row, int pack) {
+    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32;  // its packs are SLOTS apart
+    const auto fetch = [&](Pack* to, int row, int pack) {
         const int head = head_of(row);
-        if (row < rows && there(pack, head)) {
-            copy_async(stage + pack * LANES, x + row * x_row + head + pack * STRIDE);
+        const Element* const from = around(x + row * x_row + head);
+        if (row < rows && needed(pack, head)) {
+            copy_async(to, from + pack * STRIDE);
         }
+        if (row < rows && threadIdx.x % 32 == 31 && there(pack, head)) {
+            copy_async(to + 1, from + pack * STRIDE + VEC);
+        }
+    };
+
+    // When a row has come, packs of the result are put where those of memory lie that they begin in.
+    const auto align = [&](Pack* stage, int row) {
+        const int head = head_of(row);
+        const Element* const from = x + row * x_row + head;
+        if (row >= rows || from == around(from)) {
+            return;
+        }
+        __syncwarp();  // what its lanes have copied is there
+        move_by_words(from, [&](auto by) {
+#pragma unroll
+            for (int first = 0; first < PACKS; first += TOGETHER) {
+                Pack inside[TOGETHER];
+#pragma unroll
+                for (int pack = first; pack < first + TOGETHER && pack < PACKS; ++pack) {
+                    if (there(pack, head)) {
+                        Pack both[2] = {stage[pack * SLOTS], stage[pack * SLOTS + 1]};
+                        inside[pack - first] = moved(reinterpret_cast<const unsigned(&)[8]>(both), by, from);
+                    }
+                }
+                __syncwarp();  // they have read it
+#pragma unroll
+                for (int pack = first; pack < first + TOGETHER && pack < PACKS; ++pack) {
+                    if (there(pack, head)) {
+                        stage[pack * SLOTS] = inside[pack - first];
+                    }
+                }
+            }
+        });
     };
     int row[ROWS];  // that this cluster takes, from this one on
     row[STAGES] = blockIdx.x / CLUSTER + STAGES * teams;
@@ -386,7 +390,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         row[stage] = blockIdx.x / CLUSTER + stage * teams;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            fetch(ring + stage * PART, row[stage], pack);
+            fetch(ring + stage * PART + pack * SLOTS, row[stage], pack);
         }
         close_group();
     }
@@ -427,7 +431,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack, head)) {
-                tops = greater(tops, stage[pack * LANES]);
+                tops = greater(tops, stage[pack * SLOTS]);
             }
         }
 #pragma unroll
@@ -447,7 +451,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         float sum = edge_power;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            const Pack taken = there(pack, head) ? stage[pack * LANES] : filled(-INF);
+            const Pack taken = there(pack, head) ? stage[pack * SLOTS] : filled(-INF);
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
                 power[pack][i] = exponential(float_of(taken, i) - below);
@@ -461,7 +465,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const auto fetch_row = [&](Pack* stage, int row) {
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            fetch(stage, row, pack);
+            fetch(stage + pack * SLOTS, row, pack);
         }
         close_group();
     };
@@ -470,6 +474,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     };
 
     wait_for_rows<STAGES - 1>();
+    align(ring, row[0]);
     float top_of_warp = 0.0f;
     if (row[0] < rows) {
         top_of_warp = find_top(ring, row[0], edge);
@@ -481,6 +486,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         edge = next_edge;
         next_edge = ask(row[2]);
         wait_for_rows<STAGES - 1>();
+        align(stage, row[1]);
         const float next_top = row[1] < rows ? find_top(stage, row[1], edge) : 0.0f;
 
         const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
@@ -497,7 +503,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             for (int i = 0; i < VEC; ++i) {
                 given.at[i] = from_float(power[pack][i] * inverse);
             }
-            store_moved(result + pack * STRIDE, given, there(pack, head), there(pack, head + VEC));
+            if (there(pack, head)) {
+                store(result + pack * STRIDE, given);
+            }
         }
         if (edge_column(head) < columns) {
             result[edge_column(head) - head - place] = from_float(edge_power * inverse);

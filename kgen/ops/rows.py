@@ -149,9 +149,12 @@ def margin(spec: Spec, *, weights: bool) -> bool:
     return bool(spec["shifted"] or (spec["ragged"] and weights))
 
 
-def edges(spec: Spec, *, weights: bool) -> int:
-    """How many elements before and after the packs of a row a thread has, at most."""
-    loose = 2 * (spec["VEC"] - 1) + 2 * margin(spec, weights=weights) * spec["VEC"]
+def edges(spec: Spec, *, weights: bool, sectors: bool = False) -> int:
+    """How many elements before and after the packs of a row a thread has, at most.
+
+    `sectors`: packs begin with a sector, of which there are two in one.
+    """
+    loose = 2 * (spec["VEC"] - 1) + (2 * margin(spec, weights=weights) + sectors) * spec["VEC"]
     return -(-loose // (spec["LANES"] * spec["CLUSTER"]))
 
 

@@ -112,10 +112,11 @@ def taking(run: Run, device: int) -> Run:
     return launch
 
 
-def derive(spec: Spec, found: int, arrays: int = 1) -> dict[str, int]:
-    """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays."""
+def derive(spec: Spec, found: int, arrays: int = 1, slots: int = THREADS) -> dict[str, int]:
+    """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `slots`: of a block,
+    for a pack of each thread."""
     static = EXCHANGES * -(-(found * (THREADS // 32 + spec["CLUSTER"]) + 4 + 8) // 8 * 8)
-    part = THREADS * spec["PACKS"] * VECTOR * arrays  # of a row
+    part = slots * spec["PACKS"] * VECTOR * arrays  # of a row
     stages = (SHARED - static) // part
     return {
         "LANES": THREADS,

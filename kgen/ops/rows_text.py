@@ -38,12 +38,14 @@ def text_of_rows(
     joined: bool = False,
     carried: bool = False,
     masked: bool = False,
+    sectors: bool = False,
 ) -> dict[str, Any]:
     """For the kernels on `rows.AXES`, with the reductions over a row that they use: "Max", "Sum".
 
     `weights`: whether vectors that begin anywhere go with the packs; `pairs`: reductions are of two numbers at once;
     `joined`: those over a warp are of one, and what warps have found is two; `carried`: what threads have added up is
-    carried on as doubles; `masked`: what a mask says of packs begins anywhere, as weights do.
+    carried on as doubles; `masked`: what a mask says of packs begins anywhere, as weights do; `sectors`:
+    packs begin with a sector of the result, and those of a warp are neighbours.
     """
     reduced = "float2" if pairs or joined else "float"
     merges = _MERGES["float2" if pairs else "float"]
@@ -60,7 +62,8 @@ def text_of_rows(
         "edged": bool(spec["ragged"] or spec["shifted"]),
         "any_weights": bool(spec["ragged"]) and weights,
         "margin": rows.margin(spec, weights=weights or masked),
-        "edges": rows.edges(spec, weights=weights or masked),
+        "edges": rows.edges(spec, weights=weights or masked, sectors=sectors),
+        "sectors": sectors,
         "filled": True,
     }
 

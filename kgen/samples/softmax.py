@@ -68,12 +68,19 @@ def _softmax_of_a_team(spec: Spec, shape: Shape, settings: Settings) -> Case:
     return Case(softmaxes.softmax, (x,), options, _softmax(x, -1), settings=settings)
 
 
-def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case:
+def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many and more.
 
-    Of parts there are five, in groups of three and of two, the last part of fewer numbers. A column, or its first group
-    of parts, is of nothing but -inf where that is not the result.
+    Of parts there are five, the last of fewer numbers, all of one group, and in groups of three and of two. A column,
+    or its first group of parts, is of nothing but -inf where that is not the result.
     """
+    usual = _softmax_columns(spec, shape)
+    if not spec["partial"]:
+        return usual
+    return usual, usual._replace(settings=(*usual.settings, (column_plans, "AT_ONCE", 0)))
+
+
+def _softmax_columns(spec: Spec, shape: Shape | None) -> Case:
     room = spec["DEPTH"] * spec["HELD"]
     parts = spec["partial"] or spec["apply"]
     length = (15 * room - 5 if parts else 2 * room + 99) if spec["online"] else room - 5

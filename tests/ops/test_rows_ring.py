@@ -322,7 +322,7 @@ def test_results_of_aligned_rows_may_begin_anywhere(dtype: str, columns: int, by
     x = numbers((11, columns), dtype)
     y = rows_apart(11, columns, 0, by, DTYPES[dtype].numpy)
     poison = surroundings(y).copy()
-    cut = Cut(3 if vec == 4 else 2, vec, 2, 2)
+    cut = Cut(3 if vec == 4 else 2, vec, 2, 2, ragged=True)
     with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
         with listing_steps() as steps:
             softmax(x, -1, out=y)
@@ -405,9 +405,20 @@ def test_a_mask_may_begin_anywhere_beside_rows_in_turn(data: st.DataObject, dtyp
     assert surroundings(y).tobytes() == poison.tobytes()
 
 
+# Of which a ring has no room for three: packs come one by one, and of the widest rows some stay in registers.
+BY_PACKS = [
+    ("f32", 7, 20460, Cut(5, 4, 2, 1)),
+    ("f32", 8, 53243, Cut(13, 4, 2, 1, ragged=True)),
+    ("f32", 17, 32768, Cut(8, 4, 2, 3)),
+    ("f32", 9, 65536, Cut(16, 4, 2, 2)),
+    ("bf16", 9, 73723, Cut(9, 8, 2, 2, ragged=True)),
+    ("f16", 1, 81920, Cut(10, 8, 2, 2)),
+]
+
+
 @pytest.mark.parametrize(
     ("dtype", "rows", "columns", "cut", "log"),
-    [(*case, log) for case, log in zip([*CASES, SECTORS], cycle([False, True]))],
+    [(*case, log) for case, log in zip([*CASES, SECTORS, *BY_PACKS], cycle([False, True]))],
 )
 def test_gradients_of_rows_in_turn_agree_with_float64(
     dtype: str, rows: int, columns: int, cut: Cut, log: bool, xp: ModuleType, asnumpy: AsNumpy, take: Take
@@ -427,14 +438,15 @@ def test_gradients_of_rows_in_turn_agree_with_float64(
 @given(data=st.data(), dtype=st.sampled_from(["f32", "bf16"]))
 def test_gradients_of_rows_that_begin_anywhere_are_written_where_they_lie(data: st.DataObject, dtype: str) -> None:
     vec = 16 // DTYPES[dtype].numpy.itemsize
-    rows = data.draw(st.integers(1, 13))
-    columns = data.draw(st.integers((1025 + EDGE) * vec, (2049 + EDGE) * vec - 1))
+    rows, packs = data.draw(st.integers(1, 13)), data.draw(st.sampled_from([2, 5, 9]))
+    room = 1024 * packs
+    columns = data.draw(st.integers((room - 1023 + EDGE) * vec, (room + 1 + EDGE) * vec - 1))
     offset, apart = (data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2))
     dy, y, dx = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for _ in range(3))
     dy[:] = numbers(dy.shape, dtype, 1)
     y[:] = test_softmax.reference(numbers(y.shape, dtype), -1)
     poison = surroundings(dx).copy()
-    cut = Cut(2, vec, 2, data.draw(st.integers(1, 3)), ragged=True)
+    cut = Cut(packs, vec, 2, data.draw(st.integers(1, 3)), ragged=True)
     with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
         assert "ring" in explain(softmax_backward, dy, y, -1, out=dx)
         softmax_backward(dy, y, -1, out=dx)
@@ -548,6 +560,28 @@ def test_norms_take_turns_where_that_pays(
     function, about = (rms_norm, {"residual": x} if residual else {}) if len(vectors) == 1 else (layer_norm, {})
     with kgen.backend("cpu"):
         assert explain(function, x, *vectors, **about).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "expected"),
+    [
+        ("f32", 32768, "softmax_backward_ring_n4_v4_c4_f32 on 120 blocks"),
+        ("f32", 65536, "softmax_backward_ring_n8_v4_c4_f32 on 120 blocks"),
+        ("f32", 131072, "softmax_backward_ring_n8_v4_c8_f32 on 120 blocks"),
+        ("f32", 262143, "softmax_backward_ring_n8_v4_c16_ragged_f32 on 112 blocks"),
+        ("f32", 524288, "softmax_backward_ring_n16_v4_c16_f32 on 112 blocks"),
+        ("f32", 524292, "softmax_backward_t512_n8_v4_stream_f32"),
+        ("bf16", 524288, "softmax_backward_ring_n8_v8_c16_bf16 on 112 blocks"),
+        ("bf16", 720904, "softmax_backward_t512_n4_v8_stream_bf16"),
+    ],
+)
+def test_gradients_take_turns_as_long_as_a_cluster_has_room_for_a_row(
+    dtype: str, columns: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 132)
+    y = np.empty((1000, columns), DTYPES[dtype].numpy)
+    with kgen.backend("cpu"):
+        assert explain(softmax_backward, y, y, -1).startswith(expected)
 
 
 def test_a_cluster_of_sixteen_is_announced_to_the_driver() -> None:

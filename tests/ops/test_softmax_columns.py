@@ -46,6 +46,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns are cut into as many parts as they are long enough for."""
     monkeypatch.setattr(column_plans, "held", lambda *about, **more: None)
     monkeypatch.setattr(column_plans, "WAVES", {False: 10**6, True: 10**6})
+    monkeypatch.setattr(column_plans, "RESIDENT", 10**6)
 
 
 STRIPS = [
@@ -249,6 +250,7 @@ def test_columns_of_any_strides_in_strips_or_parts_agree_with_float64(
     function = log_softmax if log else softmax
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_plans, "WAVES", {False: 10**6, True: 10**6})
+        patch.setattr(column_plans, "RESIDENT", 10**6)
         patch.setattr(column_plans, "held", lambda *about, **more: None)
         patch.setattr(strip_plans, "clusters", lambda spec, device: 3)
         patch.setattr(strip_plans, "blocks", lambda device: 5)

@@ -36,7 +36,7 @@ def _derive(spec: Spec) -> dict[str, int]:
     few = spec.dtype is F32 and spec["VEC"] == 4 and spec["PACKS"] <= 4
     if spec["LANES"] == 256 and spec["CLUSTER"] > 1 and spec["PACKS"] * spec["VEC"] <= 32 and not spec["looped"]:
         # 48 or 64 registers; up to 13 % faster than what the compiler takes by itself
-        derived["RESIDENT"] = 4 if edged and spec.dtype is F32 else 5
+        derived["RESIDENT"] = 3 if spec["shifted"] else 4 if edged and spec.dtype is F32 else 5
     if spec["LANES"] == rows.WIDEST and spec["CLUSTER"] == 1 and few and not spec["looped"]:
         derived["RESIDENT"] = 3  # 40 registers; up to 7 % faster than two blocks
     if spec["LANES"] > rows.WIDEST and few and not (spec["shifted"] or spec["mask"]):
@@ -46,6 +46,8 @@ def _derive(spec: Spec) -> dict[str, int]:
 
 def _text(spec: Spec) -> dict[str, Any]:
     edged = spec["ragged"] or spec["shifted"]
+    sectors = bool(spec["shifted"]) and spec["LANES"] > 32  # others have rows of several places in a block
+    last = "min(seen, end)" if edged else "seen"
     kept = {
         "column + i < seen": spec["causal"],
         "column < end": spec["scaled"] and not spec["mask"] and (edged or not spec["causal"]),
@@ -58,11 +60,11 @@ def _text(spec: Spec) -> dict[str, Any]:
     carried = spec.dtype is F32 and not few
     if joined and spec["log"]:  # otherwise the inverse of the sum has the warp's share in it
         value = softmax_flags.below(spec, value, "top")
-    last = "min(seen, end)" if edged else "seen"
     return {
-        **text_of_rows(spec, "Max", "Sum", joined=joined, carried=carried, masked=bool(spec["mask"])),
+        **text_of_rows(spec, "Max", "Sum", joined=joined, carried=carried, masked=bool(spec["mask"]), sectors=sectors),
         **softmax_flags.text(spec),
         "reach": last if spec["causal"] else "end",
+        "needed": f"column + VEC <= columns{' && column - VEC < seen' if spec['causal'] else ''}",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
         "edge_number": softmax_flags.scaled(spec, f"to_float({'next_edge[i]' if spec['looped'] else 'x[column]'})"),
         "answer": softmax_flags.answer(spec, value),
@@ -92,7 +94,12 @@ SOFTMAX = register(
         check=_check,
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
         origin="the textbook: the greatest number is taken from all before the exponential",
-        defaults=("softmax_t32_n8_v4_f32", "softmax_t128_n4_v8_bf16", "softmax_t128_n4_v8_mask_ragged_bf16"),
+        defaults=(
+            "softmax_t32_n8_v4_f32",
+            "softmax_t128_n4_v8_bf16",
+            "softmax_t128_n4_v8_mask_ragged_bf16",
+            "softmax_t128_n4_v4_ragged_shifted_f32",
+        ),
     )
 )
 

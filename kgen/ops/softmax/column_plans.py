@@ -21,6 +21,8 @@ from kgen.spec import Spec
 WIDE = 256  # bytes of a row in a strip: the memory does less well with shorter ones
 WAVES = {False: 32, True: 8}
 """Blocks of a multiprocessor, at most, for parts of columns that are read twice, or once for their sums alone."""
+RESIDENT = 3  # likewise for sums alone of packs of 16 bytes, which do best where all blocks are there at once
+AT_ONCE = 96  # parts that are put together by one block; more of them in groups
 TOTAL = 8  # bytes of what a part finds of a column
 _AXES = tuple(axis.name for axis in COLUMNS.axes)
 
@@ -92,7 +94,8 @@ def plan_columns(
     tile = values["DEPTH"] * values["HELD"]
     across = values["VEC"] * (values["LANES"] - anywhere)
     strips = -(-read.columns // across) * read.planes
-    parts = max(1, min(WAVES[whole] * multiprocessors(device) // strips, read.length // (2 * tile)))
+    waves = RESIDENT if whole and values["VEC"] * x.dtype.itemsize == rows.VECTOR else WAVES[whole]
+    parts = max(1, min(waves * multiprocessors(device) // strips, read.length // (2 * tile)))
     sizes = f"{read.planes} x {read.columns} columns of {read.length}"
     if not values["online"] or (parts == 1 and (whole or not anywhere)):
         spec = COLUMNS.spec(**values, **flags, ragged=anywhere, dtype=x.dtype)
@@ -103,7 +106,7 @@ def plan_columns(
 
     height = -(-read.length // (parts * tile)) * tile
     parts = -(-read.length // height)
-    together = math.isqrt(parts - 1) + 1
+    together = parts if parts <= AT_ONCE else math.isqrt(parts - 1) + 1
     groups = -(-parts // together)
     known = {name: on for name, on in flags.items() if whole or name != "wide"}
     partial = COLUMNS.spec(**values, **known, partial=True, ragged=anywhere, dtype=x.dtype)

@@ -12,6 +12,7 @@ from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.rows import PACKS, WIDEST
 from kgen.ops.rows_grid import RAGGED
+from kgen.ops.rows_ring import THREADS
 from kgen.ops.softmax import flags as softmax_flags
 from kgen.ops.softmax.along_rows import HELD, pitched
 from kgen.ops.softmax.flags import Wanted
@@ -22,6 +23,7 @@ from kgen.spec import Flag, Kernel, Spec
 TURNS = 16
 """Rows of a cluster from which on it pays: on an H200 528 rows of 65536 floats took as long as without it."""
 
+MARGIN = 4  # elements of a row before and behind its packs at least, so that the mask's words lie in it
 FULL = 6  # packs of a thread of 16 bits, at most, where there is a mask and results are moved
 
 SHIFTED = Flag("shifted", "what is written begins at other places in its packs than what is read")
@@ -40,7 +42,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **ring,
         "shifted": bool(spec["shifted"]),
-        "next_there": "there(pack, head + VEC)" if spec[RAGGED.name] else "next_there(pack)",
+        "margin": spec["VEC"] if spec["shifted"] else MARGIN if spec["mask"] else 0,
         "joined": True,
         "filled": True,
         "carried": spec.dtype is F32,
@@ -49,12 +51,19 @@ def _text(spec: Spec) -> dict[str, Any]:
         **softmax_flags.text(spec),
         "outside": "outside" if spec["scaled"] else "-INF",
         "asked": f"{ring['there']} && pack * STRIDE < reach" if spec["causal"] else ring["there"],
+        "needed": "needed(pack, head) && pack * STRIDE < reach + VEC" if spec["causal"] else "needed(pack, head)",
         "number": number,
         "answer": softmax_flags.answer(spec, softmax_flags.below(spec, number, "top")),
         "edge_there": edge_there,
         "edge_number": edge,
         "edge_answer": softmax_flags.answer(spec, softmax_flags.below(spec, edge_here, "top")),
     }
+
+
+def _check(spec: Spec) -> str | None:
+    if spec["shifted"] and not spec[RAGGED.name]:
+        return "what is read elsewhere than at packs leaves elements to its edge"
+    return rows_ring.check(spec)
 
 
 RING = register(
@@ -64,9 +73,9 @@ RING = register(
         formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
         axes=rows_ring.AXES,
         flags=(*FLAGS, RAGGED, SHIFTED),
-        derive=lambda spec: rows_ring.derive(spec, found=8),
+        derive=lambda spec: rows_ring.derive(spec, found=8, slots=THREADS + spec["shifted"] * THREADS // 32),
         text=_text,
-        check=rows_ring.check,
+        check=_check,
         min_arch=rows_cut.CLUSTERS,
         grid="a cluster of blocks for many rows: as many clusters as all multiprocessors have room for",
         origin="Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867",
@@ -83,11 +92,12 @@ RING = register(
 )
 
 
-def _wide(wanted: Wanted, vec: int) -> int:
-    """Packs of a row, up to which a block does better; where something is left out, as many as its registers hold."""
-    if not (wanted.mask or wanted.causal):
+def _wide(wanted: Wanted, taken: rows_cut.Packs) -> int:
+    """Packs of a row, up to which a block does better; where something is left out, or moved, as many as its registers
+    hold."""
+    if not (wanted.mask or wanted.causal or taken.shifted):
         return rows_ring.WIDE
-    held = WIDEST * max(packs for packs in PACKS.values if packs * vec <= HELD)
+    held = WIDEST * max(packs for packs in PACKS.values if packs * taken.vec <= HELD)
     return min(held, rows_ring.WIDE - wanted.mask)  # with a mask, rows of just so many take less time in turn
 
 
@@ -98,11 +108,12 @@ def plan_ring(
     if y.dtype is not x.dtype or wanted.op == "logsumexp" or wanted.scale == 0:
         return None
     masks = Masks.of(mask, axes)
-    both = pitched(x, y, read, written, wanted)[::-1]  # packs are those of x, which is copied as it lies
+    both = pitched(x, y, read, written, wanted)
     taken = rows_cut.packs(both, read.columns, ragged=True, beside=masks.pitched)
+    taken = taken._replace(ragged=taken.ragged or taken.shifted)
     # Beside exponentials, a mask and what is to be moved, there are no registers for more.
     most = FULL if wanted.mask and taken.shifted and x.dtype is not F32 else rows_ring.MOST
-    about = {"turns": TURNS, "wide": _wide(wanted, taken.vec), "most": most}
+    about = {"turns": TURNS, "wide": _wide(wanted, taken), "most": most}
     cut = rows_ring.cut(read.rows, read.columns, taken, y.device, **about, anywhere=True)
     if cut is None:
         return None
