@@ -18,10 +18,10 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 fba7acf2, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_ring.cu.j2 ba44850f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 a99ccf20, common/rows_groups.cuh.j2 0cf21342,
-//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2
+//           2e5b1a76, common/rows_ring.cuh.j2 ad639a9b, common/rows_groups.cuh.j2 9ea453a9,
+//           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2
 //           e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,
 //           common/rows_place.cuh.j2 dcd801b4, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f

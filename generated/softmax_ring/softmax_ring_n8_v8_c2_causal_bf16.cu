@@ -17,7 +17,7 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 1c711f2f, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 a99ccf20,
+//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 ad639a9b,
 //           common/rows_pack.cuh.j2 4a785ba1, common/cluster.cuh.j2 e30843ef, common/rows_deferred.cuh.j2
 //           6509b888, common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 dcd801b4,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
