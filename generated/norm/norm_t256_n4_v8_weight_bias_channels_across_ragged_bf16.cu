@@ -19,11 +19,11 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 e0e6e45c, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//   parts   norm.cu.j2 5fa00764, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
 //           common/rows.cuh.j2 e590b714, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_channels.cuh.j2 2e5b1a76, common/rows_exchanges.cuh.j2 7970adb8,
 //           common/rows_place.cuh.j2 a82703c8, common/rows_ends.cuh.j2 3ac869d8, common/rows_groups.cuh.j2
-//           0cf21342, common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4891bdba,
+//           9ea453a9, common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba,
 //           common/cluster.cuh.j2 e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2
 //           2bc6d58d, common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f
@@ -226,16 +226,14 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
     const Within stride = within(STRIDE, spatial);
     // The weights of its packs' channels are asked for before they are needed.
     const int first_channel = static_cast<unsigned>(row) % groups * channels;
-    const Weight* const weight_of_group = weight + first_channel;
     Weight channel_weight[PACKS]{};
-    const Weight* const bias_of_group = bias + first_channel;
     Weight channel_bias[PACKS]{};
     Within at = origin;
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         if (first + pack * STRIDE < end) {
-            channel_weight[pack] = weight_of_group[at.channel];
-            channel_bias[pack] = bias_of_group[at.channel];
+            channel_weight[pack] = weight[first_channel + at.channel];
+            channel_bias[pack] = bias[first_channel + at.channel];
         }
         at = further(at, stride, spatial);
     }
@@ -247,8 +245,8 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
     for (int i = 0; i < EDGES; ++i) {
         const int column = edge_column(i);
         if (column < columns) {
-            edge_weight[i] = weight_of_group[column / spatial];
-            edge_bias[i] = bias_of_group[column / spatial];
+            edge_weight[i] = weight[first_channel + column / spatial];
+            edge_bias[i] = bias[first_channel + column / spatial];
         }
     }
     square = over_row<Sum>(square, exchanges, turn);
@@ -273,8 +271,8 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
         float next_factor = factor;
         float next_shift = shift;
         if (left < VEC) {  // the pack ends in the next one
-            next_factor = rstd * weight_to_float(weight_of_group[at.channel + 1]);
-            next_shift = weight_to_float(bias_of_group[at.channel + 1]);
+            next_factor = rstd * weight_to_float(weight[first_channel + at.channel + 1]);
+            next_shift = weight_to_float(bias[first_channel + at.channel + 1]);
         }
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {

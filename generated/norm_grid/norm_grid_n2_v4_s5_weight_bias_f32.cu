@@ -20,8 +20,8 @@
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
 //   parts   norm_grid.cu.j2 435aca54, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 2e5b1a76,
-//           common/rows_grid_place.cuh.j2 5e70891c, common/rows_groups.cuh.j2 0cf21342,
-//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
+//           common/rows_grid_place.cuh.j2 5e70891c, common/rows_groups.cuh.j2 9ea453a9,
+//           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
 //           47a3bd54, common/rows_around.cuh.j2 d702c129
 //   again   kgen build norm_grid_n2_v4_s5_weight_bias_f32
 

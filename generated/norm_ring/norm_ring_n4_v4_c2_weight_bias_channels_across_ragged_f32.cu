@@ -20,10 +20,10 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 916582a7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_ring.cu.j2 32a1c21a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 f0ca71a0, common/rows_groups.cuh.j2 0cf21342,
-//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           2e5b1a76, common/rows_ring.cuh.j2 1f7196da, common/rows_groups.cuh.j2 9ea453a9,
+//           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,
 //           common/rows_place.cuh.j2 a82703c8, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
@@ -234,12 +234,20 @@ __device__ __forceinline__ float2 inverse_root(double x)
     return make_float2(whole, static_cast<float>(root - whole));
 }
 
+// A quotient as good as rounded once, but for the least and the greatest numbers, for which a division branches.
+__device__ __forceinline__ float mean_of(float sum, float numbers)
+{
+    const float share = __fdividef(1.0f, numbers);
+    const float mean = sum * share;
+    return fmaf(fmaf(-mean, numbers, sum), share, mean);
+}
+
 // Of parts of a row in N neighbouring lanes, each with so many numbers, their sum and the sum of squares about their
 // mean: the sum of squares about the mean of all. It is that about the means of the parts, and how far these are apart.
 template <int N>
 __device__ __forceinline__ Sum::Total over_lanes_squares(float2 of_part, float numbers, float mean)
 {
-    const float apart = of_part.x / numbers - mean;
+    const float apart = mean_of(of_part.x, numbers) - mean;
     return over_lanes<Sum, N>(static_cast<Sum::Total>(of_part.y + numbers * apart * apart));
 }
 
@@ -287,7 +295,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const auto head_of = [&](int row) {  // elements before its packs
         return static_cast<int>((0u - begin - row * static_cast<unsigned>(x_row)) % SECTOR);
     };
-    const auto packs_of = [&](int head) { return min((columns - head) / VEC, PACKS * CLUSTER * LANES); };
+    const auto packs_of = [&](int head) {
+        const unsigned whole = static_cast<unsigned>(columns - head) / VEC;
+        return min(static_cast<int>(whole), PACKS * CLUSTER * LANES);
+    };
     const auto edge_column = [&](int head) {
         const int nth = CLUSTER * LANES - 1 - place / VEC;
         return nth < head ? nth : nth + packs_of(head) * VEC;  // beyond the row where the thread has none
@@ -343,6 +354,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
     const Within origin = within(place, spatial);  // of its first pack in an aligned row
     const Within stride = within(STRIDE, spatial);
+    const unsigned share_of_groups = 0xffffffff / groups;
+    const auto group_of = [&](int row) {
+        const int group = row - static_cast<int>(__umulhi(row, share_of_groups)) * groups;  // or that many more
+        return group < groups ? group : group - groups;
+    };
     const double share = inverse(columns);  // of each number in a mean
 
     // How many numbers of a row so many threads have, of which the first has this place among all.
@@ -360,7 +376,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const int head = head_of(row);
         const auto over_warps = [&](float2 of_warp) {
             const float sum = over_lanes<Sum, WARPS>(static_cast<Sum::Total>(of_warp.x));
-            const float mean = sum / numbers_of(block, LANES, head);
+            const float mean = mean_of(sum, numbers_of(block, LANES, head));
             const float numbers = numbers_of(block + lane % WARPS * 32, 32, head);  // of the warp that a lane hears
             return make_float2(sum, over_lanes_squares<WARPS>(of_warp, numbers, mean));
         };
@@ -375,7 +391,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 }
             }
         }
-        sum = over_lanes<Sum, 32>(static_cast<double>(sum));
+        sum = over_lanes<Sum, 32>(sum);
         const float mean = sum / numbers_of(block + threadIdx.x / 32 * 32, 32, head);
         const float edge_apart = edge_column(head) < columns ? to_float(edge) - mean : 0.0f;
         float square = edge_apart * edge_apart;
@@ -390,7 +406,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 }
             }
         }
-        tell(make_float2(sum, over_lanes<Sum, 32>(static_cast<double>(square))), exchange, over_warps, claimed, claim);
+        tell(make_float2(sum, over_lanes<Sum, 32>(square)), exchange, over_warps, claimed, claim);
     };
 
     wait_for_rows<STAGES - 1>();
@@ -404,22 +420,20 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const Element coming_edge = ask(row[2]);
         const Within origin_of_row = further(origin, {0, head}, spatial);
         // The weights of its packs' channels are asked for before they are needed.
-        const int first_channel = static_cast<unsigned>(row[0]) % groups * channels;
-        const Weight* const weight_of_group = weight + first_channel;
+        const int first_channel = group_of(row[0]) * channels;
         Weight channel_weight[PACKS]{};
         Weight next_weight[PACKS]{};  // of the channel that a pack ends in, if it is another
-        const Weight* const bias_of_group = bias + first_channel;
         Weight channel_bias[PACKS]{};
         Weight next_bias[PACKS]{};  // of the channel that a pack ends in, if it is another
         Within at = origin_of_row;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack, head)) {
-                channel_weight[pack] = weight_of_group[at.channel];
-                channel_bias[pack] = bias_of_group[at.channel];
+                channel_weight[pack] = weight[first_channel + at.channel];
+                channel_bias[pack] = bias[first_channel + at.channel];
                 if (at.element > spatial - VEC) {
-                    next_weight[pack] = weight_of_group[at.channel + 1];
-                    next_bias[pack] = bias_of_group[at.channel + 1];
+                    next_weight[pack] = weight[first_channel + at.channel + 1];
+                    next_bias[pack] = bias[first_channel + at.channel + 1];
                 }
             }
             at = further(at, stride, spatial);
@@ -427,9 +441,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         Weight edge_weight{};
         Weight edge_bias{};
         if (edge_column(head) < columns) {
-            const int channel = edge_column(head) / spatial;
-            edge_weight = weight_of_group[channel];
-            edge_bias = bias_of_group[channel];
+            const int channel = first_channel + static_cast<unsigned>(edge_column(head)) / spatial;
+            edge_weight = weight[channel];
+            edge_bias = bias[channel];
         }
 
         wait_for_rows<STAGES - 2>();

@@ -19,10 +19,10 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 916582a7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_ring.cu.j2 32a1c21a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 f0ca71a0, common/rows_groups.cuh.j2 0cf21342,
-//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           2e5b1a76, common/rows_ring.cuh.j2 1f7196da, common/rows_groups.cuh.j2 9ea453a9,
+//           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,
 //           common/rows_place.cuh.j2 a82703c8, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
@@ -224,12 +224,20 @@ __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
     return exchange.of_block[threadIdx.x % CLUSTER];
 }
 
+// A quotient as good as rounded once, but for the least and the greatest numbers, for which a division branches.
+__device__ __forceinline__ float mean_of(float sum, float numbers)
+{
+    const float share = __fdividef(1.0f, numbers);
+    const float mean = sum * share;
+    return fmaf(fmaf(-mean, numbers, sum), share, mean);
+}
+
 // Of parts of a row in N neighbouring lanes, each with so many numbers, their sum and the sum of squares about their
 // mean: the sum of squares about the mean of all. It is that about the means of the parts, and how far these are apart.
 template <int N>
 __device__ __forceinline__ Sum::Total over_lanes_squares(float2 of_part, float numbers, float mean)
 {
-    const float apart = of_part.x / numbers - mean;
+    const float apart = mean_of(of_part.x, numbers) - mean;
     return over_lanes<Sum, N>(static_cast<Sum::Total>(of_part.y + numbers * apart * apart));
 }
 
@@ -312,6 +320,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
     const Within origin = within(place, spatial);  // of its first pack in an aligned row
     const Within stride = within(STRIDE, spatial);
+    const unsigned share_of_groups = 0xffffffff / groups;
+    const auto group_of = [&](int row) {
+        const int group = row - static_cast<int>(__umulhi(row, share_of_groups)) * groups;  // or that many more
+        return group < groups ? group : group - groups;
+    };
     const float share = 1.0f / static_cast<float>(columns);  // of each number in a mean
 
     // How many numbers of a row so many threads have, of which the first has this place among all.
@@ -326,7 +339,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const float numbers_of_block = numbers_of(lane % CLUSTER * LANES, LANES);  // likewise
     const auto over_warps = [&](float2 of_warp) {
         const float sum = over_lanes<Sum, WARPS>(static_cast<Sum::Total>(of_warp.x));
-        const float mean = sum / numbers_of(block, LANES);
+        const float mean = mean_of(sum, numbers_of(block, LANES));
         return make_float2(sum, over_lanes_squares<WARPS>(of_warp, numbers_of_warp, mean));
     };
 
@@ -368,22 +381,20 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     for (int turn = 0; row[0] < rows; ++turn) {
         Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
         // The weights of its packs' channels are asked for before they are needed.
-        const int first_channel = static_cast<unsigned>(row[0]) % groups * channels;
-        const Weight* const weight_of_group = weight + first_channel;
+        const int first_channel = group_of(row[0]) * channels;
         Weight channel_weight[PACKS]{};
         Weight next_weight[PACKS]{};  // of the channel that a pack ends in, if it is another
-        const Weight* const bias_of_group = bias + first_channel;
         Weight channel_bias[PACKS]{};
         Weight next_bias[PACKS]{};  // of the channel that a pack ends in, if it is another
         Within at = origin;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack)) {
-                channel_weight[pack] = weight_of_group[at.channel];
-                channel_bias[pack] = bias_of_group[at.channel];
+                channel_weight[pack] = weight[first_channel + at.channel];
+                channel_bias[pack] = bias[first_channel + at.channel];
                 if (at.element > spatial - VEC) {
-                    next_weight[pack] = weight_of_group[at.channel + 1];
-                    next_bias[pack] = bias_of_group[at.channel + 1];
+                    next_weight[pack] = weight[first_channel + at.channel + 1];
+                    next_bias[pack] = bias[first_channel + at.channel + 1];
                 }
             }
             at = further(at, stride, spatial);
@@ -396,7 +407,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
         const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
         const int coming = exchanges[turn % EXCHANGES].coming;
-        const float mean = over_lanes<Sum, CLUSTER>(of_block.x) * share;
+        const float mean = mean_of(over_lanes<Sum, CLUSTER>(of_block.x), static_cast<float>(columns));
         const float squares = over_lanes_squares<CLUSTER>(
             of_block, numbers_of_block, mean);
         const float rstd = rsqrtf(squares * share + eps);
@@ -411,22 +422,21 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             if (there(pack)) {
                 const Pack value = stage[pack * LANES];
                 const float factor = rstd * weight_to_float(channel_weight[pack]);
-                const float shift = weight_to_float(channel_bias[pack]);
+                const float shift = weight_to_float(channel_bias[pack]) - mean * factor;
                 Pack given;
                 const int left = spatial - at.element;  // of the channel's elements
                 if (left >= VEC) {
 #pragma unroll
                     for (int i = 0; i < VEC; ++i) {
-                        const float normal = (float_of(value, i) - mean) * factor;
-                        given.at[i] = from_float(normal + shift);
+                        given.at[i] = from_float(fmaf(float_of(value, i), factor, shift));
                     }
                 } else {
                     const float next_factor = rstd * weight_to_float(next_weight[pack]);
-                    const float next_shift = weight_to_float(next_bias[pack]);
+                    const float next_shift = weight_to_float(next_bias[pack]) - mean * next_factor;
 #pragma unroll
                     for (int i = 0; i < VEC; ++i) {
-                        const float normal = (float_of(value, i) - mean) * (i < left ? factor : next_factor);
-                        given.at[i] = from_float(normal + (i < left ? shift : next_shift));
+                        const float times = i < left ? factor : next_factor;
+                        given.at[i] = from_float(fmaf(float_of(value, i), times, i < left ? shift : next_shift));
                     }
                 }
                 fetch(stage + pack * LANES, coming, pack);  // where it has just read

@@ -18,10 +18,10 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 916582a7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_ring.cu.j2 32a1c21a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 f0ca71a0, common/rows_groups.cuh.j2 0cf21342,
-//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           2e5b1a76, common/rows_ring.cuh.j2 1f7196da, common/rows_groups.cuh.j2 9ea453a9,
+//           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,
 //           common/rows_place.cuh.j2 a82703c8, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
@@ -225,12 +225,20 @@ __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
     return exchange.of_block[threadIdx.x % CLUSTER];
 }
 
+// A quotient as good as rounded once, but for the least and the greatest numbers, for which a division branches.
+__device__ __forceinline__ float mean_of(float sum, float numbers)
+{
+    const float share = __fdividef(1.0f, numbers);
+    const float mean = sum * share;
+    return fmaf(fmaf(-mean, numbers, sum), share, mean);
+}
+
 // Of parts of a row in N neighbouring lanes, each with so many numbers, their sum and the sum of squares about their
 // mean: the sum of squares about the mean of all. It is that about the means of the parts, and how far these are apart.
 template <int N>
 __device__ __forceinline__ Sum::Total over_lanes_squares(float2 of_part, float numbers, float mean)
 {
-    const float apart = of_part.x / numbers - mean;
+    const float apart = mean_of(of_part.x, numbers) - mean;
     return over_lanes<Sum, N>(static_cast<Sum::Total>(of_part.y + numbers * apart * apart));
 }
 
@@ -303,7 +311,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const auto head_of = [&](int row) {  // elements before its packs
         return static_cast<int>((0u - begin - row * static_cast<unsigned>(x_row)) % SECTOR);
     };
-    const auto packs_of = [&](int head) { return min((columns - head) / VEC, PACKS * CLUSTER * LANES); };
+    const auto packs_of = [&](int head) {
+        const unsigned whole = static_cast<unsigned>(columns - head) / VEC;
+        return min(static_cast<int>(whole), PACKS * CLUSTER * LANES);
+    };
     const auto edge_column = [&](int head) {
         const int nth = CLUSTER * LANES - 1 - place / VEC;
         return nth < head ? nth : nth + packs_of(head) * VEC;  // beyond the row where the thread has none
@@ -423,7 +434,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const int head = head_of(row);
         const auto over_warps = [&](float2 of_warp) {
             const float sum = over_lanes<Sum, WARPS>(static_cast<Sum::Total>(of_warp.x));
-            const float mean = sum / numbers_of(block, LANES, head);
+            const float mean = mean_of(sum, numbers_of(block, LANES, head));
             const float numbers = numbers_of(block + lane % WARPS * 32, 32, head);  // of the warp that a lane hears
             return make_float2(sum, over_lanes_squares<WARPS>(of_warp, numbers, mean));
         };
@@ -475,7 +486,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
         const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
         const int coming = row_at(exchanges[turn % EXCHANGES].coming);
-        const float mean = over_lanes<Sum, CLUSTER>(of_block.x) * share;
+        const float mean = mean_of(over_lanes<Sum, CLUSTER>(of_block.x), static_cast<float>(columns));
         const float squares = over_lanes_squares<CLUSTER>(
             of_block, numbers_of(lane % CLUSTER * LANES, LANES, head), mean);
         const float rstd = rsqrtf(squares * share + eps);
@@ -483,6 +494,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             means[row[0]] = mean;
             rstds[row[0]] = rstd;
         }
+        const float of_zero = -mean * rstd;
         Element* const result = y + row[0] * y_row + head;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -497,7 +509,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 Pack given;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    const float normal = (float_of(value, i) - mean) * rstd;
+                    const float normal = fmaf(float_of(value, i), rstd, of_zero);
                     given.at[i] = from_float(normal * weight_of(weights, i) + weight_of(biases, i));
                 }
                 store(result + pack * STRIDE, given);
@@ -505,7 +517,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         }
         close_group();
         if (edge_column(head) < columns) {
-            const float normal = (to_float(edge) - mean) * rstd;
+            const float normal = fmaf(to_float(edge), rstd, of_zero);
             Element& edge_result = result[edge_column(head) - head - place];
             edge_result = from_float(normal * weight_to_float(edge_weight) + weight_to_float(edge_bias));
         }

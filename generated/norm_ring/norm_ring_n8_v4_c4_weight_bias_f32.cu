@@ -17,10 +17,10 @@
 //                          room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 916582a7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_ring.cu.j2 32a1c21a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 f0ca71a0, common/rows_groups.cuh.j2 0cf21342,
-//           common/rows_affine.cuh.j2 f3c17a02, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           2e5b1a76, common/rows_ring.cuh.j2 1f7196da, common/rows_groups.cuh.j2 9ea453a9,
+//           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,
 //           common/rows_place.cuh.j2 a82703c8, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
@@ -231,12 +231,20 @@ __device__ __forceinline__ float2 inverse_root(double x)
     return make_float2(whole, static_cast<float>(root - whole));
 }
 
+// A quotient as good as rounded once, but for the least and the greatest numbers, for which a division branches.
+__device__ __forceinline__ float mean_of(float sum, float numbers)
+{
+    const float share = __fdividef(1.0f, numbers);
+    const float mean = sum * share;
+    return fmaf(fmaf(-mean, numbers, sum), share, mean);
+}
+
 // Of parts of a row in N neighbouring lanes, each with so many numbers, their sum and the sum of squares about their
 // mean: the sum of squares about the mean of all. It is that about the means of the parts, and how far these are apart.
 template <int N>
 __device__ __forceinline__ Sum::Total over_lanes_squares(float2 of_part, float numbers, float mean)
 {
-    const float apart = of_part.x / numbers - mean;
+    const float apart = mean_of(of_part.x, numbers) - mean;
     return over_lanes<Sum, N>(static_cast<Sum::Total>(of_part.y + numbers * apart * apart));
 }
 
@@ -332,7 +340,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const float numbers_of_block = numbers_of(lane % CLUSTER * LANES, LANES);  // likewise
     const auto over_warps = [&](float2 of_warp) {
         const float sum = over_lanes<Sum, WARPS>(static_cast<Sum::Total>(of_warp.x));
-        const float mean = sum / numbers_of(block, LANES);
+        const float mean = mean_of(sum, numbers_of(block, LANES));
         return make_float2(sum, over_lanes_squares<WARPS>(of_warp, numbers_of_warp, mean));
     };
 
@@ -349,7 +357,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 }
             }
         }
-        sum = over_lanes<Sum, 32>(static_cast<double>(sum));
+        sum = over_lanes<Sum, 32>(sum);
         const float mean = sum / numbers;
         float square = 0.0f;
 #pragma unroll
@@ -363,7 +371,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 }
             }
         }
-        tell(make_float2(sum, over_lanes<Sum, 32>(static_cast<double>(square))), exchange, over_warps, claimed, claim);
+        tell(make_float2(sum, over_lanes<Sum, 32>(square)), exchange, over_warps, claimed, claim);
     };
 
     wait_for_rows<STAGES - 1>();

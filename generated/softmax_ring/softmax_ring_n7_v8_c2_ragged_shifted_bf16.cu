@@ -18,7 +18,7 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 c0201cc5, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 f0ca71a0,
+//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 1f7196da,
 //           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 e30843ef, common/rows_deferred.cuh.j2
 //           6509b888, common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 a82703c8,
 //           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
@@ -325,7 +325,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const auto head_of = [&](int row) {  // elements before its packs
         return MARGIN + static_cast<int>((0u - MARGIN - begin - row * static_cast<unsigned>(y_row)) % SECTOR);
     };
-    const auto packs_of = [&](int head) { return min((columns - head - MARGIN) / VEC, PACKS * CLUSTER * LANES); };
+    const auto packs_of = [&](int head) {
+        const unsigned whole = static_cast<unsigned>(columns - head - MARGIN) / VEC;
+        return min(static_cast<int>(whole), PACKS * CLUSTER * LANES);
+    };
     const auto edge_column = [&](int head) {
         const int nth = CLUSTER * LANES - 1 - place / VEC;
         return nth < head ? nth : nth + packs_of(head) * VEC;  // beyond the row where the thread has none

@@ -16,7 +16,7 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 c0201cc5, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 f0ca71a0,
+//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 1f7196da,
 //           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 e30843ef, common/rows_deferred.cuh.j2
 //           6509b888, common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 a82703c8,
 //           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,

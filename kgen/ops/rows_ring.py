@@ -94,6 +94,23 @@ def cut(
     return None
 
 
+def by_sectors(taken: Packs, columns: int, pitch: int) -> Packs:
+    """Rows that begin at multiples of a pack, so many elements apart, as if they began anywhere, where that pays.
+
+    Packs begin with a sector then, which otherwise two warps write parts of; and some are left to the edge, for which
+    each thread would need one more.
+    """
+    total = columns // taken.vec
+    amid = pitch % (SECTOR // VECTOR * taken.vec) > 0
+    return taken._replace(ragged=True) if taken.full and (amid or _room(total - EDGE) < _room(total)) else taken
+
+
+def _room(total: int) -> int:
+    """For so many packs of a row, in packs of a thread of each block."""
+    sizes = ((-(-total // (THREADS * cluster)), cluster) for cluster in CLUSTER.values)
+    return next((packs * cluster for packs, cluster in sizes if packs <= MOST), 0)
+
+
 def taking_turns(cluster: int, height: int, turns: int, device: int) -> int:
     """As many clusters of so many blocks as a device has room for; 0 where it has none, or `turns` rows for each are
     more than there are."""

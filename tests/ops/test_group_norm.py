@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ from kgen.ops.rows_ring import Cut
 from kgen.samples import call, cases_of, complaint
 from tests.ops.test_norm import assert_close, reference
 from tests.ops.test_rows_ring import rows_apart, surroundings
-from tests.ops.test_softmax import examples, rows_in_turn
+from tests.ops.test_softmax import ULP, examples, rows_in_turn
 
 AsNumpy = Callable[[Any], np.ndarray]
 
@@ -119,6 +120,59 @@ def test_groups_that_clusters_take_in_turn_agree_with_float64(
     assert_close(asnumpy(group_norm(x, groups, w)), exact(host, groups, weight, None)[0], dtype, terms=8)
     expected = exact(host, groups, None, bias)[0]
     assert_close(asnumpy(group_norm(x, groups, None, b, out=x)), expected, dtype, terms=8)  # in its place
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("places", [5462, 5461])
+def test_a_large_mean_of_groups_costs_less_than_the_rounding_of_results(
+    dtype: str, places: int, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neighbouring numbers of 16 bits far from zero: the largest mean that they can have, counted in deviations."""
+    if xp is not np and rows_cut.largest(0) == 1:
+        pytest.skip("this device has no clusters")
+    cut = Cut(2, 8, 2, 2, ragged=True)
+    monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: cut)
+    step = 2.0 ** -(7 if dtype == "bf16" else 10) * 64
+    host = (64 + step * np.random.default_rng(0).integers(0, 3, (5, 6, places))).astype(DTYPES[dtype].numpy)
+    weight, bias = numbers((6,), "f32", 1), numbers((6,), "f32", 2)
+    x, w, b = (xp.asarray(array) for array in (host, weight, bias))
+    for about in ((w, b), (w, None), (None, b)):
+        expected, _, _ = exact(host, 2, *(None if a is None else asnumpy(a) for a in about))
+        apart = np.abs(asnumpy(group_norm(x, 2, *about)).astype(np.float64) - expected)
+        assert (apart <= ULP[dtype] * (np.abs(expected) + 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((26, 640, 3969), "norm_ring_n5_v4_c8_weight_bias_channels_across_ragged_f32"),
+        ((31, 128, 16385), "norm_ring_n8_v4_c4_weight_bias_channels_across_ragged_f32"),
+        ((31, 128, 16386), "norm_ring_n8_v4_c4_weight_bias_channels_across_ragged_f32"),
+        ((31, 128, 16400), "norm_ring_n5_v4_c8_weight_bias_channels_f32"),
+        ((31, 128, 16384), "norm_ring_n8_v4_c4_weight_bias_channels_f32"),
+    ],
+)
+def test_packs_of_groups_that_begin_amid_sectors_are_those_of_sectors(
+    shape: tuple[int, ...], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And with them elements are left to the edge, which would take one more pack of each thread."""
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 132)
+    around, w = np.empty(math.prod(shape) + 8, "f"), np.empty(shape[1], "f")
+    x = around[-around.ctypes.data // 4 % 8 :][: math.prod(shape)].reshape(shape)
+    with kgen.backend("cpu"):
+        assert explain(group_norm, x, 32, w, w).startswith(expected)
+
+
+@pytest.mark.parametrize("apart", [0, 4])
+def test_groups_amid_sectors_are_read_and_written_where_they_lie(apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 2)
+    x, y = (rows_apart(16, 4 * 4099, 0, 4 + more, np.dtype("f")).reshape(8, 8, 4099) for more in (0, apart))
+    x[:], weight, bias = numbers(x.shape, "f32"), numbers((8,), "f32", 1), numbers((8,), "f32", 2)
+    poison = surroundings(y.reshape(16, -1)).copy()
+    with kgen.backend("cpu"):
+        group_norm(x, 2, weight, bias, out=y)
+    assert_close(y, exact(x, 2, weight, bias)[0], "f32", terms=8)
+    assert surroundings(y.reshape(16, -1)).tobytes() == poison.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -503,6 +503,37 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
     assert surroundings(y).tobytes() == poison.tobytes()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "columns", "taken"),
+    [
+        ("f32", 16396, {"softmax": "n4_v4_c2_ragged", "layer_norm": "n4_v4_c2_weight_bias_ragged"}),
+        ("f32", 16400, {"softmax": "n4_v4_c2_ragged", "layer_norm": "n4_v4_c2_weight_bias_ragged"}),
+        ("f32", 16416, {"softmax": "n5_v4_c2", "layer_norm": "n5_v4_c2_weight_bias"}),
+        ("bf16", 32776, {"softmax": "n4_v8_c2_ragged", "layer_norm": "n5_v8_c2_weight_bias"}),
+    ],
+)
+def test_packs_of_rows_that_begin_amid_sectors_are_those_of_sectors(
+    dtype: str, columns: int, taken: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are those of rows of a few packs more than all threads take; but not where eight weights and biases would have
+    to be loaded again."""
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 2)
+    x, y = (rows_apart(16, columns, 0, 0, DTYPES[dtype].numpy) for _ in range(2))
+    x[:], weight, bias = numbers(x.shape, dtype), numbers((columns,), dtype, 1), numbers((columns,), dtype, 2)
+    poison = surroundings(y).copy()
+    for function, about in ((softmax, (-1,)), (layer_norm, (weight, bias))):
+        with kgen.backend("cpu"):
+            name = explain(function, x, *about).split()[0]
+            function(x, *about, out=y)
+        kernel = "softmax_ring" if function is softmax else "norm_ring"
+        assert name == f"{kernel}_{taken[function.__name__]}_{dtype}"
+        if function is softmax:
+            test_softmax.assert_close(y, test_softmax.reference(x, -1), dtype)
+        else:
+            test_norm.assert_close(y, test_norm.reference(x, (1,), weight, bias)[0], dtype, terms=8)
+        assert surroundings(y).tobytes() == poison.tobytes()
+
+
 @pytest.mark.parametrize("multiprocessors", [1, 2, 4, 8, 14, 132])
 def test_wide_rows_take_turns_only_where_the_device_has_room_for_a_cluster(
     multiprocessors: int, monkeypatch: pytest.MonkeyPatch

@@ -43,6 +43,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "vectors": vectors(spec),
         "held": True,
         "ordered": spec["ragged"] and vectors(spec) != [],
+        # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
+        "folded": "" if spec.dtype is F32 or spec["rms"] else "float_of(value, i)",
         "centred": centred(spec, "float_of(value, i)"),
         "off": off_mean(spec, "float_of(value, i)"),
         "affines": affines(spec),
@@ -86,6 +88,11 @@ def _even(clusters: int, places: int) -> int:
     return clusters - idle if 16 * idle <= clusters else clusters
 
 
+def _turns(taken: rows_cut.Packs) -> int:
+    """Groups of a cluster from which on it pays: where these begin amid sectors, other kernels take longer."""
+    return 6 if taken.ragged else 12 if taken.vec == 8 else rows_ring.TURNS
+
+
 def plan_ring(
     named: Mapping[str, Operand | None],
     read: Rows,
@@ -103,9 +110,12 @@ def plan_ring(
     """
     x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
     assert x is not None and y is not None
-    if groups and taken.ragged and groups[-1] < rows_ring.SECTOR // x.dtype.itemsize:
-        return None  # packs begin with a sector, behind more than a channel
     along = [w for w in (weight, bias) if w and not groups]
+    within = not groups or groups[-1] >= rows_ring.SECTOR // x.dtype.itemsize
+    if within and not flags["residual"] and not (along and taken.vec == 8):  # eight weights are dear to load again
+        taken = rows_ring.by_sectors(taken, read.columns, pitches[0])
+    elif taken.ragged and not within:
+        return None  # packs begin with a sector, behind more than a channel
     kept = sum(taken.vec * w.dtype.itemsize for w in along)
     arrays = 1 + flags["residual"]
     cut = rows_ring.cut(
@@ -114,12 +124,15 @@ def plan_ring(
         taken,
         y.device,
         weights=kept,
+        turns=_turns(taken) if groups else rows_ring.TURNS,
         wide=rows_ring.WIDE // arrays,
         most=rows_ring.MOST // arrays,
     )
     if cut is None:
         return None
-    if taken.ragged and bias and taken.vec == 8:
+    if groups:
+        flags = {**flags, "across": flags["across"] or cut.ragged}
+    elif taken.ragged and bias and taken.vec == 8:
         cut = cut._replace(clusters=_even(cut.clusters, rows_ring.SECTOR // y.dtype.itemsize))
     spec = RING.spec(**cut.values(), **flags, dtype=x.dtype)
     pointers = len(order) + len(nobody) + 1

@@ -111,6 +111,8 @@ def plan_ring(
     both = pitched(x, y, read, written, wanted)
     taken = rows_cut.packs(both, read.columns, ragged=True, beside=masks.pitched)
     taken = taken._replace(ragged=taken.ragged or taken.shifted)
+    if not (wanted.mask or wanted.causal or taken.shifted):
+        taken = rows_ring.by_sectors(taken, read.columns, read.pitch)
     # Beside exponentials, a mask and what is to be moved, there are no registers for more.
     most = FULL if wanted.mask and taken.shifted and x.dtype is not F32 else rows_ring.MOST
     about = {"turns": TURNS, "wide": _wide(wanted, taken), "most": most}
