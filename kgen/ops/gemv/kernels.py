@@ -93,6 +93,7 @@ def _columns_geometry(spec: Spec) -> dict[str, int]:
     shared = spec["THREADS"] * spec["PACKS"] * spec["VEC"] * _real(spec)
     shared += 4 * spec["THREADS"] // spec["LANES"] if spec["ragged"] else 0
     shared += 4 if spec["partial"] else 0  # whether the block is the last to arrive
+    shared = -(-shared // PACK) * PACK  # sums are stored in packs
     crowded = "ragged" in spec.flags and spec["PACKS"] * spec["VEC"] < 2 * PACK
     return _geometry(spec, shared, crowded=crowded)
 

@@ -137,7 +137,8 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
     if small or (2 * tiles >= sms and nbytes <= ALONE):
         return spec, 1
     deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
-    parts = _parts(tiles, sms * spec.derived["BLOCKS"])
+    resident = sms * spec.derived["BLOCKS"]
+    parts = resident // tiles if spec["ragged"] else _parts(tiles, resident)
     return spec, max(1, min(parts, product.depth // deep))
 
 

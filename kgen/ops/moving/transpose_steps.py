@@ -33,7 +33,7 @@ _RAGGED_TILE = {1: (128, 384, 512), 2: (128, 192, 512), 4: (128, 96, 512), 8: (6
 """The same where rows start anywhere, and the threads of a block."""
 _SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 64, 256), 8: (64, 32, 256)}
 """The same where there are few tiles, or few rows, of which the last tile would have few."""
-_FEW = 4
+_FEW = 10
 """Tiles for each multiprocessor, up to which there are few."""
 
 
