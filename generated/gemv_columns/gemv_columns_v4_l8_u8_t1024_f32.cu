@@ -15,7 +15,7 @@
 //   grid                  (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 8b282457, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
+//   parts   gemv_columns.cu.j2 36593b45, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
 //           c3cf8008
 //   again   kgen build gemv_columns_v4_l8_u8_t1024_f32
 

@@ -13,11 +13,11 @@
 //   partial          yes  sums of a piece of the matrix, in the type in which they are added
 //   dtype           bf16  __nv_bfloat16 in memory, float in registers
 //   threads          512  per block
-//   shared memory  32836  bytes, static
+//   shared memory  32848  bytes, static
 //   grid                  (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 8b282457, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
+//   parts   gemv_columns.cu.j2 36593b45, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
 //           c3cf8008
 //   again   kgen build gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16
 

@@ -13,11 +13,11 @@
 //   partial          yes  sums of a piece of the matrix, in the type in which they are added
 //   dtype             i8  signed char in memory, signed char in registers
 //   threads          256  per block
-//   shared memory  16388  bytes, static
+//   shared memory  16400  bytes, static
 //   grid                  (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv_columns.cu.j2 8b282457, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
+//   parts   gemv_columns.cu.j2 36593b45, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
 //           c3cf8008
 //   again   kgen build gemv_columns_quantized_v16_l32_u8_inner_partial_i8
 
@@ -33,7 +33,7 @@ constexpr int GROUPS = THREADS / LANES;  // of threads, each with rows of its ow
 constexpr int WIDTH = LANES * VEC;  // columns that a group reads at once
 constexpr int COLUMNS = WIDTH;  // of a block
 constexpr int CHAINS = 8;  // in which a thread adds up groups' sums
-constexpr int TOGETHER = 16;  // pieces that are loaded at once
+constexpr int TOGETHER = 8;  // pieces that are loaded at once
 
 using Weight = signed char;  // of the matrix
 using Value = float;  // of the vectors
