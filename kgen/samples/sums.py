@@ -189,7 +189,7 @@ def _product(spec: Spec, rows: int, depth: int, *, algorithm: str, trans: bool =
         (a,) = numbers(spec, shape)
         a[..., :9] *= 8  # what stands at the ends counts for more
         a[..., -9:] *= 8
-        if spec["ragged"]:
+        if "ragged" in spec.flags:
             a = between_poison(a, 259)  # so that packs of the first row stick out, and of the last one
         weights = a.astype(np.float64)
     expected = 1.5 * (weights.T if trans else weights) @ x.astype(np.float64) - 0.5 * y.astype(np.float64)
