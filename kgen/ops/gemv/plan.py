@@ -134,7 +134,7 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
             dtype=product.a.dtype,
         )
     tiles = column_tiles(product, spec) * product.batches
-    if small or (2 * tiles >= sms and nbytes <= ALONE):
+    if small or (2 * tiles >= sms and nbytes <= ALONE and not spec["ragged"]):
         return spec, 1
     deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
     resident = sms * spec.derived["BLOCKS"]

@@ -105,9 +105,11 @@ def turn_tiles(
         needed = last.size + widest - 1
         rows, columns, threads = _RAGGED_TILE[itemsize]
         small = _SMALL_RAGGED_TILE[itemsize]
-        tiles = -(-needed // rows) * -(-read.size // columns) * math.prod(sizes)
+        tiles = -(-needed // rows) * -(-read.size // columns)
+        small_tiles = -(-needed // small[0]) * -(-read.size // small[1])
         spilled = needed < 4 * rows and 0 < needed % rows <= rows - small[0]
-        if spilled or tiles <= _FEW * multiprocessors(out.device):
+        few = tiles * math.prod(sizes) <= _FEW * multiprocessors(out.device)
+        if spilled or (few and small_tiles * small[0] * small[1] <= tiles * rows * columns):
             rows, columns, threads = small
         ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
         row_tiles, column_tiles = -(-needed // rows), -(-read.size // columns)
