@@ -3,7 +3,7 @@
 // x Phi(x): x (1 + erf(x / sqrt(2))) / 2, without that sum, which cancels where x is negative.
 //
 //     a = fmin(abs(x), 1e30)
-//     out = relu(x) - a * normal_tail(a)
+//     out = maximum(x, -0.0) - a * normal_tail(a)
 //
 //   VEC        8  neighbours that a thread takes at once
 //   ITEMS      2  such vectors of a thread
@@ -15,7 +15,7 @@
 //   grid          one block for each THREADS * ITEMS vectors, and one for the elements that fill none
 //
 //   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 ff2273be, common/elementwise_math.cuh.j2 402fabde
+//   parts   elementwise.cu.j2 591d1ba3, common/elementwise_math.cuh.j2 402fabde
 //   again   kgen build gelu_v8_i2_f16
 
 // A thread takes VEC neighbours of the result in each of ITEMS vectors. All loads start before the first is used,
@@ -63,12 +63,22 @@ __device__ __forceinline__ float normal_tail(float a)
     return tail * root * root;
 }
 
-__device__ __forceinline__ float relu(float x) { return x < 0.0f ? 0.0f : x; }
+// The larger one; NaN where either is.
+template <typename Number>
+__device__ __forceinline__ Number maximum(Number x, Number y) { return x >= y || x != x ? x : y; }
+#if __CUDA_ARCH__ >= 800
+__device__ __forceinline__ float maximum(float x, float y)
+{
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+}
+#endif
 
 __device__ __forceinline__ float apply(float x)
 {
     const float a = fminf(fabsf(x), 1e+30f);
-    return relu(x) - a * normal_tail(a);
+    return maximum(x, -0.0f) - a * normal_tail(a);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gelu_v8_i2_f16(

@@ -3,7 +3,7 @@
 // x Phi(x): x (1 + erf(x / sqrt(2))) / 2, without that sum, which cancels where x is negative.
 //
 //     a = fmin(abs(x), 1e30)
-//     out = relu(x) - a * normal_tail(a)
+//     out = maximum(x, -0.0) - a * normal_tail(a)
 //
 //   VEC           8  neighbours that a thread takes at once
 //   ITEMS         2  such vectors of a thread
@@ -16,7 +16,7 @@
 //   grid             one block for each THREADS * ITEMS vectors, and one for the elements that fill none
 //
 //   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 ff2273be, common/elementwise_math.cuh.j2 402fabde
+//   parts   elementwise.cu.j2 591d1ba3, common/elementwise_math.cuh.j2 402fabde
 //   again   kgen build gelu_v8_i2_unaligned_bf16
 
 // A thread takes VEC neighbours of the result in each of ITEMS vectors. All loads start before the first is used,
@@ -36,6 +36,14 @@ struct alignas(VEC * sizeof(Number) < 16 ? VEC * sizeof(Number) : 16) Pack {
 
 // Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
 __device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+// Of a pair one instruction makes a float each: the upper number lies where a float has its first bits.
+__device__ __forceinline__ float widen(const Pack<__nv_bfloat16>& pack, int j)
+{
+    const unsigned pair = reinterpret_cast<const unsigned*>(pack.at)[j / 2];
+    return __uint_as_float(j % 2 ? pair & 0xffff0000 : pair << 16);
+}
+
 __device__ __forceinline__ __nv_bfloat16 narrow(float x) { return __float2bfloat16_rn(x); }
 
 // 1 / x by the special-function unit, off by at most one unit in the last place.
@@ -64,12 +72,22 @@ __device__ __forceinline__ float normal_tail(float a)
     return tail * root * root;
 }
 
-__device__ __forceinline__ float relu(float x) { return x < 0.0f ? 0.0f : x; }
+// The larger one; NaN where either is.
+template <typename Number>
+__device__ __forceinline__ Number maximum(Number x, Number y) { return x >= y || x != x ? x : y; }
+#if __CUDA_ARCH__ >= 800
+__device__ __forceinline__ float maximum(float x, float y)
+{
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+}
+#endif
 
 __device__ __forceinline__ float apply(float x)
 {
     const float a = fminf(fabsf(x), 1e+30f);
-    return relu(x) - a * normal_tail(a);
+    return maximum(x, -0.0f) - a * normal_tail(a);
 }
 
 // A vector in parts of four bytes.
@@ -91,41 +109,41 @@ __device__ __forceinline__ const Words<Number>* words_before(const Number* x, in
     return reinterpret_cast<const Words<Number>*>(reinterpret_cast<const char*>(x) - past);
 }
 
-// The VEC neighbours that begin `past` bytes after one vector does, and end in the next one.
+// Makes of two vectors the one that begins `past` bytes after the first. Whole parts are skipped by a jump, the same one
+// for all threads: to select each would take three times the instructions.
 template <typename Number>
-__device__ __forceinline__ Pack<Number> shifted(const Words<Number>& low, const Words<Number>& high, int past)
+__device__ __forceinline__ void shift(Words<Number> (&low)[ITEMS], const Words<Number> (&high)[ITEMS], int past)
 {
     constexpr int WORD = alignof(Pack<Number>);
     constexpr int PARTS = sizeof(Pack<Number>) / 4;
-    union {
-        Words<Number> words[2];
-        unsigned part[2 * PARTS];
-        Pack<Number> pack;
-    } both;
-    both.words[0] = low;
-    if (past) {
-        both.words[1] = high;
-        // By 8 bytes, by 4, and by the rest: what is shifted in comes from the second vector.
-        if (WORD == 16 && (past & 8)) {
+    const auto skip = [&](int skipped) {
 #pragma unroll
-            for (int i = 0; i < PARTS + 2; ++i) {
-                both.part[i] = both.part[i + 2];
-            }
-        }
-        if (WORD >= 8 && (past & 4)) {
-#pragma unroll
-            for (int i = 0; i < PARTS + 1; ++i) {
-                both.part[i] = both.part[i + 1];
-            }
-        }
-        if (sizeof(Number) < 4) {
+        for (int item = 0; item < ITEMS; ++item) {
+            const auto part = [&](int i) { return i < PARTS ? low[item].part[i] : high[item].part[i - PARTS]; };
 #pragma unroll
             for (int i = 0; i < PARTS; ++i) {
-                both.part[i] = __funnelshift_r(both.part[i], both.part[i + 1], past % 4 * 8);
+                low[item].part[i] = sizeof(Number) < 4
+                    ? __funnelshift_r(part(i + skipped), part(i + skipped + 1), past % 4 * 8)
+                    : part(i + skipped);
             }
         }
+    };
+    switch (past / 4) {
+    case 0:
+        if (past) {
+            skip(0);
+        }
+        break;
+    case 1:
+        skip(1 % (WORD / 4));
+        break;
+    case 2:
+        skip(2 % (WORD / 4));
+        break;
+    case 3:
+        skip(3 % (WORD / 4));
+        break;
     }
-    return both.pack;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gelu_v8_i2_unaligned_bf16(
@@ -135,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gelu_v8_i2_unaligned_
     constexpr int UNIT = alignof(Pack<__nv_bfloat16>) / sizeof(__nv_bfloat16);
     const int past = static_cast<int>(reinterpret_cast<unsigned long long>(out) / sizeof(__nv_bfloat16) % UNIT);
     const int lead = VEC + (UNIT - past) % UNIT;
-    const long long whole = n < lead + VEC ? 0 : (n - lead) / VEC - 1;
+    const long long whole = n < lead + VEC ? 0 : static_cast<unsigned long long>(n - lead) / VEC - 1;
     if (blockIdx.x == gridDim.x - 1) {
         // The last block: what comes before and after the whole vectors, one vector or more, element by element.
         const long long i = threadIdx.x + (threadIdx.x < lead ? 0 : whole * VEC);
@@ -160,15 +178,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gelu_v8_i2_unaligned_
             }
         }
     }
+    shift(x_low, x_high, x_past);
 #pragma unroll
     for (int item = 0; item < ITEMS; ++item) {
         const long long vector = first + item * THREADS;
         if (vector < whole) {
-            const Pack<__nv_bfloat16> x_of = shifted<__nv_bfloat16>(x_low[item], x_high[item], x_past);
+            const auto& x_of = reinterpret_cast<const Pack<__nv_bfloat16>&>(x_low[item]);
             Pack<__nv_bfloat16> out_of;
 #pragma unroll
             for (int j = 0; j < VEC; ++j) {
-                out_of.at[j] = narrow(apply(widen(x_of.at[j])));
+                out_of.at[j] = narrow(apply(widen(x_of, j)));
             }
             *reinterpret_cast<Pack<__nv_bfloat16>*>(out + lead + vector * VEC) = out_of;
         }

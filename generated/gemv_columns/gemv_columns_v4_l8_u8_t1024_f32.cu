@@ -6,15 +6,16 @@
 //
 //   VEC                4  consecutive elements that are loaded at once
 //   LANES              8  threads along a row
+//   PACKS              1  packs of a row that a thread takes
 //   UNROLL             8  packs of each row that a thread has in flight
 //   THREADS         1024  threads of a block
 //   dtype            f32  float in memory, float in registers
 //   threads         1024  per block
 //   shared memory  16384  bytes, static
-//   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
+//   grid                  (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 4c9033b7, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
+//   parts   gemv_columns.cu.j2 36593b45, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
 //           c3cf8008
 //   again   kgen build gemv_columns_v4_l8_u8_t1024_f32
 
@@ -74,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gemv_columns_v4_l8
     long long x_step,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    __shared__ Real sums[GROUPS][WIDTH];
+    __shared__ alignas(16) Real sums[GROUPS][WIDTH];
 
     const int lane = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;

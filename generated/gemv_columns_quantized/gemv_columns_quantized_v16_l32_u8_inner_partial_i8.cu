@@ -6,23 +6,24 @@
 //
 //   VEC               16  consecutive elements that are loaded at once
 //   LANES             32  threads along a row
+//   PACKS              1  packs of a row that a thread takes
 //   UNROLL             8  packs of each row that a thread has in flight
 //   THREADS          256  threads of a block
 //   inner            yes  scales belong to the numbers of x
 //   partial          yes  sums of a piece of the matrix, in the type in which they are added
 //   dtype             i8  signed char in memory, signed char in registers
 //   threads          256  per block
-//   shared memory  16388  bytes, static
-//   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
+//   shared memory  16400  bytes, static
+//   grid                  (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv_columns.cu.j2 4c9033b7, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
+//   parts   gemv_columns.cu.j2 36593b45, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
 //           c3cf8008
 //   again   kgen build gemv_columns_quantized_v16_l32_u8_inner_partial_i8
 
-// The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits` pieces
-// of the rows; a group of LANES threads adds up every GROUPS-th of those, UNROLL at a time, and the groups meet in
-// shared memory. The pieces meet in global memory, where the last block of a tile to be done adds them up.
+// The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits`
+// pieces of the rows; a group of LANES threads adds up every GROUPS-th of those, UNROLL at a time, and the groups meet
+// in shared memory. The pieces meet in global memory, where the last block of a tile to be done adds them up.
 
 constexpr int VEC = 16;  // consecutive elements that are loaded at once
 constexpr int LANES = 32;  // threads along a row
@@ -32,6 +33,7 @@ constexpr int GROUPS = THREADS / LANES;  // of threads, each with rows of its ow
 constexpr int WIDTH = LANES * VEC;  // columns that a group reads at once
 constexpr int COLUMNS = WIDTH;  // of a block
 constexpr int CHAINS = 8;  // in which a thread adds up groups' sums
+constexpr int TOGETHER = 8;  // pieces that are loaded at once
 
 using Weight = signed char;  // of the matrix
 using Value = float;  // of the vectors
@@ -101,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     long long scale_row,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    __shared__ Real sums[GROUPS][WIDTH];
+    __shared__ alignas(16) Real sums[GROUPS][WIDTH];
 
     const int lane = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;
@@ -211,9 +213,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     }
     for (int own = threadIdx.x; own < COLUMNS && first_column + own < columns; own += THREADS) {
         Real total = 0;
-#pragma unroll 8
-        for (int piece = 0; piece < splits; ++piece) {
-            total += __ldcg(part_of(piece) + own);  // past the L1, which may hold what was there earlier
+        for (int piece = 0; piece < splits; piece += TOGETHER) {
+            Real part[TOGETHER] = {};
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                if (piece + i < splits) {
+                    part[i] = __ldcg(part_of(piece + i) + own);  // past the L1, which may hold what was there earlier
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                total += part[i];
+            }
         }
         finish(own, total);
     }

@@ -14,7 +14,7 @@
 //   grid           one block for each THREADS * ITEMS vectors, and one for the elements that fill none
 //
 //   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 ff2273be, common/elementwise_math.cuh.j2 402fabde
+//   parts   elementwise.cu.j2 591d1ba3, common/elementwise_math.cuh.j2 402fabde
 //   again   kgen build sigmoid_v8_i2_bf16
 
 // A thread takes VEC neighbours of the result in each of ITEMS vectors. All loads start before the first is used,
@@ -34,6 +34,14 @@ struct alignas(VEC * sizeof(Number) < 16 ? VEC * sizeof(Number) : 16) Pack {
 
 // Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
 __device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+// Of a pair one instruction makes a float each: the upper number lies where a float has its first bits.
+__device__ __forceinline__ float widen(const Pack<__nv_bfloat16>& pack, int j)
+{
+    const unsigned pair = reinterpret_cast<const unsigned*>(pack.at)[j / 2];
+    return __uint_as_float(j % 2 ? pair & 0xffff0000 : pair << 16);
+}
+
 __device__ __forceinline__ __nv_bfloat16 narrow(float x) { return __float2bfloat16_rn(x); }
 
 // 1 / x by the special-function unit, off by at most one unit in the last place.
@@ -85,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_sigmoid_v8_i2_bf16(
             Pack<__nv_bfloat16> out_of;
 #pragma unroll
             for (int j = 0; j < VEC; ++j) {
-                out_of.at[j] = narrow(apply(widen(x_of[item].at[j])));
+                out_of.at[j] = narrow(apply(widen(x_of[item], j)));
             }
             reinterpret_cast<Pack<__nv_bfloat16>*>(out)[vector] = out_of;
         }

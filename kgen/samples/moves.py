@@ -25,10 +25,10 @@ def transpose(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
-    """Several tiles in both directions, the last one of more rows than half a tile; rows begin anywhere."""
+    """As many tiles as take this size, the last one of more rows than half a tile; rows begin anywhere."""
     if shape:
         return _reversed(spec, shape, margin=257)
-    return _permutation(spec, (5 * spec["ROWS"] // 2 + 13, 33 * 16 // spec.dtype.itemsize + 1), (1, 0), margin=257)
+    return _permutation(spec, (5 * spec["ROWS"] // 2 + 13, 13 * spec["COLUMNS"] + 37), (1, 0), margin=257)
 
 
 def transpose_narrow(spec: Spec, shape: Shape | None = None) -> Case:

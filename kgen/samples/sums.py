@@ -150,16 +150,22 @@ def gemv(spec: Spec, shape: Shape | None = None) -> Case:
     return _product(spec, *(shape or (rows, depth)), algorithm=spec.name)
 
 
-def gemv_columns(spec: Spec, shape: Shape | None = None) -> Case:
-    """A second tile of columns, in a round and nearly another one; or part of a tile, in sums of five pieces."""
+def gemv_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
+    """A second tile of columns, in a round and nearly another one; or part of a tile, in sums of five pieces.
+
+    Where rows begin anywhere, whole rounds as well: then the last one holds the last row.
+    """
     axes = {axis.name: spec[axis.name] for axis in spec.kernel.axes}
     flags = dict.fromkeys(spec.flags - {"partial"}, True)
     whole = spec.kernel.spec(**axes, **flags, dtype=spec.dtype)
     groups = spec.threads // spec["LANES"]
     round_ = groups * spec["UNROLL"]
     depth = 5 * round_ + 3 if spec["partial"] else 2 * round_ - groups - 1
-    packs = spec["LANES"] + (-1 if spec["partial"] else 1)
-    return _product(spec, *(shape or (packs * spec["VEC"], depth)), algorithm=whole.name, trans=True)
+    packs = spec["PACKS"] * spec["LANES"] + (-1 if spec["partial"] else 1)
+    rows = packs * spec["VEC"] - (spec["VEC"] // 2 + 1 if spec["ragged"] else 0)
+    if shape or not spec["ragged"]:
+        return _product(spec, *(shape or (rows, depth)), algorithm=whole.name, trans=True)
+    return tuple(_product(spec, rows, n, algorithm=whole.name, trans=True) for n in (depth, 4 * round_))
 
 
 def gemv_sum(spec: Spec, shape: Shape | None = None) -> Case:
@@ -183,6 +189,8 @@ def _product(spec: Spec, rows: int, depth: int, *, algorithm: str, trans: bool =
         (a,) = numbers(spec, shape)
         a[..., :9] *= 8  # what stands at the ends counts for more
         a[..., -9:] *= 8
+        if "ragged" in spec.flags:
+            a = between_poison(a, 259)  # so that packs of the first row stick out, and of the last one
         weights = a.astype(np.float64)
     expected = 1.5 * (weights.T if trans else weights) @ x.astype(np.float64) - 0.5 * y.astype(np.float64)
     return Case(kgen_gemv, (a, x, y), options, expected, rms_bar(dtype_of(values).name, rows), values)

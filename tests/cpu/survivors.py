@@ -112,6 +112,13 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("gated_sum*", "min(packs, THREADS) -> packs", "matters for rows of more than 1024 numbers; no head has"),
     Survivor("gemv_columns*", "row < end", f"a round of no rows: {_IDLE}"),
     Survivor("gemv_columns*", "row < depth", f"a round of no rows: {_IDLE}"),
+    Survivor("gemv_columns*_ragged_*", "row < stop", f"a round of no rows: {_IDLE}", "*if (row < stop)*"),
+    Survivor("gemv_columns*_ragged_*", "column < columns", f"packs behind the row: {_IDLE}", "*if (column < columns)*"),
+    Survivor(
+        "gemv_columns*_p2_*",
+        "min((columns - 1 - column) / APART, PACKS - 1) -> *",
+        f"packs behind the row, of which those behind the matrix are looked for: {_IDLE}",
+    ),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
     Survivor(
         "histogram_*_packed_*",

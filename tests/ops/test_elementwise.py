@@ -82,16 +82,28 @@ def test_every_size_and_alignment_of_each_operand_writes_all_and_nothing_else(si
     kind = dtype_of(dtype)
     vec = 16 // kind.itemsize
     random = np.random.default_rng(size)
-    for starts in [(0, 0, 0), (1, 1, 1), (1, 0, 0), (0, 0, 3), (2, 5, 7), (vec - 1, vec, 1)]:
+    apart = [(at, vec - at, 1) for at in range(vec)]
+    for starts in [(0, 0, 0), (1, 1, 1), (1, 0, 0), (0, 0, 3), (2, 5, 7), (vec - 1, vec, 1), *apart]:
         memory = [random.standard_normal(size + 64).astype(kind.numpy) for _ in range(3)]
         bases = [(-m.__array_interface__["data"][0] // kind.itemsize) % vec for m in memory]
         x, y, out = (m[base + at :][:size] for m, base, at in zip(memory, bases, starts))
         before = memory[2].copy()
         expected = (x.astype("f") + y.astype("f")).astype(kind.numpy)
-        add(x, y, out=out, algorithm=f"add_v{vec}_i2_{kind}")
-        np.testing.assert_array_equal(out, expected)
+        for items in ("", "_i2"):
+            out[...] = np.nan
+            add(x, y, out=out, algorithm=f"add_v{vec}{items}_{kind}")
+            np.testing.assert_array_equal(out, expected)
         out[...] = before[bases[2] + starts[2] :][:size]
         np.testing.assert_array_equal(memory[2].view("u1"), before.view("u1"))
+
+
+@pytest.mark.parametrize("types", [("bfloat16", "float32"), ("int8", "float16"), ("float16", "float64")])
+def test_types_of_two_sizes_that_start_anywhere(types):
+    random = np.random.default_rng(0)
+    one, other = (random.integers(-99, 99, 8016).astype(dtype_of(t).numpy) for t in types)
+    for start in range(9):
+        x, y = one[start:][:8000], other[(5 * start) % 9 :][:8000]
+        np.testing.assert_array_equal(add(x, y), x.astype(other.dtype) + y)
 
 
 @pytest.mark.parametrize("size", [1000, 2000, 4000, 8000])  # on the executor: packs of 2, 4, 8 and 16 bytes

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import kgen
 from kgen.checking import watching
-from kgen.dtypes import BF16, F16, F32, FLOATS
+from kgen.dtypes import BF16, F16, F32, FLOATS, dtype_of
 from kgen.errors import SpecError
 from kgen.operand import Operand
 from kgen.ops.gemv import plan as gemv_plan
@@ -298,3 +298,27 @@ def test_what_lies_beside_rows_that_begin_anywhere_counts_for_nothing(data):
         result = gemv(view, x, trans=trans)
     assert watch.findings == []
     assert_product(result, view.T if trans else view, x, x_type)
+
+
+@settings(max_examples=16, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_threads_take_two_packs_of_rows_that_begin_anywhere(data):
+    kind = data.draw(st.sampled_from(("float32", "float16", "bfloat16", "int8")))
+    lanes = data.draw(st.sampled_from((8, 16) if kind == "int8" else (8, 16, 32)))
+    vec = 16 // np.dtype(kind if kind != "bfloat16" else "float16").itemsize
+    depth, columns = data.draw(st.integers(1, 150)), data.draw(st.integers(8 * vec, 5 * lanes * vec))
+    first, behind = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 3))
+    rng = np.random.default_rng(depth)
+    a = quantized(rng, (depth, columns), kind) if kind == "int8" else draw(rng, (depth, columns), kind)
+    around = np.full((depth, first + columns + behind), 99 if kind == "int8" else np.nan).astype(a.dtype)
+    around[:, first : first + columns] = a
+    view = around[:: data.draw(st.sampled_from((1, -1))), first : first + columns]
+    x_type = "float32" if kind == "int8" else kind
+    x = draw(rng, depth, x_type)
+    name = "gemv_columns_quantized" if kind == "int8" else "gemv_columns"
+    threads = "" if kind == "int8" else "_t512"
+    algorithm = f"{name}_v{vec}_l{lanes}_p2_u2{threads}_ragged_{dtype_of(kind)}"
+    with watching() as watch:
+        result = gemv(view, x, trans=True, algorithm=algorithm)
+    assert watch.findings == []
+    assert_product(result, view.T, x, x_type)

@@ -16,6 +16,7 @@ from kgen.operand import Operand
 from kgen.ops import calls, rows, rows_cut
 from kgen.ops.elementwise import plans
 from kgen.ops.gemv import plan as gemv_plan
+from kgen.ops.moving import transpose_steps
 from kgen.scratch import listing
 
 TYPES = {"f32": np.dtype("f4"), "bf16": np.dtype(ml_dtypes.bfloat16)}
@@ -24,7 +25,7 @@ BYTES = 1 << 28
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rows, rows_cut, plans, gemv_plan):
+    for module in (rows, rows_cut, plans, gemv_plan, transpose_steps):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
     monkeypatch.setattr(calls, "remember", lambda *_: None)
 
@@ -96,12 +97,44 @@ def test_three_blocks_are_resident_where_registers_allow() -> None:
         ("f32", 256, "gemv_columns_v4_l8_u4_partial_f32"),
         ("bf16", 512, "gemv_columns_v8_l8_u4_partial_bf16"),
         ("f32", 16, "gemv_columns_v4_l4_u4_t512_partial_f32"),
-        ("f32", 8193, "gemv_columns_v4_l32_u4_ragged_partial_f32"),
+        ("f32", 8193, "gemv_columns_v4_l32_p2_u2_t512_ragged_partial_f32"),
+        ("bf16", 8193, "gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16"),
+        ("bf16", 129, "gemv_columns_v8_l8_p2_u2_t512_ragged_partial_bf16"),
+        ("f32", 257, "gemv_columns_v4_l16_p2_u2_t512_ragged_partial_f32"),
     ],
 )
 def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected: str) -> None:
     own = TYPES[dtype]
     depth = (BYTES + 4) // own.itemsize // width
+    found = told(kgen.gemv, np.empty((depth, width), own), np.empty(depth, own), trans=True)
+    assert found.split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((1001, 999), "transpose_ragged_r64_c64_t256_u32"),
+        ((8191, 8193), "transpose_ragged_r128_c96_u32"),
+        ((131, 60001), "transpose_ragged_r64_c64_t256_u32"),
+    ],
+)
+def test_tiles_are_small_where_few_large_ones_would_do(shape: tuple[int, int], expected: str) -> None:
+    assert told(kgen.transpose, np.empty(shape, "f4")).split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "depth", "width", "expected"),
+    [
+        ("bf16", 8191, 8193, "gemv_columns_v8_l32_u4_ragged_partial_bf16"),
+        ("bf16", 60001, 513, "gemv_columns_v8_l16_p2_u2_t512_ragged_partial_bf16"),
+        ("bf16", 15001, 513, "gemv_columns_v8_l32_u4_ragged_partial_bf16"),
+        ("bf16", 300, 400001, "gemv_columns_v8_l32_p2_u2_ragged_bf16"),
+    ],
+)
+def test_tiles_of_rows_that_begin_anywhere_are_wide_where_sums_are_in_few_parts(
+    dtype: str, depth: int, width: int, expected: str
+) -> None:
+    own = TYPES[dtype]
     found = told(kgen.gemv, np.empty((depth, width), own), np.empty(depth, own), trans=True)
     assert found.split(" on ")[0] == expected
 
@@ -131,12 +164,10 @@ def test_threads_take_several_short_rows(dtype: str, width: int, expected: str) 
         ("f32", (1, 0), "sigmoid_v4_i2_unaligned_f32"),
         ("bf16", (0, 0), "sigmoid_v8_i2_bf16"),
         ("bf16", (3, 3), "sigmoid_v8_i2_unaligned_bf16"),
-        ("bf16", (3, 4), "sigmoid_v8_unaligned_bf16"),
+        ("bf16", (3, 4), "sigmoid_v8_i2_unaligned_bf16"),
     ],
 )
-def test_two_vectors_of_a_thread_but_where_elements_are_moved_apart(
-    dtype: str, starts: tuple[int, int], expected: str
-) -> None:
+def test_a_thread_takes_two_vectors_wherever_arrays_start(dtype: str, starts: tuple[int, int], expected: str) -> None:
     kind, n = dtype_of(TYPES[dtype]), BYTES // TYPES[dtype].itemsize
     x, out = (Operand(4096 + at * kind.itemsize, (n,), (1,), kind, HOST, "numpy", "x", None, None) for at in starts)
     with kgen.backend("cpu"), listing():

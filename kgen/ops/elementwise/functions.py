@@ -104,12 +104,12 @@ ACTIVATIONS: dict[str, Row] = {
     "tanh": _row("x", "tanh(x)", "The hyperbolic tangent."),
     "gelu": _row(
         "x",
-        "a = fmin(abs(x), 1e30); relu(x) - a * normal_tail(a)",
+        "a = fmin(abs(x), 1e30); maximum(x, -0.0) - a * normal_tail(a)",
         "x Phi(x): x (1 + erf(x / sqrt(2))) / 2, without that sum, which cancels where x is negative.",
     ),
     "gelu_tanh": _row(
         "x",
-        "a = fmin(abs(x), 1e10); relu(x) - a * half_sigmoid(1.5957691216057308 * (a + 0.044715 * a ** 3))",
+        "a = fmin(abs(x), 1e10); maximum(x, -0.0) - a * half_sigmoid(1.5957691216057308 * (a + 0.044715 * a ** 3))",
         "x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, without that sum, which cancels where x is negative.",
     ),
     "silu": _row(

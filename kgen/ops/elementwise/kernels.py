@@ -188,7 +188,11 @@ def _text(function: Function, signature: Signature, spec: Spec) -> dict[str, Any
     several, vectors = spec["ITEMS"] > 1, spec["VEC"] > 1
     across = [x for x in arrays if spec["unaligned"] and not x["indexed"]]
     of = "[item]" if several else ""
-    at = ".at[j]" if vectors else ""
+
+    def at(x: dict[str, Any]) -> str:
+        """Element j of a thread's vector."""
+        return "" if not vectors else ", j" if x["c"] == BF16.c else ".at[j]"
+
     return {
         "inputs": inputs,
         "result": result,
@@ -200,8 +204,9 @@ def _text(function: Function, signature: Signature, spec: Spec) -> dict[str, Any
         "start": "vector" if not vectors else f"{'lead + ' if spec['unaligned'] else ''}vector * VEC",
         "one_applied": _applied(inputs, result, {x["name"]: x["one"] for x in arrays}),
         "vector_applied": _applied(
-            inputs, result, {x["name"]: f"{x['name']}_of{'' if x in across else of}{at}" for x in arrays}
+            inputs, result, {x["name"]: f"{x['name']}_of{'' if x in across else of}{at(x)}" for x in arrays}
         ),
+        "widened": any(x["c"] == BF16.c for x in arrays),
         "parameters": _parameters(inputs, result, spec),
         "functions": list(made.functions),
         "primitives": sorted(needed(made.primitives)),

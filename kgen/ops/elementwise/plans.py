@@ -84,9 +84,7 @@ def _step(call: Call, part: Layout, pointers: Sequence[int], sizes: Sequence[int
         block = 128
         while vec > 1 and n < threads * vec // 32:
             vec //= 2
-        # Where what is shifted has to be taken apart, a second vector costs more than it hides.
-        apart = min(sizes) < PART and not _alike(vec, pointers, straight, sizes)
-        if apart or n < 8 * threads * vec * items:
+        if n < 8 * threads * vec * items:
             items = 1
     unaligned = _unaligned(vec, pointers, straight, sizes)
     if unaligned and vec * min(sizes) < PART:
@@ -125,14 +123,6 @@ def _unaligned(vec: int, pointers: Sequence[int], straight: Sequence[bool], size
     """Whether some array may begin where no word of a vector does."""
     words = [min(WORD, vec * size) for size in sizes]
     return vec > 1 and any(straight) and any(pointer % max(words) for pointer in pointers)
-
-
-def _alike(vec: int, pointers: Sequence[int], straight: Sequence[bool], sizes: Sequence[int]) -> bool:
-    """Whether the vectors of all arrays begin where words do, as soon as those of the result, the last one, do."""
-    words = [min(WORD, vec * size) for size in sizes]
-    lead = -pointers[-1] % words[-1] // sizes[-1] if straight[-1] else 0
-    each = zip(pointers, straight, sizes, words)
-    return not any(flat and (pointer + lead * size) % word for pointer, flat, size, word in each)
 
 
 def _chosen(call: Call) -> Spec:

@@ -30,6 +30,7 @@ _QUANTIZED_FLAGS = (
 _VEC = Axis("VEC", "v", (1, 2, 4, 8, 16), "consecutive elements that are loaded at once")
 _LANES = Axis("LANES", "l", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "threads along a row")
 _ROWS = Axis("ROWS", "r", (1, 2, 4), "rows that a thread takes together")
+_PACKS = Axis("PACKS", "p", (1, 2), "packs of a row that a thread takes", default=1)
 _UNROLL = Axis("UNROLL", "u", (1, 2, 4, 8), "packs of each row that a thread has in flight")
 _THREADS = Axis("THREADS", "t", (256, 512, 1024), "threads of a block", default=256)
 _ABSENT = dict.fromkeys(("half", "brain", "blocks", "inner"), 0)  # what only a quantized matrix has
@@ -62,7 +63,9 @@ def _columns_problem(spec: Spec) -> str | None:
         return "the rows of a group must all start alike: VEC > 1 must divide THREADS / LANES"
     if spec["ragged"] and "blocks" in spec.flags:
         return "scales of blocks are for packs that are aligned"
-    if spec["THREADS"] * spec["VEC"] * _real(spec) > 44 * 1024:
+    if spec["PACKS"] > 1 and not spec["ragged"]:
+        return "groups read more of a row where they begin and end within lines"
+    if spec["THREADS"] * spec["PACKS"] * spec["VEC"] * _real(spec) > 44 * 1024:
         return "the groups' sums would not fit in 48 KiB of shared memory"
     return _problem(spec)
 
@@ -87,16 +90,18 @@ def _rows_geometry(spec: Spec) -> dict[str, int]:
 
 
 def _columns_geometry(spec: Spec) -> dict[str, int]:
-    shared = spec["THREADS"] * spec["VEC"] * _real(spec)
+    shared = spec["THREADS"] * spec["PACKS"] * spec["VEC"] * _real(spec)
     shared += 4 * spec["THREADS"] // spec["LANES"] if spec["ragged"] else 0
     shared += 4 if spec["partial"] else 0  # whether the block is the last to arrive
-    return _geometry(spec, shared, crowded="ragged" in spec.flags and spec.dtype in QUANTIZED)
+    shared = -(-shared // PACK) * PACK  # sums are stored in packs
+    crowded = "ragged" in spec.flags and spec["PACKS"] * spec["VEC"] < 2 * PACK
+    return _geometry(spec, shared, crowded=crowded)
 
 
 def _geometry(spec: Spec, shared: int, *, crowded: bool) -> dict[str, int]:
     """With the blocks among which the registers of an SM are divided.
 
-    Sixteen numbers of x take more of them. But where a kernel is `crowded` with what makes numbers of bytes, a fourth
+    Sixteen numbers of x take more of them. But where a kernel is `crowded` with other work between its loads, a fourth
     block, which loads meanwhile, is worth more.
     """
     wide = (spec["VEC"] == 16 or spec["ragged"]) and not crowded
@@ -108,7 +113,7 @@ def _geometry(spec: Spec, shared: int, *, crowded: bool) -> dict[str, int]:
 _ROWS_SUMMARY = "A matrix times a vector, for a matrix whose rows are contiguous: sums along rows."
 _ROWS_GRID = "(splits * ceil(M / (ROWS * THREADS / LANES)) * batches): pieces of a row vary fastest"
 _COLUMNS_SUMMARY = "A matrix times a vector, for a matrix whose columns are contiguous: sums across rows."
-_COLUMNS_GRID = "(ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest"
+_COLUMNS_GRID = "(ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest"
 _OF_THREE = (1, 4, 16)
 
 GEMV = register(
@@ -160,7 +165,13 @@ COLUMNS = register(
         name="gemv_columns",
         summary=_COLUMNS_SUMMARY,
         formula="y[n] = alpha (sum over k of a[k][n] x[k]) + beta y[n]",
-        axes=(_VEC, _LANES._replace(values=(1, 2, 4, 8, 16, 32)), _UNROLL._replace(values=(4, 8)), _THREADS),
+        axes=(
+            _VEC,
+            _LANES._replace(values=(1, 2, 4, 8, 16, 32)),
+            _PACKS,
+            _UNROLL._replace(values=(2, 4, 8)),
+            _THREADS,
+        ),
         flags=(_RAGGED, _PARTIAL),
         dtypes=VALUES,
         derive=_columns_geometry,
@@ -168,7 +179,11 @@ COLUMNS = register(
         check=_columns_problem,
         grid=_COLUMNS_GRID,
         origin="the transposed sgemv of every BLAS",
-        defaults=("gemv_columns_v4_l8_u8_t1024_f32", "gemv_columns_v8_l32_u8_partial_bf16"),
+        defaults=(
+            "gemv_columns_v4_l8_u8_t1024_f32",
+            "gemv_columns_v8_l32_u8_partial_bf16",
+            "gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16",
+        ),
     )
 )
 COLUMNS_QUANTIZED = register(
@@ -180,7 +195,8 @@ COLUMNS_QUANTIZED = register(
         axes=(
             _VEC._replace(values=_OF_THREE),
             _LANES._replace(values=(1, 2, 4, 8, 16, 32)),
-            _UNROLL._replace(values=(4, 8)),
+            _PACKS,
+            _UNROLL._replace(values=(2, 4, 8)),
             _THREADS._replace(values=(256, 512)),
         ),
         flags=_QUANTIZED_FLAGS,

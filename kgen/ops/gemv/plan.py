@@ -38,8 +38,6 @@ ENOUGH_LANES = 64
 """Threads along a row of packs of sixteen, where there are two packs for each."""
 LONG = 256 << 10
 """Bytes of a row up to which one block reads it faster than several, whose sums are added up after."""
-BLOCK_BYTES = {1: 512 << 10, 2: 512 << 10, 4: 512 << 10, 8: 256 << 10}
-"""What a block of `gemv_columns` reads where rows start anywhere: those at the ends of rows take longer than others."""
 WAVES = 4
 """Of blocks of `gemv_columns`, at most, where the sums are cut into parts; as few as keep all SMs busy to the end."""
 
@@ -120,10 +118,15 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
             threads = max(256, min(1024, power_of_two(product.depth * lanes // 8)))
         threads = min(threads, 512) if vec == 16 else threads
         unroll = 8 if (vec == 16 and not ragged) or vec < 4 else 4
+        wide_tiles = ragged and _wide_tiles(packs, vec, nbytes)
+        if wide_tiles:
+            lanes = min(wide, max(LINE_LANES, power_of_two(packs) // 8))
+            threads, unroll = 256 if vec == 16 or product.depth <= SHALLOW else 512, 2
         kernel = COLUMNS_QUANTIZED if product.a.dtype in QUANTIZED else COLUMNS
         spec = kernel.spec(
             VEC=vec,
             LANES=lanes,
+            PACKS=2 if wide_tiles else 1,
             UNROLL=unroll,
             THREADS=threads,
             ragged=ragged,
@@ -131,15 +134,23 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
             dtype=product.a.dtype,
         )
     tiles = column_tiles(product, spec) * product.batches
-    if small or (2 * tiles >= sms and nbytes <= ALONE):
+    if small or (2 * tiles >= sms and nbytes <= ALONE and not spec["ragged"]):
         return spec, 1
     deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
     resident = sms * spec.derived["BLOCKS"]
-    if spec["ragged"]:
-        parts = max(nbytes // BLOCK_BYTES[product.a.dtype.itemsize], resident) // tiles
-    else:
-        parts = _parts(tiles, resident)
+    parts = resident // tiles if spec["ragged"] else _parts(tiles, resident)
     return spec, max(1, min(parts, product.depth // deep))
+
+
+def _wide_tiles(packs: int, vec: int, nbytes: int) -> bool:
+    """Whether threads take two packs of rows that begin anywhere.
+
+    Neighbouring tiles both read the lines at which they meet: less of the matrix if they are wide. But then there are
+    fewer of them, whose sums are in more parts, which costs a small matrix more than it saves; and of rows of bytes,
+    whose numbers take a thread longer than to load them, few threads should have none.
+    """
+    short = packs <= 4 * WARP
+    return nbytes > ALONE and not short if vec == 16 else nbytes > (NARROW if short else ALONE)
 
 
 def _parts(tiles: int, resident: int) -> int:

@@ -74,7 +74,7 @@ def row_tiles(product: Product, spec: Spec) -> int:
 
 def own_columns(spec: Spec) -> int:
     """Columns that a block of `gemv_columns` owns."""
-    return (spec["LANES"] - spec["ragged"]) * spec["VEC"]
+    return (spec["PACKS"] * spec["LANES"] - spec["ragged"]) * spec["VEC"]
 
 
 def column_tiles(product: Product, spec: Spec) -> int:
@@ -111,7 +111,7 @@ def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
     if not product.along_rows:
         step = finish.of(_step(product, _partial(spec), splits, chunk))
         (run,) = bind([step], device)
-        nbytes = tiles * splits * spec["LANES"] * spec["VEC"] * real
+        nbytes = tiles * splits * spec["PACKS"] * spec["LANES"] * spec["VEC"] * real
 
         def launch_one(at: Sequence[int], stream: int) -> None:
             a, x, y, scale, out = at

@@ -107,7 +107,7 @@ RAGGED = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("ROWS", "r", (32, 64, 128, 256), "rows of the input in a tile"),
-            Axis("COLUMNS", "c", (32, 64, 96, 128, 192, 256), "columns of the input in a tile"),
+            Axis("COLUMNS", "c", (32, 64, 96, 128, 192, 384), "columns of the input in a tile"),
             Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
             _BATCH._replace(default=0),
         ),
@@ -116,7 +116,7 @@ RAGGED = register(
         check=_ragged_problem,
         grid="(ceil((rows + UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_r128_c96_u32",),
+        defaults=("transpose_ragged_r64_c64_t256_u32", "transpose_ragged_r128_c96_u32"),
     )
 )
 

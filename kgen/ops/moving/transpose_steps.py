@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kgen.device import multiprocessors
 from kgen.dtypes import U8, U16, U32, U64
 from kgen.launch import Step
 from kgen.operand import INT_MAX, Operand, power_of_two
@@ -28,10 +29,12 @@ _TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
 _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
-_RAGGED_TILE = {1: (128, 256, 512), 2: (128, 192, 512), 4: (128, 96, 512), 8: (64, 32, 256)}
+_RAGGED_TILE = {1: (128, 384, 512), 2: (128, 192, 512), 4: (128, 96, 512), 8: (64, 32, 256)}
 """The same where rows start anywhere, and the threads of a block."""
-_LOW_RAGGED_TILE = {2: (64, 128, 256), 4: (64, 64, 256)}
-"""The same where there are few rows, of which the last tile would have few."""
+_SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 64, 256), 8: (64, 32, 256)}
+"""The same where there are few tiles, or few rows, of which the last tile would have few."""
+_FEW = 10
+"""Tiles for each multiprocessor, up to which there are few."""
 
 
 class Axis(NamedTuple):
@@ -101,12 +104,18 @@ def turn_tiles(
         # Packs begin up to all but one element early, so that the last rows may need a tile more.
         needed = last.size + widest - 1
         rows, columns, threads = _RAGGED_TILE[itemsize]
-        if needed < 4 * rows and 0 < needed % rows <= rows // 2:
-            rows, columns, threads = _LOW_RAGGED_TILE.get(itemsize, _RAGGED_TILE[itemsize])
+        small = _SMALL_RAGGED_TILE[itemsize]
+        tiles = -(-needed // rows) * -(-read.size // columns)
+        small_tiles = -(-needed // small[0]) * -(-read.size // small[1])
+        spilled = needed < 4 * rows and 0 < needed % rows <= rows - small[0]
+        few = tiles * math.prod(sizes) <= _FEW * multiprocessors(out.device)
+        if spilled or (few and small_tiles * small[0] * small[1] <= tiles * rows * columns):
+            rows, columns, threads = small
         ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
-        tiles = (-(-needed // rows), -(-read.size // columns))
+        row_tiles, column_tiles = -(-needed // rows), -(-read.size // columns)
+        ints = (last.size, read.size, row_tiles, column_tiles, *sizes)
         strides = (last.source, *outer_strides, read.target)
-        return Step(ragged, math.prod((*tiles, *sizes)), 2, (last.size, read.size, *tiles, *sizes), strides)
+        return Step(ragged, math.prod(ints[2:]), 2, ints, strides)
     rows, columns = (_TILE if store == widest else _SCALAR_TILE)[itemsize]
     area = rows * columns
     if last.size <= rows // 2:
