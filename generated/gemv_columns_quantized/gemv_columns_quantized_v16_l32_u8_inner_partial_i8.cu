@@ -16,8 +16,8 @@
 //   grid                  (ceil(N / (LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv_columns.cu.j2 4c9033b7, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
-//           c3cf8008
+//   parts   gemv_columns.cu.j2 2c2fea26, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2
+//           047b6350, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build gemv_columns_quantized_v16_l32_u8_inner_partial_i8
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits` pieces
@@ -36,6 +36,7 @@ constexpr int CHAINS = 8;  // in which a thread adds up groups' sums
 using Weight = signed char;  // of the matrix
 using Value = float;  // of the vectors
 using Real = float;  // of products and sums
+using Total = float;  // in which threads' sums are added
 
 // Neighbours in a row of the matrix, as they lie in memory.
 struct Pack {
@@ -92,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     const float* __restrict__ scale,
     const Value* y,
     Value* out,
-    Real* parts,
+    Total* parts,
     unsigned* counters,
     int columns, int depth, int column_blocks, int splits, int split_rows,
     float alpha, float beta,
@@ -101,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     long long scale_row,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    __shared__ Real sums[GROUPS][WIDTH];
+    __shared__ Total sums[GROUPS][WIDTH];
 
     const int lane = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;
@@ -178,14 +179,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     }
     __syncthreads();  // all groups' sums are there
 
-    const auto finish = [&](int own, Real total) {
+    const auto finish = [&](int own, Total total) {
         // Where beta is zero y is not read: it may hold a NaN, or not be there.
-        const Real kept = beta == 0 ? 0 : beta * to_real(y[batch * y_batch + (first_column + own) * y_step]);
+        const Total kept = beta == 0 ? 0 : beta * Total{to_real(y[batch * y_batch + (first_column + own) * y_step])};
         out[batch * out_batch + (first_column + own) * out_step] = from_real(alpha * total + kept);
     };
     // The groups' sums, in a fixed order: same input, same bits. Several short chains are more exact than a long one.
     for (int own = threadIdx.x; own < COLUMNS; own += THREADS) {
-        Real chain[CHAINS] = {};
+        Total chain[CHAINS] = {};
 #pragma unroll
         for (int turn = 0; turn < GROUPS; turn += CHAINS) {
 #pragma unroll
@@ -210,7 +211,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
         return;
     }
     for (int own = threadIdx.x; own < COLUMNS && first_column + own < columns; own += THREADS) {
-        Real total = 0;
+        Total total = 0;
 #pragma unroll 8
         for (int piece = 0; piece < splits; ++piece) {
             total += __ldcg(part_of(piece) + own);  // past the L1, which may hold what was there earlier
