@@ -16,8 +16,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 77e090d0, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
+//   parts   reduce_columns.cu.j2 7ebd69a5, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           e63198bf, common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build argmax_columns_l32_v4_i4_split_f32
 
 // A block owns one of several parts of WIDTH neighbouring columns.

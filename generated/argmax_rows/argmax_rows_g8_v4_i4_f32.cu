@@ -13,8 +13,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 c146db44, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
+//   parts   reduce_rows.cu.j2 8ef2df24, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           e63198bf, common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build argmax_rows_g8_v4_i4_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.

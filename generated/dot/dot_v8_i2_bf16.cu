@@ -13,8 +13,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   dot.cu.j2 e3bca09d, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 bc3c8c5a,
-//           common/last_to_arrive.cuh.j2 c3cf8008
+//   parts   dot.cu.j2 e3bca09d, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 e63198bf,
+//           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build dot_v8_i2_bf16
 
 // Blocks walk along both vectors side by side, and a thread has ITEMS loads of each in flight before it multiplies. The

@@ -21,7 +21,7 @@
 //                          columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 1e16ee14, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//   parts   gated_scan.cu.j2 1e16ee14, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 7695e377,
 //           common/gated_features.cuh.j2 273445cc, common/state_row.cuh.j2 19bda3f1,
 //           common/gated_scan_load.cuh.j2 1fdec3e3, common/gated_scan_walk.cuh.j2 978793bc,
 //           common/elementwise_math.cuh.j2 402fabde

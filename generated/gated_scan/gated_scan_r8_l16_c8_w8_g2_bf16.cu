@@ -19,7 +19,7 @@
 //   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 1e16ee14, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3,
+//   parts   gated_scan.cu.j2 1e16ee14, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 7695e377,
 //           common/gated_features.cuh.j2 273445cc, common/state_row.cuh.j2 19bda3f1,
 //           common/gated_scan_load.cuh.j2 1fdec3e3, common/gated_scan_walk.cuh.j2 978793bc,
 //           common/elementwise_math.cuh.j2 402fabde
@@ -49,17 +49,17 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 //
 // A lane hands over the half of its values that its partner will keep, so that N sums cost N - 1 + log2(LANES / N)
 // shuffles instead of N * log2(LANES). The order of the additions is fixed: same input, same bits.
-template <int LANES, int N, int HALF = N / 2>
-__device__ __forceinline__ float sum_over_lanes(float (&x)[N])
+template <int LANES, int N, int HALF = N / 2, typename Number>
+__device__ __forceinline__ Number sum_over_lanes(Number (&x)[N])
 {
     constexpr unsigned ALL_LANES = 0xffffffff;
     if constexpr (HALF > 0) {
         const bool keeps_upper = threadIdx.x & HALF;
 #pragma unroll
         for (int i = 0; i < HALF; ++i) {
-            const float lower = x[i];
-            const float upper = x[i + HALF];
-            const float given = __shfl_xor_sync(ALL_LANES, keeps_upper ? lower : upper, HALF);
+            const Number lower = x[i];
+            const Number upper = x[i + HALF];
+            const Number given = __shfl_xor_sync(ALL_LANES, keeps_upper ? lower : upper, HALF);
             x[i] = (keeps_upper ? upper : lower) + given;
         }
         return sum_over_lanes<LANES, N, HALF / 2>(x);

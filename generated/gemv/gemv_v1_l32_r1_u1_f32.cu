@@ -14,7 +14,8 @@
 //   grid          (splits * ceil(M / (ROWS * THREADS / LANES)) * batches): pieces of a row vary fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 e5876891, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 af25e5c2, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2 047b6350,
+//           common/reduce.cuh.j2 7695e377
 //   again   kgen build gemv_v1_l32_r1_u1_f32
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
@@ -31,6 +32,7 @@ constexpr int STEP = GROUPS;  // from one row of a group to its next
 using Weight = float;  // of the matrix
 using Value = float;  // of the vectors
 using Real = float;  // of products and sums
+using Total = double;  // in which threads' sums are added
 
 // Neighbours in a row of the matrix, as they lie in memory.
 struct Pack {
@@ -60,6 +62,82 @@ struct alignas(VEC * sizeof(Value) < 16 ? VEC * sizeof(Value) : 16) Values {
     Value at[VEC];
 };
 
+// Sums of floats that are rounded once, when all is added.
+#if __CUDA_ARCH__ == 700 || __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
+// Double arithmetic has half the rate of float's, but conversions are slow. So products are rounded to float, and what
+// that takes from them is added up by itself.
+struct Sum {
+    double rounded;
+    float lost;
+
+    __device__ __forceinline__ Sum(double x = 0, float lost = -0.0f) : rounded(x), lost(lost) {}
+    // What is infinite has lost infinity or a NaN, which says nothing.
+    __device__ __forceinline__ operator double() const
+    {
+        return fabsf(lost) <= 3.402823466e38f ? static_cast<double>(rounded) + lost : rounded;
+    }
+};
+
+__device__ __forceinline__ Sum sum_of(Sum a, Sum b) { return {a.rounded + b.rounded, a.lost + b.lost}; }
+#else
+// Double arithmetic has a 64th of the rate of float's. So every step is rounded to float, and what that takes is added
+// up by itself (Ogita, Rump and Oishi, Accurate sum and dot product, 2005; TwoSum is Knuth's).
+struct Sum {
+    float rounded;
+    float lost;
+
+    __device__ __forceinline__ Sum(float x = 0, float lost = -0.0f) : rounded(x), lost(lost) {}
+    // What is infinite has lost infinity or a NaN, which says nothing.
+    __device__ __forceinline__ operator double() const
+    {
+        return fabsf(lost) <= 3.402823466e38f ? static_cast<double>(rounded) + lost : rounded;
+    }
+};
+
+__device__ __forceinline__ Sum sum_of(Sum a, Sum b)
+{
+    const float sum = __fadd_rn(a.rounded, b.rounded);
+    const float of_b = __fsub_rn(sum, a.rounded);
+    const float of_a = __fsub_rn(sum, of_b);
+    const float lost = __fadd_rn(__fsub_rn(a.rounded, of_a), __fsub_rn(b.rounded, of_b));
+    return {sum, __fadd_rn(lost, __fadd_rn(a.lost, b.lost))};
+}
+#endif
+
+__device__ __forceinline__ Sum product_of(float a, float b)
+{
+    const float product = __fmul_rn(a, b);
+    return {product, __fmaf_rn(a, b, -product)};
+}
+
+// Sums x[0], ..., x[N - 1] over aligned groups of LANES lanes; lane l gets the total of x[l % N].
+// N and LANES are powers of two, N <= LANES, and all 32 lanes take part.
+//
+// A lane hands over the half of its values that its partner will keep, so that N sums cost N - 1 + log2(LANES / N)
+// shuffles instead of N * log2(LANES). The order of the additions is fixed: same input, same bits.
+template <int LANES, int N, int HALF = N / 2, typename Number>
+__device__ __forceinline__ Number sum_over_lanes(Number (&x)[N])
+{
+    constexpr unsigned ALL_LANES = 0xffffffff;
+    if constexpr (HALF > 0) {
+        const bool keeps_upper = threadIdx.x & HALF;
+#pragma unroll
+        for (int i = 0; i < HALF; ++i) {
+            const Number lower = x[i];
+            const Number upper = x[i + HALF];
+            const Number given = __shfl_xor_sync(ALL_LANES, keeps_upper ? lower : upper, HALF);
+            x[i] = (keeps_upper ? upper : lower) + given;
+        }
+        return sum_over_lanes<LANES, N, HALF / 2>(x);
+    } else {
+#pragma unroll
+        for (int distance = N; distance < LANES; distance *= 2) {
+            x[0] += __shfl_xor_sync(ALL_LANES, x[0], distance);
+        }
+        return x[0];
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v1_l32_r1_u1_f32(
     const Weight* __restrict__ a,
     const Value* __restrict__ x,
@@ -87,14 +165,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v1_l32_r1_u1_
         row[r] = a + (min(own_row, rows - 1) + (own_row + r * STEP < rows ? r * STEP : 0)) * a_row;
     }
 
-    Real sum[ROWS] = {};
+    Sum sum[ROWS] = {};
 
     const int packs = depth / VEC;
 
     const int end = packs;
+#pragma unroll 1
     for (int start = lane; start < end; start += LANES * UNROLL) {
-        // All loads of the matrix are under way before the first product; what lies past the end is zero in both.
-        Pack pack[ROWS][UNROLL] = {};
+        // All loads are under way before the first product.
+        Pack pack[ROWS][UNROLL];
+        Real factor[UNROLL][VEC];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
 #pragma unroll
@@ -107,41 +187,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v1_l32_r1_u1_
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             const int at = start + u * LANES;
-            Real factor[VEC] = {};
             if (at < end) {
-                factor[0] = to_real(x[at * x_step]);
+                factor[u][0] = to_real(x[at * x_step]);
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            if (start + u * LANES >= end) {
+                break;
             }
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
                 Real weight[VEC];
                 widen(pack[r][u], weight);
-                Real product = weight[0] * factor[0];
+                Sum product = product_of(weight[0], factor[u][0]);
 #pragma unroll
                 for (int j = 1; j < VEC; ++j) {
-                    product += weight[j] * factor[j];
+                    product = sum_of(product, product_of(weight[j], factor[u][j]));
                 }
-                sum[r] += product;
+                sum[r] = sum_of(sum[r], product);
             }
         }
     }
 
     // The order of these additions is fixed: same input, same bits.
+    Total totals[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-        for (int distance = 32 / 2; distance > 0; distance /= 2) {
-            sum[r] += __shfl_xor_sync(0xffffffff, sum[r], distance);
-        }
+        totals[r] = sum[r];
     }
+    Total total = sum_over_lanes<32>(totals);
 
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        const int own = own_row + r * STEP;
-        if (lane == r % LANES && own < rows) {
-            const Real total = sum[r];
-            // Where beta is zero y is not read: it may hold a NaN, or not be there.
-            const Real kept = beta == 0 ? 0 : beta * to_real(y[batch * y_batch + own * y_step]);
-            out[batch * out_batch + own * out_step] = from_real(alpha * total + kept);
-        }
+    const int own = own_row + lane * STEP;
+    if (lane < ROWS && own < rows) {
+        // Where beta is zero y is not read: it may hold a NaN, or not be there.
+        const Total kept = beta == 0 ? 0 : beta * Total{to_real(y[batch * y_batch + own * y_step])};
+        out[batch * out_batch + own * out_step] = from_real(alpha * total + kept);
     }
 }

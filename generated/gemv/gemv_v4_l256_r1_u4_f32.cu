@@ -11,12 +11,13 @@
 //   THREADS        256  threads of a block
 //   dtype          f32  float in memory, float in registers
 //   threads        256  per block
-//   shared memory   32  bytes, static
+//   shared memory   64  bytes, static
 //   grid                (splits * ceil(M / (ROWS * THREADS / LANES)) * batches): pieces of a row vary
 //                       fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 e5876891, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 af25e5c2, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2 047b6350,
+//           common/reduce.cuh.j2 7695e377
 //   again   kgen build gemv_v4_l256_r1_u4_f32
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
@@ -34,6 +35,7 @@ constexpr int WARPS = LANES / 32;  // that share a row
 using Weight = float;  // of the matrix
 using Value = float;  // of the vectors
 using Real = float;  // of products and sums
+using Total = double;  // in which threads' sums are added
 
 // Neighbours in a row of the matrix, as they lie in memory.
 struct Pack {
@@ -64,6 +66,82 @@ struct alignas(VEC * sizeof(Value) < 16 ? VEC * sizeof(Value) : 16) Values {
     Value at[VEC];
 };
 
+// Sums of floats that are rounded once, when all is added.
+#if __CUDA_ARCH__ == 700 || __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
+// Double arithmetic has half the rate of float's, but conversions are slow. So products are rounded to float, and what
+// that takes from them is added up by itself.
+struct Sum {
+    double rounded;
+    float lost;
+
+    __device__ __forceinline__ Sum(double x = 0, float lost = -0.0f) : rounded(x), lost(lost) {}
+    // What is infinite has lost infinity or a NaN, which says nothing.
+    __device__ __forceinline__ operator double() const
+    {
+        return fabsf(lost) <= 3.402823466e38f ? static_cast<double>(rounded) + lost : rounded;
+    }
+};
+
+__device__ __forceinline__ Sum sum_of(Sum a, Sum b) { return {a.rounded + b.rounded, a.lost + b.lost}; }
+#else
+// Double arithmetic has a 64th of the rate of float's. So every step is rounded to float, and what that takes is added
+// up by itself (Ogita, Rump and Oishi, Accurate sum and dot product, 2005; TwoSum is Knuth's).
+struct Sum {
+    float rounded;
+    float lost;
+
+    __device__ __forceinline__ Sum(float x = 0, float lost = -0.0f) : rounded(x), lost(lost) {}
+    // What is infinite has lost infinity or a NaN, which says nothing.
+    __device__ __forceinline__ operator double() const
+    {
+        return fabsf(lost) <= 3.402823466e38f ? static_cast<double>(rounded) + lost : rounded;
+    }
+};
+
+__device__ __forceinline__ Sum sum_of(Sum a, Sum b)
+{
+    const float sum = __fadd_rn(a.rounded, b.rounded);
+    const float of_b = __fsub_rn(sum, a.rounded);
+    const float of_a = __fsub_rn(sum, of_b);
+    const float lost = __fadd_rn(__fsub_rn(a.rounded, of_a), __fsub_rn(b.rounded, of_b));
+    return {sum, __fadd_rn(lost, __fadd_rn(a.lost, b.lost))};
+}
+#endif
+
+__device__ __forceinline__ Sum product_of(float a, float b)
+{
+    const float product = __fmul_rn(a, b);
+    return {product, __fmaf_rn(a, b, -product)};
+}
+
+// Sums x[0], ..., x[N - 1] over aligned groups of LANES lanes; lane l gets the total of x[l % N].
+// N and LANES are powers of two, N <= LANES, and all 32 lanes take part.
+//
+// A lane hands over the half of its values that its partner will keep, so that N sums cost N - 1 + log2(LANES / N)
+// shuffles instead of N * log2(LANES). The order of the additions is fixed: same input, same bits.
+template <int LANES, int N, int HALF = N / 2, typename Number>
+__device__ __forceinline__ Number sum_over_lanes(Number (&x)[N])
+{
+    constexpr unsigned ALL_LANES = 0xffffffff;
+    if constexpr (HALF > 0) {
+        const bool keeps_upper = threadIdx.x & HALF;
+#pragma unroll
+        for (int i = 0; i < HALF; ++i) {
+            const Number lower = x[i];
+            const Number upper = x[i + HALF];
+            const Number given = __shfl_xor_sync(ALL_LANES, keeps_upper ? lower : upper, HALF);
+            x[i] = (keeps_upper ? upper : lower) + given;
+        }
+        return sum_over_lanes<LANES, N, HALF / 2>(x);
+    } else {
+#pragma unroll
+        for (int distance = N; distance < LANES; distance *= 2) {
+            x[0] += __shfl_xor_sync(ALL_LANES, x[0], distance);
+        }
+        return x[0];
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v4_l256_r1_u4_f32(
     const Weight* __restrict__ a,
     const Value* __restrict__ x,
@@ -83,14 +161,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v4_l256_r1_u4
     const int own_row = row_block;
     const Weight* row[ROWS] = {a + own_row * a_row};
 
-    Real sum[ROWS] = {};
+    Sum sum[ROWS] = {};
 
     const int packs = depth / VEC;
 
     const int end = packs;
+#pragma unroll 1
     for (int start = lane; start < end; start += LANES * UNROLL) {
-        // All loads of the matrix are under way before the first product; what lies past the end is zero in both.
-        Pack pack[ROWS][UNROLL] = {};
+        // All loads are under way before the first product.
+        Pack pack[ROWS][UNROLL];
+        Real factor[UNROLL][VEC];
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
 #pragma unroll
@@ -103,61 +183,57 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v4_l256_r1_u4
 #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             const int at = start + u * LANES;
-            Real factor[VEC] = {};
             if (at < end) {
                 const Values values = *reinterpret_cast<const Values*>(x + static_cast<long long>(at) * VEC);
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) {
-                    factor[j] = to_real(values.at[j]);
+                    factor[u][j] = to_real(values.at[j]);
                 }
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            if (start + u * LANES >= end) {
+                break;
             }
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
                 Real weight[VEC];
                 widen(pack[r][u], weight);
-                Real product = weight[0] * factor[0];
+                Sum product = product_of(weight[0], factor[u][0]);
 #pragma unroll
                 for (int j = 1; j < VEC; ++j) {
-                    product += weight[j] * factor[j];
+                    product = sum_of(product, product_of(weight[j], factor[u][j]));
                 }
-                sum[r] += product;
+                sum[r] = sum_of(sum[r], product);
             }
         }
     }
 
     // The order of these additions is fixed: same input, same bits.
+    Total totals[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-#pragma unroll
-        for (int distance = 32 / 2; distance > 0; distance /= 2) {
-            sum[r] += __shfl_xor_sync(0xffffffff, sum[r], distance);
-        }
+        totals[r] = sum[r];
     }
-    __shared__ Real sums[GROUPS][ROWS][WARPS];
-    if (lane % 32 == 0) {
-#pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            sums[threadIdx.x / LANES][r][lane / 32] = sum[r];
-        }
+    Total total = sum_over_lanes<32>(totals);
+    __shared__ Total sums[GROUPS][WARPS][ROWS];
+    if (lane % 32 < ROWS) {
+        sums[threadIdx.x / LANES][lane / 32][lane % 32] = total;
     }
     __syncthreads();
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        sum[r] = sums[threadIdx.x / LANES][r][0];
+    if (lane < ROWS) {
+        total = sums[threadIdx.x / LANES][0][lane];
 #pragma unroll
         for (int warp = 1; warp < WARPS; ++warp) {
-            sum[r] += sums[threadIdx.x / LANES][r][warp];
+            total += sums[threadIdx.x / LANES][warp][lane];
         }
     }
 
-#pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        const int own = own_row + r * STEP;
-        if (lane == r % LANES) {
-            const Real total = sum[r];
-            // Where beta is zero y is not read: it may hold a NaN, or not be there.
-            const Real kept = beta == 0 ? 0 : beta * to_real(y[batch * y_batch + own * y_step]);
-            out[batch * out_batch + own * out_step] = from_real(alpha * total + kept);
-        }
+    const int own = own_row + lane * STEP;
+    if (lane < ROWS) {
+        // Where beta is zero y is not read: it may hold a NaN, or not be there.
+        const Total kept = beta == 0 ? 0 : beta * Total{to_real(y[batch * y_batch + own * y_step])};
+        out[batch * out_batch + own * out_step] = from_real(alpha * total + kept);
     }
 }

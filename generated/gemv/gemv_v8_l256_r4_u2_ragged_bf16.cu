@@ -17,7 +17,8 @@
 //                        fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 e5876891, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 af25e5c2, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2 047b6350,
+//           common/reduce.cuh.j2 7695e377
 //   again   kgen build gemv_v8_l256_r4_u2_ragged_bf16
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
@@ -40,6 +41,7 @@ constexpr int WARPS = LANES / 32;  // that share a row
 using Weight = __nv_bfloat16;  // of the matrix
 using Value = __nv_bfloat16;  // of the vectors
 using Real = float;  // of products and sums
+using Total = float;  // in which threads' sums are added
 
 // Neighbours in a row of the matrix, as they lie in memory.
 struct Pack {
@@ -163,7 +165,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_v8_l256_r4_u2
             sum[r] += __shfl_xor_sync(0xffffffff, sum[r], distance);
         }
     }
-    __shared__ Real sums[GROUPS][ROWS][WARPS];
+    __shared__ Total sums[GROUPS][ROWS][WARPS];
     if (lane % 32 == 0) {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
@@ -186,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_v8_l256_r4_u2
         if (lane == r % LANES && own < rows) {
             const Real total = sum[r];
             // Where beta is zero y is not read: it may hold a NaN, or not be there.
-            const Real kept = beta == 0 ? 0 : beta * to_real(y[batch * y_batch + own * y_step]);
+            const Total kept = beta == 0 ? 0 : beta * Total{to_real(y[batch * y_batch + own * y_step])};
             out[batch * out_batch + own * out_step] = from_real(alpha * total + kept);
         }
     }

@@ -17,8 +17,8 @@
 //   grid                  (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv_columns.cu.j2 36593b45, common/gemv_weights.cuh.j2 833279dc, common/last_to_arrive.cuh.j2
-//           c3cf8008
+//   parts   gemv_columns.cu.j2 c61599bd, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2
+//           047b6350, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build gemv_columns_quantized_v16_l32_u8_inner_partial_i8
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits`
@@ -38,6 +38,7 @@ constexpr int TOGETHER = 8;  // pieces that are loaded at once
 using Weight = signed char;  // of the matrix
 using Value = float;  // of the vectors
 using Real = float;  // of products and sums
+using Total = float;  // in which threads' sums are added
 
 // Neighbours in a row of the matrix, as they lie in memory.
 struct Pack {
@@ -94,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     const float* __restrict__ scale,
     const Value* y,
     Value* out,
-    Real* parts,
+    Total* parts,
     unsigned* counters,
     int columns, int depth, int column_blocks, int splits, int split_rows,
     float alpha, float beta,
@@ -103,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     long long scale_row,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    __shared__ alignas(16) Real sums[GROUPS][WIDTH];
+    __shared__ alignas(16) Total sums[GROUPS][WIDTH];
 
     const int lane = threadIdx.x % LANES;
     const int group = threadIdx.x / LANES;
@@ -180,14 +181,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     }
     __syncthreads();  // all groups' sums are there
 
-    const auto finish = [&](int own, Real total) {
+    const auto finish = [&](int own, Total total) {
         // Where beta is zero y is not read: it may hold a NaN, or not be there.
-        const Real kept = beta == 0 ? 0 : beta * to_real(y[batch * y_batch + (first_column + own) * y_step]);
+        const Total kept = beta == 0 ? 0 : beta * Total{to_real(y[batch * y_batch + (first_column + own) * y_step])};
         out[batch * out_batch + (first_column + own) * out_step] = from_real(alpha * total + kept);
     };
     // The groups' sums, in a fixed order: same input, same bits. Several short chains are more exact than a long one.
     for (int own = threadIdx.x; own < COLUMNS; own += THREADS) {
-        Real chain[CHAINS] = {};
+        Total chain[CHAINS] = {};
 #pragma unroll
         for (int turn = 0; turn < GROUPS; turn += CHAINS) {
 #pragma unroll
@@ -212,9 +213,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
         return;
     }
     for (int own = threadIdx.x; own < COLUMNS && first_column + own < columns; own += THREADS) {
-        Real total = 0;
+        Total total = 0;
         for (int piece = 0; piece < splits; piece += TOGETHER) {
-            Real part[TOGETHER] = {};
+            Total part[TOGETHER] = {};
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
                 if (piece + i < splits) {

@@ -16,7 +16,8 @@
 //                       fastest
 //
 //   after   the sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv.cu.j2 e5876891, common/gemv_weights.cuh.j2 833279dc
+//   parts   gemv.cu.j2 af25e5c2, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2 047b6350,
+//           common/reduce.cuh.j2 7695e377
 //   again   kgen build gemv_quantized_v16_l64_r4_u1_i8
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
@@ -34,6 +35,7 @@ constexpr int WARPS = LANES / 32;  // that share a row
 using Weight = signed char;  // of the matrix
 using Value = float;  // of the vectors
 using Real = float;  // of products and sums
+using Total = float;  // in which threads' sums are added
 
 // Neighbours in a row of the matrix, as they lie in memory.
 struct Pack {
@@ -145,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_quantized_v16
             sum[r] += __shfl_xor_sync(0xffffffff, sum[r], distance);
         }
     }
-    __shared__ Real sums[GROUPS][ROWS][WARPS];
+    __shared__ Total sums[GROUPS][ROWS][WARPS];
     if (lane % 32 == 0) {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
@@ -168,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_quantized_v16
         if (lane == r % LANES && own < rows) {
             const Real total = scale ? sum[r] * scale[own * scale_row] : sum[r];
             // Where beta is zero y is not read: it may hold a NaN, or not be there.
-            const Real kept = beta == 0 ? 0 : beta * to_real(y[batch * y_batch + own * y_step]);
+            const Total kept = beta == 0 ? 0 : beta * Total{to_real(y[batch * y_batch + own * y_step])};
             out[batch * out_batch + own * out_step] = from_real(alpha * total + kept);
         }
     }

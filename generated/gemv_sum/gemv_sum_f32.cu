@@ -6,11 +6,11 @@
 //
 //   dtype           f32  float in memory, float in registers
 //   threads         512  per block
-//   shared memory  2048  bytes, static
+//   shared memory  4096  bytes, static
 //   grid                 (ceil(M / COLUMNS)): one block per COLUMNS numbers of the result
 //
 //   after   the second pass of a segmented sum
-//   parts   gemv_sum.cu.j2 2ba182dc
+//   parts   gemv_sum.cu.j2 04031c57
 //   again   kgen build gemv_sum_f32
 
 // A block owns COLUMNS numbers of the result; each of its GROUPS groups of threads adds up every GROUPS-th part,
@@ -21,7 +21,7 @@ constexpr int GROUPS = 512 / COLUMNS;  // of threads, each with parts of its own
 constexpr int UNROLL = 16;  // parts that a thread has in flight
 
 using Value = float;
-using Real = float;
+using Real = double;
 
 __device__ __forceinline__ Real to_real(Value x) { return x; }
 __device__ __forceinline__ Value from_real(Real x) { return x; }

@@ -15,7 +15,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), and the causal_product of their library
 //           fast-transformers
-//   parts   lmha.cu.j2 c63830ff, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 90f5e3f3
+//   parts   lmha.cu.j2 c63830ff, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 7695e377
 //   again   kgen build lmha_e128_t2_f16
 
 // Causal linear attention for many heads, one time step at a time:
@@ -38,17 +38,17 @@ __device__ __forceinline__ Element from_float(float x) { return __float2half_rn(
 //
 // A lane hands over the half of its values that its partner will keep, so that N sums cost N - 1 + log2(LANES / N)
 // shuffles instead of N * log2(LANES). The order of the additions is fixed: same input, same bits.
-template <int LANES, int N, int HALF = N / 2>
-__device__ __forceinline__ float sum_over_lanes(float (&x)[N])
+template <int LANES, int N, int HALF = N / 2, typename Number>
+__device__ __forceinline__ Number sum_over_lanes(Number (&x)[N])
 {
     constexpr unsigned ALL_LANES = 0xffffffff;
     if constexpr (HALF > 0) {
         const bool keeps_upper = threadIdx.x & HALF;
 #pragma unroll
         for (int i = 0; i < HALF; ++i) {
-            const float lower = x[i];
-            const float upper = x[i + HALF];
-            const float given = __shfl_xor_sync(ALL_LANES, keeps_upper ? lower : upper, HALF);
+            const Number lower = x[i];
+            const Number upper = x[i + HALF];
+            const Number given = __shfl_xor_sync(ALL_LANES, keeps_upper ? lower : upper, HALF);
             x[i] = (keeps_upper ? upper : lower) + given;
         }
         return sum_over_lanes<LANES, N, HALF / 2>(x);

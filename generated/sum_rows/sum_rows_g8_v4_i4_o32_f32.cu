@@ -14,8 +14,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 c146db44, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
+//   parts   reduce_rows.cu.j2 8ef2df24, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           e63198bf, common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_rows_g8_v4_i4_o32_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -96,21 +96,49 @@ __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned block
     return last;
 }
 
+// Sums of floats that are rounded once, when all is added.
+#if __CUDA_ARCH__ == 700 || __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
+// Double arithmetic has half the rate of float's.
+using Sum = double;
+
+__device__ __forceinline__ Sum sum_of(Sum a, Sum b) { return a + b; }
+#else
+// Double arithmetic has a 64th of the rate of float's. So every step is rounded to float, and what that takes is added
+// up by itself (Ogita, Rump and Oishi, Accurate sum and dot product, 2005; TwoSum is Knuth's).
+struct Sum {
+    float rounded;
+    float lost;
+
+    __device__ __forceinline__ Sum(float x = 0, float lost = -0.0f) : rounded(x), lost(lost) {}
+    // What is infinite has lost infinity or a NaN, which says nothing.
+    __device__ __forceinline__ operator double() const
+    {
+        return fabsf(lost) <= 3.402823466e38f ? static_cast<double>(rounded) + lost : rounded;
+    }
+};
+
+__device__ __forceinline__ Sum sum_of(Sum a, Sum b)
+{
+    const float sum = __fadd_rn(a.rounded, b.rounded);
+    const float of_b = __fsub_rn(sum, a.rounded);
+    const float of_a = __fsub_rn(sum, of_b);
+    const float lost = __fadd_rn(__fsub_rn(a.rounded, of_a), __fsub_rn(b.rounded, of_b));
+    return {sum, __fadd_rn(lost, __fadd_rn(a.lost, b.lost))};
+}
+#endif
+
 using Element = float;
-using Accumulator = float;  // in which elements are combined
+using Accumulator = Sum;  // in which elements are combined
 using Result = float;
 
 __device__ __forceinline__ Accumulator widen(Element x) { return static_cast<Accumulator>(x); }
 
-// A mean is a sum divided by the count, a sum is divided by 1.
-__device__ __forceinline__ Result finish(double x, double divisor)
-{
-    return static_cast<Result>(static_cast<float>(x) / static_cast<float>(divisor));
-}
+// A mean is a sum times the reciprocal of the count; a sum is multiplied by 1.
+__device__ __forceinline__ Result finish(double x, double factor) { return static_cast<Result>(x * factor); }
 
 struct Add {
-    static __device__ __forceinline__ float identity() { return 0; }
-    static __device__ __forceinline__ float combine(float a, float b) { return a + b; }
+    static __device__ __forceinline__ Sum identity() { return 0; }
+    static __device__ __forceinline__ Sum combine(Sum a, Sum b) { return sum_of(a, b); }
 };
 
 // What a tile adds up to is carried on as a double: long sums are as good as rounded once.
@@ -149,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_sum_rows_g8_v4_i4_
     long long length, long long step,
     long long x0, long long x1, long long x2, long long x3,
     long long out0, long long out1, long long out2, long long out3,
-    double divisor)
+    double factor)
 {
     const int lane = threadIdx.x % GROUP;
     const long long row = static_cast<long long>(blockIdx.x) * ROWS + threadIdx.x / GROUP;
@@ -216,6 +244,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_sum_rows_g8_v4_i4_
 
     value = warp_reduce<Combine, GROUP>(value);
     if (exists && lane == 0) {
-        *out = finish(value, divisor);
+        *out = finish(value, factor);
     }
 }

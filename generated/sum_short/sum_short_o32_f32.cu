@@ -11,8 +11,8 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_short.cu.j2 06240e02, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           bc3c8c5a, common/last_to_arrive.cuh.j2 c3cf8008
+//   parts   reduce_short.cu.j2 889d4553, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           e63198bf, common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_short_o32_f32
 
 // Rows are short and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong
@@ -23,21 +23,49 @@ constexpr int BYTES = 64;  // of shared memory for each thread: as many rows as 
 constexpr int VEC = 4;  // elements of a load
 constexpr int ITEMS = BYTES / 16;  // loads of a thread, all in flight at once
 
+// Sums of floats that are rounded once, when all is added.
+#if __CUDA_ARCH__ == 700 || __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000
+// Double arithmetic has half the rate of float's.
+using Sum = double;
+
+__device__ __forceinline__ Sum sum_of(Sum a, Sum b) { return a + b; }
+#else
+// Double arithmetic has a 64th of the rate of float's. So every step is rounded to float, and what that takes is added
+// up by itself (Ogita, Rump and Oishi, Accurate sum and dot product, 2005; TwoSum is Knuth's).
+struct Sum {
+    float rounded;
+    float lost;
+
+    __device__ __forceinline__ Sum(float x = 0, float lost = -0.0f) : rounded(x), lost(lost) {}
+    // What is infinite has lost infinity or a NaN, which says nothing.
+    __device__ __forceinline__ operator double() const
+    {
+        return fabsf(lost) <= 3.402823466e38f ? static_cast<double>(rounded) + lost : rounded;
+    }
+};
+
+__device__ __forceinline__ Sum sum_of(Sum a, Sum b)
+{
+    const float sum = __fadd_rn(a.rounded, b.rounded);
+    const float of_b = __fsub_rn(sum, a.rounded);
+    const float of_a = __fsub_rn(sum, of_b);
+    const float lost = __fadd_rn(__fsub_rn(a.rounded, of_a), __fsub_rn(b.rounded, of_b));
+    return {sum, __fadd_rn(lost, __fadd_rn(a.lost, b.lost))};
+}
+#endif
+
 using Element = float;
-using Accumulator = float;  // in which elements are combined
+using Accumulator = Sum;  // in which elements are combined
 using Result = float;
 
 __device__ __forceinline__ Accumulator widen(Element x) { return static_cast<Accumulator>(x); }
 
-// A mean is a sum divided by the count, a sum is divided by 1.
-__device__ __forceinline__ Result finish(double x, double divisor)
-{
-    return static_cast<Result>(static_cast<float>(x) / static_cast<float>(divisor));
-}
+// A mean is a sum times the reciprocal of the count; a sum is multiplied by 1.
+__device__ __forceinline__ Result finish(double x, double factor) { return static_cast<Result>(x * factor); }
 
 struct Add {
-    static __device__ __forceinline__ float identity() { return 0; }
-    static __device__ __forceinline__ float combine(float a, float b) { return a + b; }
+    static __device__ __forceinline__ Sum identity() { return 0; }
+    static __device__ __forceinline__ Sum combine(Sum a, Sum b) { return sum_of(a, b); }
 };
 
 // What a tile adds up to is carried on as a double: long sums are as good as rounded once.
@@ -54,7 +82,7 @@ struct alignas(VEC * sizeof(Element)) Pack {
 
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_sum_short_o32_f32(
     const Element* __restrict__ x, Result* __restrict__ out,
-    int rows, int length, long long out_row, double divisor)
+    int rows, int length, long long out_row, double factor)
 {
     __shared__ Pack packs[THREADS * ITEMS];
     const int each = BYTES / static_cast<int>(sizeof(Element)) / length;  // rows of a thread
@@ -89,6 +117,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_sum_short_o32_f32(
         for (int i = 1; i < length; ++i) {
             value = Combine::combine(value, widen(line[i]));
         }
-        out[(first + row) * out_row] = finish(value, divisor);
+        out[(first + row) * out_row] = finish(value, factor);
     }
 }

@@ -158,6 +158,25 @@ def test_threads_take_several_short_rows(dtype: str, width: int, expected: str) 
 
 
 @pytest.mark.parametrize(
+    ("width", "height", "expected"),
+    [
+        (320, None, "gemv_v4_l16_r4_u2_f32"),
+        (640, None, "gemv_v4_l32_r2_u2_f32"),
+        (1024, None, "gemv_v4_l64_r2_u2_f32"),
+        (5120, None, "gemv_v4_l64_r1_u4_f32"),
+        (8192, None, "gemv_v4_l256_r1_u4_f32"),
+        (1536, 1536, "gemv_v4_l128_r1_u4_f32"),  # fewer lanes would leave too few threads
+    ],
+)
+def test_lanes_of_float32_have_little_to_do_past_the_ends_of_rows(
+    width: int, height: int | None, expected: str
+) -> None:
+    rows = height or BYTES // 4 // width
+    found = told(kgen.gemv, np.empty((rows, width), np.float32), np.empty(width, np.float32))
+    assert found.split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
     ("dtype", "starts", "expected"),
     [
         ("f32", (0, 0), "sigmoid_v4_i2_f32"),

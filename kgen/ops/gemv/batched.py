@@ -29,7 +29,7 @@ def matvec(a: Any, x: Any, *, out: Any = None, stream: Any = None) -> Any:
 
     Returns
     -------
-    array [..., M] of the inputs' kind and dtype.
+    array [..., M] of the inputs' kind and dtype, as exact as that of `gemv`.
 
     Raises
     ------

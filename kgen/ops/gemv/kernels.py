@@ -65,7 +65,7 @@ def _columns_problem(spec: Spec) -> str | None:
         return "scales of blocks are for packs that are aligned"
     if spec["PACKS"] > 1 and not spec["ragged"]:
         return "groups read more of a row where they begin and end within lines"
-    if spec["THREADS"] * spec["PACKS"] * spec["VEC"] * _real(spec) > 44 * 1024:
+    if spec["THREADS"] * spec["PACKS"] * spec["VEC"] * total_of(spec).itemsize > 44 * 1024:
         return "the groups' sums would not fit in 48 KiB of shared memory"
     return _problem(spec)
 
@@ -74,37 +74,52 @@ def _text(spec: Spec) -> dict[str, object]:
     """The types that a template writes: of the vectors, of sums, and of a pack below eight bytes."""
     quantized = spec.dtype in QUANTIZED
     word = {1: "unsigned char", 2: "unsigned short"}.get(spec["VEC"] * spec.dtype.itemsize, "unsigned")
-    real = "double" if spec.dtype is F64 else "float"
+    value = value_of(spec)
+    real, total = ("double" if dtype is F64 else "float" for dtype in (spec.dtype, total_of(spec)))
     columns = spec["LANES"] * spec["VEC"]
     sharers = 1 if spec["ragged"] else max(1, WARP // columns)  # lanes of a warp, where there are fewer columns
-    return {"quantized": quantized, "value": value_of(spec).c, "real": real, "word": word, "sharers": sharers}
+    return {
+        "quantized": quantized,
+        "value": value.c,
+        "real": real,
+        "total": total,
+        "part": "double" if value in (F32, F64) else "float",
+        "exact": spec.dtype is F32,
+        "word": word,
+        "sharers": sharers,
+    }
 
 
-def _real(spec: Spec) -> int:
-    return 8 if spec.dtype is F64 else 4
+def total_of(spec: Spec) -> DType:
+    """The type in which sums of several threads are added: those of float32 are exact until they are rounded at last.
+
+    Sums of products with a quantized matrix are not.
+    """
+    return F64 if spec.dtype in (F32, F64) else F32
 
 
 def _rows_geometry(spec: Spec) -> dict[str, int]:
-    shared = spec["THREADS"] // WARP * spec["ROWS"] * _real(spec) if spec["LANES"] > WARP else 0
-    return _geometry(spec, shared, crowded=spec.dtype is I8)
+    shared = spec["THREADS"] // WARP * spec["ROWS"] * total_of(spec).itemsize if spec["LANES"] > WARP else 0
+    many = spec.dtype is F32 and spec["ROWS"] * spec["UNROLL"] == 8
+    return _geometry(spec, shared, crowded=spec.dtype is I8, wide="ragged" in spec.flags or many)
 
 
 def _columns_geometry(spec: Spec) -> dict[str, int]:
-    shared = spec["THREADS"] * spec["PACKS"] * spec["VEC"] * _real(spec)
+    shared = spec["THREADS"] * spec["PACKS"] * spec["VEC"] * total_of(spec).itemsize
     shared += 4 * spec["THREADS"] // spec["LANES"] if spec["ragged"] else 0
     shared += 4 if spec["partial"] else 0  # whether the block is the last to arrive
     shared = -(-shared // PACK) * PACK  # sums are stored in packs
     crowded = "ragged" in spec.flags and spec["PACKS"] * spec["VEC"] < 2 * PACK
-    return _geometry(spec, shared, crowded=crowded)
+    return _geometry(spec, shared, crowded=crowded, wide="ragged" in spec.flags)
 
 
-def _geometry(spec: Spec, shared: int, *, crowded: bool) -> dict[str, int]:
+def _geometry(spec: Spec, shared: int, *, crowded: bool, wide: bool) -> dict[str, int]:
     """With the blocks among which the registers of an SM are divided.
 
-    Sixteen numbers of x take more of them. But where a kernel is `crowded` with other work between its loads, a fourth
-    block, which loads meanwhile, is worth more.
+    Sixteen numbers of x take more of them, and so do kernels that are `wide`. But where one is `crowded` with other
+    work between its loads, a fourth block, which loads meanwhile, is worth more.
     """
-    wide = (spec["VEC"] == 16 or spec["ragged"]) and not crowded
+    wide = (spec["VEC"] == 16 or wide) and not crowded
     blocks = max(1, (768 if wide else 1024) // spec["THREADS"])
     present = dict.fromkeys(spec.flags, 1)
     return _ABSENT | present | {"THREADS": spec["THREADS"], "BLOCKS": blocks, "STATIC_SMEM": shared}
@@ -133,6 +148,7 @@ GEMV = register(
             "gemv_v1_l32_r1_u1_f32",
             "gemv_v4_l32_r1_u1_f32",
             "gemv_v4_l256_r1_u4_f32",
+            "gemv_v4_l16_r4_u2_f32",
             "gemv_v8_l256_r4_u2_ragged_bf16",
         ),
     )
@@ -180,7 +196,7 @@ COLUMNS = register(
         grid=_COLUMNS_GRID,
         origin="the transposed sgemv of every BLAS",
         defaults=(
-            "gemv_columns_v4_l8_u8_t1024_f32",
+            "gemv_columns_v4_l8_u4_t1024_f32",
             "gemv_columns_v8_l32_u8_partial_bf16",
             "gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16",
         ),
@@ -220,7 +236,7 @@ SUM = register(
         derive=lambda spec: {
             "THREADS": _SUM_THREADS,
             "COLUMNS": _SUM_COLUMNS,
-            "STATIC_SMEM": _SUM_THREADS * _real(spec),
+            "STATIC_SMEM": _SUM_THREADS * total_of(spec).itemsize,
         },
         grid="(ceil(M / COLUMNS)): one block per COLUMNS numbers of the result",
         origin="the second pass of a segmented sum",

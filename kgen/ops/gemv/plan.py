@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from kgen.device import multiprocessors
+from kgen.dtypes import F32
 from kgen.errors import SpecError
 from kgen.operand import INT_MAX, power_of_two
 from kgen.ops.calls import Plan
@@ -36,6 +37,11 @@ DEAR = 768
 """Threads of an SM below which rows rather share less of x."""
 ENOUGH_LANES = 64
 """Threads along a row of packs of sixteen, where there are two packs for each."""
+SPARE, PAIRED = 128, 1024
+"""Packs of a row of float32 below which half a warp has less to spare, and up to which two rows share what it takes to
+make doubles of x."""
+PAST_ENDS = 1.15
+"""Packs of a row of float32 and past its end, as a multiple of the row's own, up to which lanes are not halved."""
 LONG = 256 << 10
 """Bytes of a row up to which one block reads it faster than several, whose sums are added up after."""
 WAVES = 4
@@ -76,6 +82,13 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
             if vec == 16 and packs >= 2 * ENOUGH_LANES and not ragged:
                 lanes = max(lanes, ENOUGH_LANES)
             rows = (4 if product.a.dtype.itemsize < 8 else 2) if dear else 1
+            if product.a.dtype is F32 and not ragged and packs < SPARE:
+                lanes, rows, in_flight = WARP // 2, 4, 8
+            elif product.a.dtype is F32 and not ragged and packs <= PAIRED:
+                rows = 2
+            if product.a.dtype is F32 and not ragged:
+                threads = product.rows * product.batches * lanes // rows
+                lanes = _fewer_lanes(lanes, packs, in_flight // rows, threads // (sms * FULL // 2))
         while rows > 1 and product.rows * product.batches * lanes < rows * sms * (WARP if ragged else DEAR):
             rows //= 2
         unroll = min(in_flight // rows, 4, power_of_two(-(-packs // lanes)))
@@ -89,6 +102,16 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
     if blocks * spec["THREADS"] < sms * FULL // 2:
         splits = max(1, min(4 * sms // blocks, packs // (spec["LANES"] * spec["UNROLL"])))
     return spec, splits
+
+
+def _fewer_lanes(lanes: int, packs: int, each: int, spare: int) -> int:
+    """Lanes for rows of so many packs, of which each lane has `each` in flight, so that few are past the rows' ends.
+
+    `spare` is by how much fewer they may be at most.
+    """
+    while lanes > WARP and spare >= 2 and -(-packs // (lanes * each)) * lanes * each > PAST_ENDS * packs:
+        lanes, spare = lanes // 2, spare // 2
+    return lanes
 
 
 def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec, int]:

@@ -14,7 +14,7 @@ from kgen.dtypes import F64
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Plan
-from kgen.ops.gemv.kernels import QUANTIZED, SUM, SUM_COLUMNS
+from kgen.ops.gemv.kernels import QUANTIZED, SUM, SUM_COLUMNS, total_of
 from kgen.ops.reduce.workspace import COUNTERS, workspace
 from kgen.scratch import scratch
 from kgen.spec import Spec
@@ -97,7 +97,6 @@ def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
     finish = _Finish((*product.y_strides, *product.out_strides), factors, product.x.dtype is F64)
     quantized = product.a.dtype in QUANTIZED
     tiles = 0 if product.along_rows else column_tiles(product, spec) * product.batches  # whose blocks would meet
-    real = 8 if product.x.dtype is F64 else 4
     if splits == 1 or tiles > COUNTERS:
         step = finish.of(_step(product, spec, 1, chunk))
         (run,) = bind([step], device)
@@ -111,7 +110,7 @@ def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
     if not product.along_rows:
         step = finish.of(_step(product, _partial(spec), splits, chunk))
         (run,) = bind([step], device)
-        nbytes = tiles * splits * spec["PACKS"] * spec["LANES"] * spec["VEC"] * real
+        nbytes = tiles * splits * spec["PACKS"] * spec["LANES"] * spec["VEC"] * total_of(spec).itemsize
 
         def launch_one(at: Sequence[int], stream: int) -> None:
             a, x, y, scale, out = at
@@ -126,7 +125,7 @@ def carry_out(product: Product, spec: Spec, splits: int) -> Plan:
     blocks = -(-total // SUM_COLUMNS)
     second = finish.of(Step(SUM.spec(dtype=product.x.dtype), blocks, 3, (total, product.rows, splits)))
     run_first, run_second = bind([first, second], device)
-    nbytes = splits * total * real
+    nbytes = splits * total * total_of(second.spec).itemsize
 
     def launch_both(at: Sequence[int], stream: int) -> None:
         a, x, y, scale, out = at

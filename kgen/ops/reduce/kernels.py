@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, I64, INTEGERS, DType
-from kgen.ops.reduce.text import FLOATING, carried_as_double, result_of_bits, text_of_extreme, text_of_sum
+from kgen.ops.reduce.text import FLOATING, carried_as_double, result_of_bits, rounded_once, text_of_extreme, text_of_sum
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -58,11 +58,14 @@ def summed(op: str) -> bool:
 
 
 def accumulator(op: str, dtype: DType, out: DType) -> DType:
-    """What parts of a result are kept in: float32 for the narrow floats, 64 bits for sums of anything else."""
+    """What parts of a result are kept in: float32 for the narrow floats, 64 bits for sums of anything else.
+
+    Sums of float32 are kept in double, so that they are rounded once.
+    """
     if not summed(op):
         return dtype
     if dtype in FLOATING:
-        return F64 if F64 in (dtype, out) else F32
+        return F64 if F64 in (dtype, out) or rounded_once(op, dtype, out) else F32
     return F64 if out in FLOATING else I64
 
 

@@ -23,6 +23,7 @@ from kgen.ops.reduce.kernels import (
     summed,
     value_bytes,
 )
+from kgen.ops.reduce.text import rounded_once
 from kgen.ops.reduce.waves import GROUPS, ITEMS
 from kgen.spec import Spec
 
@@ -165,9 +166,18 @@ def _rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         4 if split else 2,
         (parts, rows, *sizes),
         (length, stride, *x_strides, *out_strides),
-        doubles=(one.divisor,) if summed(one.op) else (),
+        doubles=_divisor(one),
     )
     return step, rows * parts * value_bytes(spec) if split else 0
+
+
+def _divisor(one: Pass) -> tuple[float, ...]:
+    """What a kernel of sums is told to divide by, or, where sums are doubles to be rounded, to multiply by."""
+    if not summed(one.op):
+        return ()
+    if not rounded_once(one.op, one.dtype, one.out):
+        return (one.divisor,)
+    return (1 / one.divisor if one.divisor else math.inf,)  # a mean of nothing is 0 times infinity, a NaN
 
 
 def _is_short(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:
@@ -184,8 +194,7 @@ def _short(one: Pass, rows: int, out: int) -> Step:
     length = length_of(one.layout)
     spec = _spec(one, 2)
     per_block = spec.threads * (SHORT // (length * one.dtype.itemsize))
-    divisor = (one.divisor,) if summed(one.op) else ()
-    return Step(spec, -(-rows // per_block), 2, (rows, length), (out,), doubles=divisor)
+    return Step(spec, -(-rows // per_block), 2, (rows, length), (out,), doubles=_divisor(one))
 
 
 def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:
@@ -218,7 +227,7 @@ def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, in
         4 if split else 2,
         (parts, columns.size, *sizes),
         (length, stride, columns.stride, columns.out, *x_strides, *out_strides),
-        doubles=(one.divisor,) if summed(one.op) else (),
+        doubles=_divisor(one),
     )
     return step, outer * tiles * parts * lanes * vec * value_bytes(spec) if split else 0
 

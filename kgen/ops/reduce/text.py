@@ -43,11 +43,16 @@ def result_of_bits(dtype: DType, bits: int, *, fractional: bool, brain: bool) ->
 
 
 def carried_as_double(op: str, dtype: DType, bits: int) -> bool:
-    """Whether the tiles of a sum, each added up in float32, are carried on as doubles: where a float32 comes of it.
+    """Whether what the tiles of a sum add up to is carried on as a double: where a float32 comes of it.
 
     `bits` are those of the result.
     """
     return op == "sum" and dtype in FLOATS and bits == 32
+
+
+def rounded_once(op: str, dtype: DType, result: DType) -> bool:
+    """Whether nothing is rounded but the result: sums of float32 that are float32."""
+    return op == "sum" and dtype is result is F32
 
 
 def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
@@ -61,6 +66,7 @@ def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
         accumulator = F64
     real = F64 if F64 in (accumulator, result) else F32
     carried = carried_as_double(op, dtype, 8 * result.itemsize)
+    exact = rounded_once(op, dtype, result)
     return {
         **_types(dtype, accumulator, result),
         "sign": "*" if op == "prod" else "+",
@@ -72,6 +78,8 @@ def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
         "extreme": False,
         "ARG": False,
         "carried": carried,
+        "exact": exact,
+        "divisor": "factor" if exact else "divisor",
         "combiner": "Add" if carried else "Combine",
         "small_sums": op == "sum" and accumulator is I64 and dtype.itemsize <= 2,
         "pairs": None,
@@ -90,6 +98,7 @@ def text_of_extreme(op: str, dtype: DType) -> dict[str, Any]:
         "extreme": True,
         "integral": False,
         "ARG": arg,
+        "exact": False,
         "combiner": "Extreme" if arg else "Combine",
         "sign": ">" if greatest else "<",
         "opposite": "<=" if greatest else ">=",
