@@ -119,6 +119,9 @@ SURVIVORS: tuple[Survivor, ...] = (
         "min((columns - 1 - column) / APART, PACKS - 1) -> *",
         f"packs behind the row, of which those behind the matrix are looked for: {_IDLE}",
     ),
+    Survivor("gemv_v*_f32", "at < end", "a number of x is read where it is multiplied, which no pack past the end is"),
+    Survivor("gemv_v*_f32", "lane < ROWS", f"lanes beside those that write: {_IDLE}", "*total = sums*"),
+    Survivor("gemv_v*_f32", "fabsf(lost) <= 3.402823466e38f", "no sample has an infinity; test_rounded_once.py has"),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
     Survivor(
         "histogram_*_packed_*",
