@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+Array = Any  # of float64: NumPy's own types of what it returns differ from release to release
 
 erfc = np.vectorize(math.erfc, otypes="d")
 
