@@ -13,11 +13,12 @@ from kgen.checking import watching
 from kgen.dtypes import BF16, F16, F32, FLOATS, dtype_of
 from kgen.errors import SpecError
 from kgen.operand import Operand
-from kgen.ops.gemv import plan as gemv_plan
 from kgen.ops.gemv.batched import matvec
+from kgen.ops.gemv.column_plans import cut_columns
 from kgen.ops.gemv.gemv import gemv
 from kgen.ops.gemv.kernels import COLUMNS, GEMV
 from kgen.ops.gemv.product import Product
+from kgen.ops.gemv.row_plans import cut_rows
 
 ROUNDING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 TYPES = {"float16": np.float16, "float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16}
@@ -262,7 +263,7 @@ def problem(rows, depth, dtype, pitch, along, ptr):
 def test_every_shape_has_a_legal_cut_that_fills_no_more_than_it_must(rows, depth, dtype, padding, along, offset):
     offset -= offset % dtype.itemsize
     made = problem(rows, depth, dtype, depth + padding, along, 4096 + offset)
-    cut = gemv_plan.cut_rows if made.along_rows else gemv_plan.cut_columns
+    cut = cut_rows if made.along_rows else cut_columns
     spec, splits = cut(made, 132)
     assert spec.kernel is (GEMV if made.along_rows else COLUMNS)
     assert 1 <= splits <= max(1, made.depth)
@@ -274,7 +275,7 @@ def test_every_shape_has_a_legal_cut_that_fills_no_more_than_it_must(rows, depth
 
 def test_half_types_and_float32_load_sixteen_bytes_where_they_may():
     for dtype in (F32, F16, BF16):
-        spec, _ = gemv_plan.cut_rows(problem(4096, 4096, dtype, 4096, True, 4096), 132)
+        spec, _ = cut_rows(problem(4096, 4096, dtype, 4096, True, 4096), 132)
         assert spec["VEC"] * dtype.itemsize == 16
 
 

@@ -129,6 +129,7 @@ def test_tiles_are_small_where_few_large_ones_would_do(shape: tuple[int, int], e
         ("bf16", 60001, 513, "gemv_columns_v8_l16_p2_u2_t512_ragged_partial_bf16"),
         ("bf16", 15001, 513, "gemv_columns_v8_l32_u4_ragged_partial_bf16"),
         ("bf16", 300, 400001, "gemv_columns_v8_l32_p2_u2_ragged_bf16"),
+        ("bf16", 100, 60001, "gemv_columns_v8_l32_u4_ragged_bf16"),
     ],
 )
 def test_tiles_of_rows_that_begin_anywhere_are_wide_where_sums_are_in_few_parts(

@@ -14,7 +14,7 @@ from kgen.dtypes import F64
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Plan
-from kgen.ops.gemv.kernels import QUANTIZED, SUM, SUM_COLUMNS, total_of
+from kgen.ops.gemv.kernels import QUANTIZED, SUM, SUM_COLUMNS, total_of, value_flags
 from kgen.ops.reduce.workspace import COUNTERS, workspace
 from kgen.scratch import scratch
 from kgen.spec import Spec
@@ -63,6 +63,14 @@ class Product:
         if over_products == 1 and self.depth > 1:
             return True
         return over_results != 1 and self.rows > 1
+
+
+def flags_of(product: Product) -> dict[str, bool]:
+    """What a kernel for a quantized matrix needs to know besides its cut."""
+    if product.a.dtype not in QUANTIZED:
+        return {}
+    scale = product.scale
+    return value_flags(product.x.dtype) | {"blocks": bool(scale and scale.block), "inner": bool(scale and scale.inner)}
 
 
 def row_tiles(product: Product, spec: Spec) -> int:
