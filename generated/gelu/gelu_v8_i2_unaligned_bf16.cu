@@ -16,7 +16,7 @@
 //   grid             one block for each THREADS * ITEMS vectors, and one for the elements that fill none
 //
 //   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 591d1ba3, common/elementwise_math.cuh.j2 402fabde
+//   parts   elementwise.cu.j2 be57aedc, common/elementwise_math.cuh.j2 402fabde
 //   again   kgen build gelu_v8_i2_unaligned_bf16
 
 // A thread takes VEC neighbours of the result in each of ITEMS vectors. All loads start before the first is used,
@@ -109,8 +109,8 @@ __device__ __forceinline__ const Words<Number>* words_before(const Number* x, in
     return reinterpret_cast<const Words<Number>*>(reinterpret_cast<const char*>(x) - past);
 }
 
-// Makes of two vectors the one that begins `past` bytes after the first. Whole parts are skipped by a jump, the same one
-// for all threads: to select each would take three times the instructions.
+// Makes of two vectors the one that begins `past` bytes after the first. Whole parts are skipped by a jump, the same
+// one for all threads: to select each would take three times the instructions.
 template <typename Number>
 __device__ __forceinline__ void shift(Words<Number> (&low)[ITEMS], const Words<Number> (&high)[ITEMS], int past)
 {

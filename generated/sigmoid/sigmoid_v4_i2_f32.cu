@@ -14,7 +14,7 @@
 //   grid          one block for each THREADS * ITEMS vectors, and one for the elements that fill none
 //
 //   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 591d1ba3, common/elementwise_math.cuh.j2 402fabde
+//   parts   elementwise.cu.j2 be57aedc, common/elementwise_math.cuh.j2 402fabde
 //   again   kgen build sigmoid_v4_i2_f32
 
 // A thread takes VEC neighbours of the result in each of ITEMS vectors. All loads start before the first is used,

@@ -16,7 +16,7 @@ SUBSET = (
     "lmha_low_occupancy_e64_w4_c4_f32",
     "softmax_t128_n4_v8_bf16",
     "sum_rows_*_split_f32",
-    "gemv_columns_*_partial_bf16",
+    "gemv_columns_*_u8_partial_bf16",
     "transpose_r64_c64_i4_o4_*u32",
     "quantize_columns_*_l32_bf16",
     "argmax_rows_g8_*",

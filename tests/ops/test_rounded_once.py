@@ -138,8 +138,8 @@ def test_batches_of_products(xp: ModuleType, asnumpy: ToNumpy) -> None:
     assert_rounded_once(got, a.astype("f8") * x.astype("f8")[:, None])
 
 
-@given(seed=st.integers(0, 2**32 - 1), count=st.integers(3, 20_000), columns=st.sampled_from((1, 4, 9, 64)))
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(3, 20_000), columns=st.sampled_from((1, 4, 9)))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 def test_great_numbers_that_cancel_leave_what_is_beside_them(
     xp: ModuleType, asnumpy: ToNumpy, seed: int, count: int, columns: int
 ) -> None:

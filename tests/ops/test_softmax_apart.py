@@ -20,7 +20,7 @@ from tests.ops.test_rows_ring import numbers, rows_apart, surroundings
 CUTS = [rows.Cut(128, 2, 0, 1), rows.Cut(128, 5, 0, 1), rows.Cut(256, 3, 0, 1), rows.Cut(256, 2, 0, 2)]
 
 
-@settings(max_examples=24)
+@settings(max_examples=16)
 @given(
     data=st.data(),
     dtype=st.sampled_from(["f32", "bf16", "f16"]),
