@@ -25,7 +25,8 @@ TURNS = 4
 def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec, int]:
     """The specialization of `gemv_columns`, the given one or the one that suits, and the number of parts."""
     nbytes = product.rows * product.depth * product.batches * product.a.dtype.itemsize
-    small = spec is None and nbytes <= SMALL and product.depth <= SHALLOW
+    chosen = spec is None
+    small = chosen and nbytes <= SMALL and product.depth <= SHALLOW
     if spec is None:
         vec, ragged = column_vec(product)
         packs = -(-product.rows // vec)
@@ -67,10 +68,10 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
     tiles = column_tiles(product, spec) * product.batches
     if small or (2 * tiles >= sms and nbytes <= ALONE and not spec["ragged"]):
         return spec, 1
-    deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"]
+    deep = spec["THREADS"] // spec["LANES"] * spec["UNROLL"] * (TURNS if chosen and spec["ragged"] else 1)
     resident = sms * spec.derived["BLOCKS"]
     parts = resident // tiles if spec["ragged"] else _parts(tiles, resident)
-    return spec, max(1, min(parts, product.depth // (deep * (TURNS if spec["ragged"] else 1))))
+    return spec, max(1, min(parts, product.depth // deep))
 
 
 def _wide_tiles(packs: int, vec: int, nbytes: int) -> bool:
