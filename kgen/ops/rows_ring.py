@@ -1,7 +1,8 @@
-"""Rows too wide for a block, which the clusters of a grid take in turn: how they are cut, and when that pays.
+"""Wide rows, which the blocks of a grid or clusters of them take in turn: how they are cut, and when that pays.
 
 A row stays in the shared memory of a cluster from its one reading to its one writing. While what was found of it gets
-about among the blocks, the next row is gone through, and those that follow are on their way all the time.
+about among the blocks, or the warps of one, the next row is gone through, and those that follow are on their way all
+the time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kgen.step import Run
 
 PACKS = Axis("PACKS", "n", (2, 3, 4, 5, 6, 7, 8), "packs of a thread in its block's part of a row")
 VEC = Axis("VEC", "v", (4, 8), "neighbours that make a pack, and are loaded and stored at once")
-CLUSTER = Axis("CLUSTER", "c", (2, 4, 8, 16), "blocks that share a row, as a cluster")
+CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a cluster")
 AXES = (PACKS, VEC, CLUSTER)
 THREADS = 512  # of a block, which has a multiprocessor to itself
 EXCHANGES = 4  # of what is found of a row, in turn
@@ -54,7 +55,8 @@ class Cut(NamedTuple):
         return self.cluster * self.clusters
 
     def __str__(self) -> str:
-        return f"{self.cluster} blocks of {THREADS} threads, which take rows in turn"
+        blocks = "blocks" if self.cluster == 1 else f"{self.cluster} blocks"
+        return f"{blocks} of {THREADS} threads, which take rows in turn"
 
 
 def cut(
@@ -132,7 +134,8 @@ def taking(run: Run, device: int) -> Run:
 def derive(spec: Spec, found: int, arrays: int = 1, slots: int = THREADS) -> dict[str, int]:
     """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `slots`: of a block,
     for a pack of each thread."""
-    static = EXCHANGES * -(-(found * (THREADS // 32 + spec["CLUSTER"]) + 4 + 8) // 8 * 8)
+    blocks = spec["CLUSTER"] if spec["CLUSTER"] > 1 else 0  # that tell one another
+    static = EXCHANGES * -(-(found * (THREADS // 32 + blocks) + 4 + 8) // 8 * 8)
     part = slots * spec["PACKS"] * VECTOR * arrays  # of a row
     stages = (SHARED - static) // part
     return {
@@ -158,9 +161,16 @@ def check(spec: Spec) -> str | None:
 def text(spec: Spec, reduced: str, *, claimed: bool = True) -> dict[str, Any]:
     """What the templates need beside numbers; `reduced`: the type of what is found of a part; `claimed`: clusters claim
     rows as they get on, instead of at fixed turns."""
+    alone = spec["CLUSTER"] == 1
     return {
         **ALIGNED,
         "CLUSTER": spec["CLUSTER"],  # not that of ALIGNED
+        "alone": alone,
+        "team": "blockIdx.x" if alone else "blockIdx.x / CLUSTER",
+        "threads_of_row": "LANES" if alone else "CLUSTER * LANES",
+        "teller": "warp" if alone else "block",
+        "tellers": "WARPS" if alone else "CLUSTER",
+        "several_rows": False,
         "ragged": RAGGED.name in spec.flags,
         "sector": SECTOR // spec.dtype.itemsize,
         "there": "there(pack, head)" if RAGGED.name in spec.flags else "there(pack)",

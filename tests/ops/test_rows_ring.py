@@ -1,4 +1,4 @@
-"""Softmax and norms of rows that clusters take in turn: beside float64, however many rows, packs and clusters."""
+"""Softmax and norms of rows that clusters, or blocks alone, take in turn: beside float64, however many there are."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ CASES = [
     ("bf16", 33, 16343, Cut(2, 8, 2, 1, ragged=True)),
     ("f16", 5, 19685, Cut(2, 8, 4, 2, ragged=True)),
 ]
+# Of blocks that take rows in turn alone.
+ALONE = [("bf16", 19, 8184, Cut(2, 8, 1, 3)), ("f32", 11, 6139, Cut(3, 4, 1, 2, ragged=True))]
 # Some of these have no pack more than all threads have, where packs begin with a sector of memory, have a margin, or
 # begin with any pack.
 SECTORS = ("f32", 23, 8199, Cut(3, 4, 2, 2, ragged=True))
@@ -63,7 +65,7 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
     return (np.random.default_rng(seed).standard_normal(shape) + 3).astype(DTYPES[dtype].numpy)
 
 
-@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, SECTORS])
+@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, SECTORS, *ALONE])
 def test_softmax_of_rows_in_turn_agrees_with_float64(
     dtype: str, rows: int, columns: int, cut: Cut, xp: ModuleType, asnumpy: AsNumpy, take: Take
 ) -> None:
@@ -81,7 +83,7 @@ def test_softmax_of_rows_in_turn_agrees_with_float64(
 
 @pytest.mark.parametrize(
     ("dtype", "rows", "columns", "cut", "own"),
-    [(*case, own) for case, own in zip([*CASES, SECTORS], cycle(["f32", "bf16"]))],
+    [(*case, own) for case, own in zip([*CASES, SECTORS, *ALONE], cycle(["f32", "bf16"]))],
 )
 def test_norms_of_rows_in_turn_agree_with_float64(
     dtype: str, rows: int, columns: int, cut: Cut, own: str, xp: ModuleType, asnumpy: AsNumpy, take: Take
@@ -334,7 +336,7 @@ def test_results_of_aligned_rows_may_begin_anywhere(dtype: str, columns: int, by
 
 @pytest.mark.parametrize(
     ("dtype", "rows", "columns", "cut", "causal", "masked"),
-    [(*case, *out) for case, out in zip([*CASES, MASKED], cycle([(True, True), (False, True), (True, False)]))],
+    [(*case, *out) for case, out in zip([*CASES, MASKED, *ALONE], cycle([(True, True), (False, True), (True, False)]))],
 )
 def test_what_is_left_out_of_rows_in_turn_is_left_out(
     dtype: str,
@@ -480,16 +482,17 @@ def test_rows_that_begin_anywhere_have_the_packs_that_all_threads_take(
 
 @pytest.mark.parametrize("columns", [4 * 4096 + 4, 4 * 4096 + 7, 4 * (4096 + EDGE) + 3, 4 * (4096 + EDGE) + 4])
 def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread has four packs of all rows but the widest, of which some have a fifth."""
+    """A thread has eight packs of all rows but the widest, which make five of two blocks."""
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 2)
-    x, y = (rows_apart(16, columns, 1 - columns % 2, 3, np.dtype("f")) for _ in range(2))
+    x, y = (rows_apart(32, columns, 1 - columns % 2, 3, np.dtype("f")) for _ in range(2))
     x[:], weight = numbers(x.shape, "f32"), numbers((columns,), "f32", 2)
     poison = surroundings(y).copy()
     cuts, cut = [], rows_ring.cut
     monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: cuts.append(cut(*about, **more)) or cuts[-1])
     with kgen.backend("cpu"):
         softmax(x, -1, out=y)
-    assert cuts == [Cut(5 if columns == 4 * (4097 + EDGE) else 4, 4, 2, 1, ragged=True)]
+    wide = columns == 4 * (4097 + EDGE)
+    assert cuts == [Cut(5, 4, 2, 1, ragged=True) if wide else Cut(8, 4, 1, 2, ragged=True)]
     test_softmax.assert_close(y, test_softmax.reference(x, -1), "f32")
     assert surroundings(y).tobytes() == poison.tobytes()
     x += 30
@@ -506,10 +509,10 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
 @pytest.mark.parametrize(
     ("dtype", "columns", "taken"),
     [
-        ("f32", 16396, {"softmax": "n4_v4_c2_ragged", "layer_norm": "n4_v4_c2_weight_bias_ragged"}),
-        ("f32", 16400, {"softmax": "n4_v4_c2_ragged", "layer_norm": "n4_v4_c2_weight_bias_ragged"}),
+        ("f32", 16396, {"softmax": "n8_v4_c1_ragged", "layer_norm": "n8_v4_c1_weight_bias_ragged"}),
         ("f32", 16416, {"softmax": "n5_v4_c2", "layer_norm": "n5_v4_c2_weight_bias"}),
-        ("bf16", 32776, {"softmax": "n4_v8_c2_ragged", "layer_norm": "n5_v8_c2_weight_bias"}),
+        ("bf16", 16648, {"softmax": "n5_v8_c1_ragged", "layer_norm": "n5_v8_c1_weight_bias"}),
+        ("bf16", 32776, {"softmax": "n8_v8_c1_ragged", "layer_norm": "n5_v8_c2_weight_bias"}),
     ],
 )
 def test_packs_of_rows_that_begin_amid_sectors_are_those_of_sectors(
@@ -518,7 +521,7 @@ def test_packs_of_rows_that_begin_amid_sectors_are_those_of_sectors(
     """So are those of rows of a few packs more than all threads take; but not where eight weights and biases would have
     to be loaded again."""
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 2)
-    x, y = (rows_apart(16, columns, 0, 0, DTYPES[dtype].numpy) for _ in range(2))
+    x, y = (rows_apart(32, columns, 0, 0, DTYPES[dtype].numpy) for _ in range(2))
     x[:], weight, bias = numbers(x.shape, dtype), numbers((columns,), dtype, 1), numbers((columns,), dtype, 2)
     poison = surroundings(y).copy()
     for function, about in ((softmax, (-1,)), (layer_norm, (weight, bias))):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kgen.catalog import parse
 from kgen.dtypes import DTYPES
 from kgen.errors import SpecError
-from kgen.ops import rows, rows_cut
+from kgen.ops import rows, rows_cut, rows_ring
 from kgen.ops.axes import normal_axes
 from kgen.ops.softmax.backward import log_softmax_backward, softmax_backward
 from kgen.ops.softmax.softmax import log_softmax, logsumexp, softmax
@@ -135,6 +135,7 @@ def rows_in_turn(monkeypatch: pytest.MonkeyPatch, cluster: int) -> list[bool]:
         return original(spec, count, device, turns)
 
     original = rows.grid
+    monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: None)
     monkeypatch.setattr(rows_cut, "ALONE", 0)
     monkeypatch.setattr(rows_cut, "LOOPED_ROWS", 1)
     monkeypatch.setattr(rows_cut, "NARROW", ())

@@ -84,9 +84,6 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     if groups and not along:
         flags["across"] = taken.ragged or normal.spatial % taken.vec > 0
     pitches = tuple(rows_of(o, axes).pitch for o in ([x, residual, y, total] if residual else [x, y]) if o)
-    turning = None if along else plan_ring(named, read, pitches, taken, flags, order, nobody, groups, floats)
-    if turning:
-        return turning
     # Weights that have to be moved to where rows begin are dear, but for the one of four elements in a pack. Without
     # them a row of float32, and a group of 16 bits, does best by itself as far as the registers of a block reach.
     moved = bool(weights) and not groups and taken.ragged
@@ -96,6 +93,9 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         alone *= 1 if dear else 2
     elif groups:
         alone += alone // 4  # five packs of each thread
+    turning = None if along else plan_ring(named, read, pitches, taken, flags, order, nobody, groups, floats, alone)
+    if turning:
+        return turning
     most = ALONG if along else rows_cut.MOST
     if dear and x.dtype is F32:
         most = MOVED

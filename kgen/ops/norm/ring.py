@@ -1,4 +1,4 @@
-"""Norms of rows that clusters take in turn: the kernel, and its launch."""
+"""Norms of rows that blocks or clusters of them take in turn: the kernel, and its launch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _text(spec: Spec) -> dict[str, Any]:
 RING = register(
     Kernel(
         name="norm_ring",
-        summary="Normalises wide rows, which clusters of blocks take in turn.",
+        summary="Normalises wide rows, which blocks, or clusters of them, take in turn.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
         axes=rows_ring.AXES,
         flags=(RMS, RESIDUAL, *AFFINE, RAGGED),
@@ -66,9 +66,11 @@ RING = register(
         text=_text,
         check=_check,
         min_arch=rows_cut.CLUSTERS,
-        grid="a cluster of blocks for many rows: as many clusters as all multiprocessors have room for",
+        grid="a block, or a cluster, for many rows: as many as all multiprocessors have room for",
         origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
         defaults=(
+            "norm_ring_n8_v4_c1_weight_bias_ragged_f32",
+            "norm_ring_n5_v8_c1_weight_bias_bf16",
             "norm_ring_n8_v4_c4_weight_bias_f32",
             "norm_ring_n8_v8_c2_rms_weight_bf16",
             "norm_ring_n4_v8_c2_weight_bias_ragged_bf16",
@@ -103,10 +105,12 @@ def plan_ring(
     nobody: Sequence[int],
     groups: tuple[int, ...],
     floats: tuple[float, ...],
+    alone: int,
 ) -> Plan | None:
     """One launch, or None where another kernel does better, or this one cannot do what is wanted.
 
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them; `groups`: of a group norm.
+    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them; `groups`: of a group norm;
+    `alone`: packs of a row, up to which a block does best with one.
     """
     x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
     assert x is not None and y is not None
@@ -125,7 +129,7 @@ def plan_ring(
         y.device,
         weights=kept,
         turns=_turns(taken) if groups else rows_ring.TURNS,
-        wide=rows_ring.WIDE // arrays,
+        wide=rows_ring.WIDE // arrays if flags["residual"] else alone,
         most=rows_ring.MOST // arrays,
     )
     if cut is None:

@@ -22,6 +22,7 @@ FEW, MOST, WIDEST = 4, 8, 16  # packs of a thread of each row, at most, if that 
 NARROW = 4 * FEW * THREADS  # packs of a row, up to which few of them for each thread do better
 LEFT = 11  # packs of a thread of each row that stay in shared memory; of more, the rest is in registers
 PACKS = Axis("PACKS", "n", tuple(range(2, 17)), "packs of a thread in its block's part of a row")
+CLUSTER = Axis("CLUSTER", "c", rows_ring.CLUSTER.values[1:], rows_ring.CLUSTER.doc)
 WIDE = 2048  # packs of a row that others do better with
 
 
@@ -60,7 +61,7 @@ RING = register(
         name="softmax_backward_ring",
         summary="The gradient of a softmax along wide rows, which clusters of blocks take in turn.",
         formula=FORMULA,
-        axes=(PACKS, rows_ring.VEC, rows_ring.CLUSTER),
+        axes=(PACKS, rows_ring.VEC, CLUSTER),
         flags=(*FLAGS, RAGGED),
         derive=_derive,
         text=_text,

@@ -69,7 +69,7 @@ def _check(spec: Spec) -> str | None:
 RING = register(
     Kernel(
         name="softmax_ring",
-        summary="Softmax of wide rows, which clusters of blocks take in turn.",
+        summary="Softmax of wide rows, which blocks, or clusters of them, take in turn.",
         formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
         axes=rows_ring.AXES,
         flags=(*FLAGS, RAGGED, SHIFTED),
@@ -77,10 +77,11 @@ RING = register(
         text=_text,
         check=_check,
         min_arch=rows_cut.CLUSTERS,
-        grid="a cluster of blocks for many rows: as many clusters as all multiprocessors have room for",
+        grid="a block, or a cluster, for many rows: as many as all multiprocessors have room for",
         origin="Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867",
         defaults=(
             "softmax_ring_n8_v4_c4_f32",
+            "softmax_ring_n6_v8_c1_bf16",
             "softmax_ring_n8_v8_c2_bf16",
             "softmax_ring_n7_v4_c4_ragged_f32",
             "softmax_ring_n8_v8_c2_causal_bf16",
@@ -96,7 +97,7 @@ def _wide(wanted: Wanted, taken: rows_cut.Packs) -> int:
     """Packs of a row, up to which a block does better; where something is left out, or moved, as many as its registers
     hold."""
     if not (wanted.mask or wanted.causal or taken.shifted):
-        return rows_ring.WIDE
+        return rows_ring.WIDE if taken.vec == 4 else rows_cut.ALONE
     held = WIDEST * max(packs for packs in PACKS.values if packs * taken.vec <= HELD)
     return min(held, rows_ring.WIDE - wanted.mask)  # with a mask, rows of just so many take less time in turn
 
