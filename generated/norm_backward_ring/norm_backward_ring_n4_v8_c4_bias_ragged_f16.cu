@@ -19,9 +19,9 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 a82e4897, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_backward_ring.cu.j2 df3420b7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           e30843ef, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 2bc6d58d,
+//           d5fd9cbe, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 5d7b2e69,
 //           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_backward_ring_n4_v8_c4_bias_ragged_f16
@@ -105,11 +105,9 @@ __device__ __forceinline__ int cluster_rank()
     return static_cast<int>(rank);
 }
 
-// barrier.cluster: all blocks of the cluster have come as far.
-__device__ __forceinline__ void cluster_barrier()
-{
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
+// barrier.cluster: all blocks of the cluster have come as far as its first half, before one goes on from its second.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
 // Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
@@ -237,7 +235,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
             initialize(exchange);
         }
     }
-    cluster_barrier();  // the other blocks must be there, and ready, before anything is written to them
+    cluster_arrive();
+    cluster_wait();  // the other blocks must be there, and ready, before anything is written to them
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     constexpr int step = SECTOR;  // from a row to the next one that begins at the same place in a sector
     int turn = 0;

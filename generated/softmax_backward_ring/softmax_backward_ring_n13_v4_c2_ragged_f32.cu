@@ -16,11 +16,13 @@
 //                          room for
 //
 //   after   the chain rule
-//   parts   softmax_backward_ring.cu.j2 fd4efae5, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
-//           81255214, common/rows.cuh.j2 e590b714, common/rows_ring.cuh.j2 1f7196da, common/rows_pack.cuh.j2
-//           4891bdba, common/cluster.cuh.j2 e30843ef, common/rows_deferred.cuh.j2 6509b888,
-//           common/rows_team.cuh.j2 2bc6d58d, common/rows_place.cuh.j2 a82703c8, common/rows_around.cuh.j2
-//           d702c129, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
+//   parts   softmax_backward_ring.cu.j2 f63b3609, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
+//           81255214, common/rows.cuh.j2 e590b714, common/rows_ring.cuh.j2 47d3ffa2,
+//           common/rows_ring_second.cuh.j2 3e775857, common/rows_ring_others.cuh.j2 194e9a9b,
+//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 d5fd9cbe, common/rows_deferred.cuh.j2
+//           6509b888, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
+//           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_backward_ring_n13_v4_c2_ragged_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory and registers from its one reading to the
@@ -98,11 +100,9 @@ __device__ __forceinline__ int cluster_rank()
     return static_cast<int>(rank);
 }
 
-// barrier.cluster: all blocks of the cluster have come as far.
-__device__ __forceinline__ void cluster_barrier()
-{
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
+// barrier.cluster: all blocks of the cluster have come as far as its first half, before one goes on from its second.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
 // Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
@@ -215,6 +215,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     int rows, int columns,
     long long dy_row, long long y_row, long long dx_row)
 {
+    // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a
+    // barrier also waits for all that is on its way from memory by then.
+    __shared__ Exchange exchanges[EXCHANGES];
+    if (threadIdx.x == 0) {
+        for (Exchange& exchange : exchanges) {
+            initialize(exchange);
+        }
+    }
+    cluster_arrive();
+
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
     // A row's packs begin with a sector of memory, wherever the row does, so that no two warps load or store parts of
@@ -279,14 +289,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         claimed = claim();
     }
 
-    __shared__ Exchange exchanges[EXCHANGES];
-    if (threadIdx.x == 0) {
-        for (Exchange& exchange : exchanges) {
-            initialize(exchange);
-        }
-    }
-    cluster_barrier();  // the other blocks must be there, and ready, before anything is written to them
-
     const auto after = [&](Pack* slot) { return slot == ring + (RING - 1) * LANES ? ring : slot + LANES; };
     // Where a pack has been, the one is fetched that comes RING packs later.
     const auto fetch_behind = [&](Pack* slot, int pack) {
@@ -295,6 +297,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     };
     const auto over_warps = [](float of_warp) { return over_lanes<Sum, WARPS>(of_warp); };
 
+    cluster_wait();
     Pack* slot = ring;
     for (int turn = 0; row[0] < rows; ++turn) {
         const int head = head_of(row[0]);

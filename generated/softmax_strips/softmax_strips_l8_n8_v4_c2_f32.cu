@@ -16,11 +16,11 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 40a97a0d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 e9b36bbf, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 3f1a0c41,
 //           common/columns_known.cuh.j2 52d0f020, common/rows_around.cuh.j2 d702c129, common/cluster.cuh.j2
-//           e30843ef, common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,
+//           d5fd9cbe, common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,
 //           common/shared_address.cuh.j2 0bac500b
 //   again   kgen build softmax_strips_l8_n8_v4_c2_f32
 
@@ -193,11 +193,9 @@ __device__ __forceinline__ int cluster_rank()
     return static_cast<int>(rank);
 }
 
-// barrier.cluster: all blocks of the cluster have come as far.
-__device__ __forceinline__ void cluster_barrier()
-{
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
+// barrier.cluster: all blocks of the cluster have come as far as its first half, before one goes on from its second.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
 // Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
 __device__ __forceinline__ unsigned shared_address(const void* x)
@@ -298,7 +296,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         const unsigned arrived = shared_address(&exchanges[threadIdx.x].arrived);
         asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(arrived) : "memory");
     }
-    cluster_barrier();  // the other blocks must be there, and ready, before anything is written to them
+    cluster_arrive();
+    cluster_wait();  // the other blocks must be there, and ready, before anything is written to them
     const int lane = threadIdx.x % LANES;
     const int first = cluster_rank() * DEPTH + threadIdx.x / LANES;  // row of this thread
     // Place of the column of which it puts together what was found: neighbours' places lie apart, so that lanes use all

@@ -17,11 +17,11 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 40a97a0d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 e9b36bbf, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 3f1a0c41,
 //           common/columns_known.cuh.j2 52d0f020, common/rows_around.cuh.j2 d702c129, common/cluster.cuh.j2
-//           e30843ef, common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,
+//           d5fd9cbe, common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,
 //           common/shared_address.cuh.j2 0bac500b
 //   again   kgen build softmax_strips_l8_n8_v8_grid_bf16
 
