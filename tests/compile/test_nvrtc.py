@@ -72,9 +72,8 @@ def spec(make_kernel: MakeKernel) -> Spec:
 
 
 def every_arch() -> list[Arch]:
-    """What this compiler knows, and from Hopper on the variants with the device's own features."""
-    plain = supported_archs()
-    return sorted([*plain, *(Arch(arch.major, arch.minor, "a") for arch in plain if arch.major >= 9)])
+    """What the devices that this compiler knows are compiled for: from Hopper on with their own features."""
+    return [Arch.of_device((arch.major, arch.minor)) for arch in supported_archs()]
 
 
 def built_for(arch: Arch, specs: Iterable[Spec]) -> Iterator[Built]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +14,7 @@ from kgen.catalog import parse
 from kgen.device import HOST
 from kgen.dtypes import dtype_of
 from kgen.operand import Operand
-from kgen.ops import calls, rows, rows_cut
+from kgen.ops import calls, rows, rows_cut, rows_ring
 from kgen.ops.elementwise import plans
 from kgen.ops.gemv import plan as gemv_plan
 from kgen.ops.moving import transpose_steps
@@ -25,7 +26,7 @@ BYTES = 1 << 28
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rows, rows_cut, plans, gemv_plan, transpose_steps):
+    for module in (rows, rows_cut, rows_ring, plans, gemv_plan, transpose_steps):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
     monkeypatch.setattr(calls, "remember", lambda *_: None)
 
@@ -50,10 +51,13 @@ def with_weights(name: str, dtype: str, width: int, weights: int) -> tuple[Any, 
         ("rms_norm", "bf16", 129, 1, "norm_t8_n2_v8_rms_weight_ragged_looped_bf16"),
         ("layer_norm", "f32", 8191, 2, "norm_t512_n4_v4_weight_bias_ragged_f32"),
         ("layer_norm", "f32", 16384, 2, "norm_t512_n8_v4_weight_bias_f32"),
-        ("layer_norm", "f32", 16383, 2, "norm_t512_n8_v4_weight_bias_ragged_looped_f32"),
+        ("layer_norm", "f32", 16383, 2, "norm_ring_n8_v4_c1_weight_bias_ragged_f32"),
         ("layer_norm", "f32", 16383, 0, "norm_t512_n8_v4_ragged_f32"),
         ("rms_norm", "f32", 16383, 1, "norm_t512_n8_v4_rms_weight_ragged_f32"),
         ("layer_norm", "bf16", 16383, 2, "norm_t512_n4_v8_weight_bias_ragged_bf16"),
+        ("layer_norm", "bf16", 32768, 2, "norm_ring_n8_v8_c1_weight_bias_bf16"),
+        ("rms_norm", "bf16", 16384, 1, "norm_t512_n4_v8_rms_weight_bf16"),
+        ("softmax", "bf16", 24576, 0, "softmax_ring_n6_v8_c1_bf16"),
         ("softmax", "f32", 129, 0, "softmax_t16_n2_v4_ragged_f32"),
         ("softmax", "bf16", 129, 0, "softmax_t16_n1_v8_ragged_bf16"),
         ("softmax", "bf16", 255, 0, "softmax_t16_n2_v8_ragged_bf16"),
@@ -193,3 +197,18 @@ def test_a_thread_takes_two_vectors_wherever_arrays_start(dtype: str, starts: tu
     with kgen.backend("cpu"), listing():
         made = plans.plan(plans.Call("sigmoid", parse(expected).kernel, (x,), out, (), None))
     assert made.steps[0].split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("function", "start", "expected"),
+    [
+        (kgen.relu, 0, "relu_v8_bf16"),
+        (kgen.relu, 1, "relu_v8_i2_unaligned_bf16"),
+        (kgen.sigmoid, 0, "sigmoid_v8_i2_bf16"),
+    ],
+)
+def test_a_thread_takes_one_vector_where_there_is_little_to_compute(
+    function: Callable[..., Any], start: int, expected: str
+) -> None:
+    x = np.empty(BYTES // 2 + start, TYPES["bf16"])[start:]
+    assert told(function, x).split(" on ")[0] == expected

@@ -204,7 +204,7 @@ class Elementwise:
             kernel = self._kernels[signature] = self._kernel(signature, results[0].dtype)
         made = program(self.function, signature)
         values = [(c, value_of(number)) for c, number in zip(made.types, numbers) if number is not None]
-        return plan(Call(op, kernel, given, results[0], values, algorithm))
+        return plan(Call(op, kernel, given, results[0], values, algorithm, light=made.light))
 
     def _signature(self, given: list[Operand | None], dtype: Any, numbers: tuple[Number | None, ...]) -> Signature:
         op = self.function.name

@@ -22,7 +22,8 @@ _INT = 2**31  # elements, from which 32-bit indices no longer do
 
 
 class Call(NamedTuple):
-    """A call of a kernel: operands in order, None where a number stands, and the numbers with their C++ types."""
+    """A call of a kernel: operands in order, None where a number stands, and the numbers with their C++ types; and
+    whether its function is all operators, so that nothing is gained by several vectors in a thread."""
 
     op: str
     kernel: Kernel
@@ -30,6 +31,7 @@ class Call(NamedTuple):
     result: Operand
     numbers: Sequence[tuple[str, int | float]]
     algorithm: str | None
+    light: bool = False
 
 
 def plan(call: Call) -> Plan:
@@ -91,7 +93,7 @@ def _step(call: Call, part: Layout, pointers: Sequence[int], sizes: Sequence[int
         vec, unaligned = 1, False
     if unaligned or indexed:
         block = 128
-    if indexed:
+    if indexed or (call.light and call.algorithm is None and not unaligned):
         items = 1
     rank = len(part.sizes) if indexed else 1
     # Codes may be held as bytes; the kernel knows what they are.

@@ -5,6 +5,7 @@ Halves are computed in float and rounded once, at the end.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from kgen.dtypes import BF16, F16, F32, F64, INTEGERS, DType
@@ -29,6 +30,11 @@ class Program(NamedTuple):
     types: tuple[str, ...]
     primitives: frozenset[str]
     fast: bool
+
+    @property
+    def light(self) -> bool:
+        """Whether it is all operators, and calls nothing."""
+        return not any(re.search(r"\w\(", text.partition("{")[2]) for text in self.functions)
 
 
 def write(
