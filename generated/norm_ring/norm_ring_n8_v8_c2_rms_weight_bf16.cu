@@ -19,7 +19,7 @@
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
 //   parts   norm_ring.cu.j2 f735e39e, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 47d3ffa2, common/rows_ring_second.cuh.j2 3e775857,
+//           2e5b1a76, common/rows_ring.cuh.j2 47d3ffa2, common/rows_ring_second.cuh.j2 2643ee59,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           d5fd9cbe, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 5d7b2e69,
@@ -326,7 +326,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         tell(over_lanes<Sum, 32>(sum), exchange, over_warps, claimed, claim);
     };
 
-    // The rows behind these are asked for when the first has been gone through, which would come with all others else.
+    // Rows behind this one are asked for once the first has been gone through, whose coming they would delay.
     begin_stage(1);
     cluster_wait();
     wait_for_rows<1>();

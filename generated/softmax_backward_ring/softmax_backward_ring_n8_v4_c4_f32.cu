@@ -17,7 +17,7 @@
 //   after   the chain rule
 //   parts   softmax_backward_ring.cu.j2 f63b3609, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
 //           81255214, common/rows.cuh.j2 e590b714, common/rows_ring.cuh.j2 47d3ffa2,
-//           common/rows_ring_second.cuh.j2 3e775857, common/rows_ring_others.cuh.j2 194e9a9b,
+//           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
 //           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 d5fd9cbe, common/rows_deferred.cuh.j2
 //           6509b888, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
 //           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,

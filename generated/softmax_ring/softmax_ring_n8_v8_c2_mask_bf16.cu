@@ -18,7 +18,7 @@
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 5c431c63, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 47d3ffa2,
-//           common/rows_ring_second.cuh.j2 3e775857, common/rows_ring_others.cuh.j2 194e9a9b,
+//           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
 //           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 d5fd9cbe, common/rows_deferred.cuh.j2
 //           6509b888, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
 //           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
@@ -426,7 +426,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         tell(make_float2(top, sum), exchange, over_warps, claimed, claim);
     };
 
-    // The rows behind these are asked for when the first has been gone through, which would come with all others else.
+    // Rows behind this one are asked for once the first has been gone through, whose coming they would delay.
     begin_stage(1);
     cluster_wait();
     wait_for_rows<1>();
