@@ -74,9 +74,9 @@ TRANSPOSE = register(
         grid="(ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores",
         defaults=(
+            "transpose_r64_c64_i1_o1_u32",
             "transpose_r64_c64_i4_o4_u32",
             "transpose_r64_c128_i8_o8_b2_u16",
-            "transpose_r64_c64_i1_o1_u32",
         ),
     )
 )
@@ -108,8 +108,8 @@ RAGGED = register(
         summary="A permutation of axes that moves the last one, for rows that start anywhere and are of any length.",
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
-            Axis("ROWS", "r", (32, 64, 128, 256), "rows of the input in a tile"),
-            Axis("COLUMNS", "c", (32, 64, 96, 128, 192, 256, 384), "columns of the input in a tile"),
+            Axis("ROWS", "r", (64, 128), "rows of the input in a tile"),
+            Axis("COLUMNS", "c", (32, 64, 96, 128, 192, 384), "columns of the input in a tile"),
             Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
             _BATCH._replace(default=0),
         ),

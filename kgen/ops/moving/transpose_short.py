@@ -28,11 +28,15 @@ WAVE = 2
 MOST_SPLIT, MOST_MERGED = 306, 160
 """Elements of short rows that begin anywhere: as many as a block has room for, with the rows before its own, where they
 are split; and as many as leave room for long enough pieces of the long rows where these are merged."""
-TILED = 64
-"""Rows and columns from which on ragged tiles take a matrix as well."""
-SAME_BANK, SAME_BANK_NARROW = 4, 16
-"""Lanes that find elements of short rows in one bank of shared memory, up to which these are taken whole nevertheless:
-where tiles could take packs of them, and where only single elements would be moved otherwise."""
+SAME_BANK, SAME_BANK_IN_PACKS = 8, 4
+"""Lanes that find elements of short rows in one bank of shared memory, up to which these are taken whole nevertheless;
+and where tiles could take packs on both sides."""
+LINE = 128
+"""Bytes of a short row from which on it is taken whole there, too."""
+FEW_PACKS = 2
+"""Packs of a short row, up to which tiles do well if it is whole packs."""
+AROUND = 4
+"""What a block costs besides the packs of its long rows, in packs of each."""
 
 
 class ShortRows(NamedTuple):
@@ -55,8 +59,8 @@ class ShortRows(NamedTuple):
             spec = NARROW.spec(WIDTH=self.width, BATCH=batch, split=self.split, dtype=dtype)
             ints = (packs, -(-packs // THREADS), *self.sizes)
             return Step(spec, math.prod(ints[1:]), 2, ints, (*self.strides, self.row))
-        # Of an even number of elements, or one by one into shared memory, it does better than what is below.
-        if self.width * self.itemsize % PACK and (self.width % 2 == 0 or (self.itemsize == 1 and not self.split)):
+        # It splits short rows of an odd number of elements no faster than what takes them wherever they begin.
+        if self.width * self.itemsize % PACK and not (self.split and self.width % 2):
             spec = SHORT.spec(BATCH=batch, split=self.split, dtype=dtype)
             own = ROOM // PACK // self.width // 8 * 8  # packs of each long row: whole lines
             tiles = -(-packs // own)
@@ -64,15 +68,15 @@ class ShortRows(NamedTuple):
             return Step(spec, math.prod(ints[3:]), 2, ints, (*self.strides, self.row))
         return None
 
-    def anywhere(self, multiprocessors: int, *, whole: bool) -> Step | None:
-        """As many lines of the long rows as a block has room for; fewer where there would be fewer blocks than a wave.
+    def anywhere(self, multiprocessors: int, *, whole: bool) -> tuple[int, Step] | None:
+        """Wherever rows begin: what it costs, and how many lines of each long row a block takes at best.
 
         `whole`: all rows are whole packs, which tiles take as well.
         """
-        tiled = whole or min(self.width, self.long) >= TILED
-        banks = SAME_BANK if tiled else SAME_BANK_NARROW
-        short = 1 < self.width <= (MOST_SPLIT if self.split else MOST_MERGED)
-        if not short or math.gcd(self.width, 32) > banks or self.long > INT_MAX - LINES[-1] * PACK * 8:
+        nbytes = self.width * self.itemsize
+        tiled = nbytes < LINE if whole else nbytes % PACK == 0 and nbytes <= FEW_PACKS * PACK
+        fits = 1 < self.width <= (MOST_SPLIT if self.split else MOST_MERGED) and self.long <= INT_MAX - ROOM
+        if tiled or not fits or math.gcd(self.width, 32) > (SAME_BANK_IN_PACKS if whole else SAME_BANK):
             return None
         widest = PACK // self.itemsize
         beside = SECTOR * widest  # elements of a long row that are loaded too, or that packs hold beside a block's own
@@ -81,17 +85,18 @@ class ShortRows(NamedTuple):
         def own(lines: int) -> int:
             return 8 * lines * widest - beside + before
 
-        def tiles(lines: int) -> int:
-            # Sectors begin up to all but one element early, so that the last elements may need a tile more.
+        def blocks(lines: int) -> int:
+            # Sectors begin up to all but one element early, so that the last elements may need a block more.
             return -(-(self.long + max(0, before - 1)) // own(lines))
 
         def suits(lines: int) -> bool:
-            fits = (own(lines) + before) * self.width * self.itemsize + PACK <= RAGGED_ROOM
-            return (
-                fits and own(lines // 2) < self.long and tiles(lines) * math.prod(self.sizes) >= WAVE * multiprocessors
-            )
+            room = (own(lines) + before) * nbytes + PACK <= RAGGED_ROOM
+            return room and blocks(lines) * math.prod(self.sizes) >= WAVE * multiprocessors
 
-        lines = max((n for n in LINES if n > 1 and suits(n)), default=1)
+        def cost(lines: int) -> int:
+            return blocks(lines) * (8 * lines + AROUND) * self.width
+
+        lines = min((n for n in LINES if n == 1 or suits(n)), key=lambda n: (cost(n), -n))
         spec = RAGGED_SHORT.spec(LINES=lines, BATCH=len(self.sizes), split=self.split, dtype=OF_SIZE[self.itemsize])
-        ints = (self.long, self.width, tiles(lines), *self.sizes)
-        return Step(spec, math.prod(ints[2:]), 2, ints, (*self.strides, self.row))
+        ints = (self.long, self.width, blocks(lines), *self.sizes)
+        return cost(lines), Step(spec, math.prod(ints[2:]), 2, ints, (*self.strides, self.row))

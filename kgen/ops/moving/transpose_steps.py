@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from kgen.launch import Step
 from kgen.operand import INT_MAX, Operand, power_of_two
 from kgen.ops.moving.flat_kernels import ROWS_FLAT, is_short, launch_of, suits
 from kgen.ops.moving.transpose_kernels import PACK, RAGGED, ROWS, SECTOR, THREADS, TRANSPOSE
-from kgen.ops.moving.transpose_short import OF_SIZE, TILED, ShortRows
+from kgen.ops.moving.transpose_short import OF_SIZE, ShortRows
 
 _TILE = {1: (128, 256), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
@@ -20,8 +21,10 @@ _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
 _RAGGED_TILE = {1: (128, 384, 512), 2: (128, 192, 512), 4: (64, 96, 256), 8: (64, 32, 256)}
 """The same where rows start anywhere, and the threads of a block."""
-_SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 64, 256), 8: (64, 32, 256)}
+_SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 96, 256), 8: (64, 32, 256)}
 """The same where there are few tiles, or few rows, of which the last tile would have few."""
+_TILED = 64
+"""Rows and columns from which on a matrix is worth such tiles."""
 _FEW = 10
 """Tiles for each multiprocessor, up to which there are few."""
 
@@ -82,11 +85,11 @@ def turn_tiles(
         for rows, long_load in short:
             if packed and long_load == widest and (step := rows.in_packs()):
                 return step
-        for rows, _ in short:
-            whole = min(load, store) == widest
-            if apart and (step := rows.anywhere(multiprocessors(out.device), whole=whole)):
-                return step
-        if apart and min(last.size, read.size) >= TILED and min(load, store) < widest:
+        whole = min(load, store) == widest
+        found = [rows.anywhere(multiprocessors(out.device), whole=whole) for rows, _ in short if apart]
+        if ways := [way for way in found if way]:
+            return min(ways, key=operator.itemgetter(0))[1]
+        if apart and min(last.size, read.size) >= _TILED and min(load, store) < widest:
             return _ragged_tiles(read, last, outer, itemsize, multiprocessors(out.device))
     return _whole_tiles(read, last, outer, itemsize, load, store)
 
