@@ -53,12 +53,12 @@ def transpose_short(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def transpose_ragged_short(spec: Spec, shape: Shape | None = None) -> Case:
-    """As many pieces of long rows as let a block take just so many lines; rows begin anywhere."""
+    """As many pieces of long rows as let a block take just so many lines; rows begin anywhere, none ends with a pack."""
     if shape:
         return _reversed(spec, shape, margin=257)
     lines, unit = spec["LINES"], 16 // spec.dtype.itemsize
     width = min(37, spec.derived["ROOM"] // (16 * (8 * lines + 2)))
-    long = (7 >> spec["BATCH"]) * (16 * lines - 2) * unit - 5
+    long = (7 >> spec["BATCH"]) * (16 * lines - 2) * unit - 3
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))
     shape = (*(2 for _ in outer), *matrix)
