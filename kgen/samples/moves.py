@@ -53,7 +53,7 @@ def transpose_short(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def transpose_ragged_short(spec: Spec, shape: Shape | None = None) -> Case:
-    """As many pieces of long rows as let a block take just so many lines; rows begin anywhere, none ends with a pack."""
+    """As many pieces of long rows as let a block take just so many lines; rows begin and end amid packs."""
     if shape:
         return _reversed(spec, shape, margin=257)
     lines, unit = spec["LINES"], 16 // spec.dtype.itemsize

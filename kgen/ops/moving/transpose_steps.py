@@ -19,12 +19,16 @@ _TILE = {1: (128, 256), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
 _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
+_NARROW_TILE = 16 << 10
+"""Bytes of a tile with fewer rows or columns than these."""
 _RAGGED_TILE = {1: (128, 384, 512), 2: (128, 192, 512), 4: (64, 96, 256), 8: (64, 32, 256)}
-"""The same where rows start anywhere, and the threads of a block."""
+"""Rows and columns of a tile where rows start anywhere, and the threads of a block."""
 _SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 96, 256), 8: (64, 32, 256)}
 """The same where there are few tiles, or few rows, of which the last tile would have few."""
 _TILED = 64
 """Rows and columns from which on a matrix is worth such tiles."""
+_LARGE = 32 << 20
+"""Bytes from which on packs of half the width do worse than such tiles: of less, the L2 cache may hold both sides."""
 _FEW = 10
 """Tiles for each multiprocessor, up to which there are few."""
 
@@ -89,7 +93,9 @@ def turn_tiles(
         found = [rows.anywhere(multiprocessors(out.device), whole=whole) for rows, _ in short if apart]
         if ways := [way for way in found if way]:
             return min(ways, key=operator.itemgetter(0))[1]
-        if apart and min(last.size, read.size) >= _TILED and min(load, store) < widest:
+        nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
+        ragged = min(load, store) * itemsize < (PACK if nbytes >= _LARGE else PACK // 2)
+        if ragged and apart and min(last.size, read.size) >= _TILED:
             return _ragged_tiles(read, last, outer, itemsize, multiprocessors(out.device))
     return _whole_tiles(read, last, outer, itemsize, load, store)
 
@@ -119,7 +125,7 @@ def _ragged_tiles(read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, 
 def _whole_tiles(read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, load: int, store: int) -> Step:
     """Tiles of which as many neighbours are loaded and stored at once as always may be."""
     rows, columns = (_TILE if store == PACK // itemsize else _SCALAR_TILE)[itemsize]
-    area = rows * columns
+    area = min(rows * columns, _NARROW_TILE // itemsize)
     if last.size <= rows // 2:
         rows = max(4, power_of_two(last.size))
         columns = min(512, area // rows)
