@@ -21,7 +21,7 @@ def transpose(spec: Spec, shape: Shape | None = None) -> Case:
         return _reversed(spec, shape, 1 if spec["LOAD"] > 1 else 2)
     if spec["BATCH"] == 2:
         return _permutation(spec, (3, 72, 5, 152), (2, 0, 3, 1))
-    return _permutation(spec, (140, 76), (1, 0)) if spec["LOAD"] > 1 else _permutation(spec, (141, 77), (1, 0), 2)
+    return _permutation(spec, (160, 96), (1, 0)) if spec["LOAD"] > 1 else _permutation(spec, (141, 77), (1, 0), 2)
 
 
 def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
@@ -45,11 +45,24 @@ def transpose_short(spec: Spec, shape: Shape | None = None) -> Case:
     """More short rows than a block takes, and lines of which some lanes have nothing; matrices one behind the other."""
     if shape:
         return _reversed(spec, shape)
-    width, pack = 37, 16 // spec.dtype.itemsize
+    width, pack = 38, 16 // spec.dtype.itemsize
     long = -(-spec.derived["ROOM"] // (width * 16) + 3) * pack
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))
     return _permutation(spec, (*(2 for _ in outer), *matrix), (*outer, len(outer) + 1, len(outer)))
+
+
+def transpose_ragged_short(spec: Spec, shape: Shape | None = None) -> Case:
+    """As many pieces of long rows as let a block take just so many lines; rows begin and end amid packs."""
+    if shape:
+        return _reversed(spec, shape, margin=257)
+    lines, unit = spec["LINES"], 16 // spec.dtype.itemsize
+    width = min(37, spec.derived["ROOM"] // (16 * (8 * lines + 2)))
+    long = (7 >> spec["BATCH"]) * (16 * lines - 2) * unit - 3
+    matrix = (long, width) if spec["split"] else (width, long)
+    outer = tuple(range(spec["BATCH"]))
+    shape = (*(2 for _ in outer), *matrix)
+    return _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)), margin=257)
 
 
 def transpose_rows(spec: Spec, shape: Shape | None = None) -> Case:
@@ -194,6 +207,7 @@ CASES = {
     "transpose_ragged": transpose_ragged,
     "transpose_narrow": transpose_narrow,
     "transpose_short": transpose_short,
+    "transpose_ragged_short": transpose_ragged_short,
     "transpose_rows": transpose_rows,
     "transpose_flat": transpose_flat,
     "take": take,

@@ -33,7 +33,7 @@ SHAPES = {
     "gemv_v4_l32_r1_u1_f32": (100, 200),
     "take": (9, 7, 100),
     "rope": (2, 3, 50, 24),
-    "transpose_ragged": (99, 131),
+    "transpose_ragged": (199, 331),
     "nms_rank": (300,),
 }
 """A name, or that of a kernel, which stands for its first default specialization; and a shape that launches it."""

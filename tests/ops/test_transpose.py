@@ -141,7 +141,8 @@ def test_rows_of_some_dozens_of_elements_are_taken_whole(data):
     axes = (*reversed(range(len(outer))), len(outer) + 1, len(outer))
     x = pattern(np, (*outer, *matrix), dtype)
     with watching() as watch:
-        assert explain(transpose, x, axes).startswith("transpose_short")
+        odd = width % 2 and matrix[1] == width
+        assert explain(transpose, x, axes).startswith("transpose_ragged_short" if odd else "transpose_short")
         assert_permuted(np, np.asarray, x, axes)
     assert watch.findings == []
 
@@ -154,12 +155,41 @@ def test_short_rows_that_begin_anywhere_are_not_taken_in_packs(xp, asnumpy, shar
 
 
 @pytest.mark.parametrize("dtype", SIZES[:3])
-@pytest.mark.parametrize(("shape", "first"), [((301, 285), 0), ((130, 257), 3), ((160, 650), 1), ((3, 131, 97), 0)])
+@pytest.mark.parametrize(("shape", "first"), [((301, 385), 0), ((330, 357), 3), ((197, 650), 2), ((3, 331, 397), 0)])
 def test_rows_that_begin_anywhere_are_moved_in_packs(xp, asnumpy, shared_cache, dtype, shape, first):
     x = pattern(xp, shape, dtype)[..., first:]
     axes = (0, 2, 1)[-x.ndim :] if x.ndim == 3 else None
-    assert explain(transpose, x, axes).startswith("transpose_ragged")
+    assert explain(transpose, x, axes).startswith("transpose_ragged_r")
     assert_permuted(xp, asnumpy, x, axes)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_short_rows_of_any_width_and_place_are_taken_whole(data):
+    """Long rows apart or in reverse; packs at the ends of all rows hold what lies beside, where nothing is written."""
+    dtype = np.dtype(data.draw(st.sampled_from(SIZES)))
+    split = data.draw(st.booleans())
+    width = data.draw(st.integers(2, 306 if split else 160).filter(lambda n: n % 16 and n * dtype.itemsize % 16))
+    long = data.draw(st.integers(306 if split else 400, 1200).filter(lambda n: n % 2))
+    outer = data.draw(st.sampled_from(((), (2,))))
+    pitch = long + (0 if split else data.draw(st.integers(0, 3)))
+    shape = (*outer, long, width) if split else (*outer, width, pitch)
+    flat = pattern(np, (data.draw(st.integers(0, 3)) + int(np.prod(shape)),), dtype)
+    x = flat[len(flat) - int(np.prod(shape)) :].reshape(shape)[..., : width if split else long]
+    x = x if split or data.draw(st.booleans()) else x[..., ::-1, :]
+    around = np.full(x.size + 64, 0xA5, np.uint8).repeat(dtype.itemsize).view(dtype)
+    first = data.draw(st.integers(1, 9))
+    turned = (*outer, width, long) if split else (*outer, long, width)
+    axes = (*range(len(outer)), len(outer) + 1, len(outer))
+    out = around[first : first + x.size].reshape(turned)
+    kept = around.copy()
+    with watching() as watch:
+        transpose(x, axes, out=out)
+    assert watch.findings == []
+    assert explain(transpose, x, axes, out=out).startswith("transpose_ragged_short")
+    assert np.array_equal(out, np.transpose(x, axes))
+    assert np.array_equal(around[:first], kept[:first])
+    assert np.array_equal(around[first + x.size :], kept[first + x.size :])
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)
@@ -167,7 +197,7 @@ def test_rows_that_begin_anywhere_are_moved_in_packs(xp, asnumpy, shared_cache, 
 def test_rows_that_begin_anywhere_are_read_no_further_than_memory(data):
     """Rows behind each other, apart, in reverse, or one upon the other: packs at their ends hold what lies beside."""
     dtype = np.dtype(data.draw(st.sampled_from(SIZES[:3])))
-    rows, columns = (data.draw(st.integers(64, 300)) for _ in range(2))
+    rows, columns = (data.draw(st.integers(64, 450)) for _ in range(2))
     pitch = columns + data.draw(st.integers(0, 5) | st.just(-3))
     flat = pattern(np, (data.draw(st.integers(0, 9)) + (rows - 1) * pitch + columns,), dtype)
     x = np.lib.stride_tricks.as_strided(

@@ -115,15 +115,43 @@ def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected:
 
 
 @pytest.mark.parametrize(
-    ("shape", "expected"),
+    ("dtype", "shape", "expected"),
     [
-        ((1001, 999), "transpose_ragged_r64_c64_t256_u32"),
-        ((8191, 8193), "transpose_ragged_r128_c96_u32"),
-        ((131, 60001), "transpose_ragged_r64_c64_t256_u32"),
+        ("u1", (1001, 999), "transpose_ragged_r128_c128_t256_u8"),
+        ("u1", (8191, 8193), "transpose_ragged_r128_c384_u8"),
+        ("f2", (1001, 999), "transpose_ragged_r64_c128_t256_u16"),
+        ("f2", (8192, 8196), "transpose_ragged_r128_c192_u16"),
+        ("f2", (2052, 2060), "transpose_r64_c64_i4_o4_u16"),
+        ("u1", (48, 2796203), "transpose_r64_c256_i1_o16_u8"),
+        ("u1", (16384, 16384), "transpose_r128_c256_i16_o16_u8"),
+        ("f4", (1001, 999), "transpose_ragged_r64_c96_t256_u32"),
+        ("f4", (8191, 8193), "transpose_ragged_r64_c96_t256_u32"),
+        ("f4", (171, 60001), "transpose_ragged_r64_c96_t256_u32"),
     ],
 )
-def test_tiles_are_small_where_few_large_ones_would_do(shape: tuple[int, int], expected: str) -> None:
-    assert told(kgen.transpose, np.empty(shape, "f4")).split(" on ")[0] == expected
+def test_tiles_are_small_where_few_large_ones_would_do(dtype: str, shape: tuple[int, int], expected: str) -> None:
+    assert told(kgen.transpose, np.empty(shape, dtype)).split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "expected"),
+    [
+        ("f4", (131, 60001), "transpose_ragged_short_n2_u32"),
+        ("f4", (60001, 131), "transpose_ragged_short_n2_split_u32"),
+        ("f4", (60001, 301), "transpose_ragged_short_n1_split_u32"),
+        ("f4", (3, 50177), "transpose_ragged_short_n4_u32"),
+        ("f4", (90000, 100), "transpose_ragged_short_n2_split_u32"),  # all of it in packs, too
+        ("f2", (33, 60001), "transpose_ragged_short_n2_u16"),
+        ("f2", (60000, 33), "transpose_ragged_short_n2_split_u16"),
+        ("f2", (60000, 34), "transpose_short_split_u16"),
+        ("f2", (60001, 128), "transpose_ragged_r64_c128_t256_u16"),  # all lanes would ask one bank
+        ("f2", (60001, 32), "transpose_r128_c32_i8_o1_u16"),
+        ("u1", (60000, 33), "transpose_ragged_short_n1_split_u8"),
+        ("u1", (33, 60000), "transpose_short_u8"),
+    ],
+)
+def test_short_rows_are_taken_whole_where_banks_allow(dtype: str, shape: tuple[int, int], expected: str) -> None:
+    assert told(kgen.transpose, np.empty(shape, dtype)).split(" on ")[0] == expected
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ PACK = 16
 MOST_AXES = 4
 """Axes besides those of a tile or row that a kernel walks; the host walks the rest."""
 
+SECTOR = 2
+"""Packs that are written to the L2 cache together, so that it need not read what lies beside them."""
 RESIDENT = 1024
 """Threads of ragged tiles among which the registers of a multiprocessor are to be divided."""
 MOST_NARROW = 8
@@ -72,9 +74,9 @@ TRANSPOSE = register(
         grid="(ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores",
         defaults=(
+            "transpose_r64_c64_i1_o1_u32",
             "transpose_r64_c64_i4_o4_u32",
             "transpose_r64_c128_i8_o8_b2_u16",
-            "transpose_r64_c64_i1_o1_u32",
         ),
     )
 )
@@ -83,7 +85,7 @@ TRANSPOSE = register(
 def _ragged_geometry(spec: Spec) -> dict[str, int]:
     unit, word = PACK // spec.dtype.itemsize, max(4, spec.dtype.itemsize)
     pitch = (spec["COLUMNS"] // unit + 1) * (PACK // word) | 1
-    nbytes = -(-(spec["ROWS"] + unit) // unit) * (unit * pitch + 1) * word
+    nbytes = (spec["ROWS"] // unit + SECTOR) * (unit * pitch + 1) * word
     return {
         "THREADS": spec["THREADS"],
         "BLOCKS": RESIDENT // spec["THREADS"],
@@ -106,7 +108,7 @@ RAGGED = register(
         summary="A permutation of axes that moves the last one, for rows that start anywhere and are of any length.",
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
-            Axis("ROWS", "r", (32, 64, 128, 256), "rows of the input in a tile"),
+            Axis("ROWS", "r", (64, 128), "rows of the input in a tile"),
             Axis("COLUMNS", "c", (32, 64, 96, 128, 192, 384), "columns of the input in a tile"),
             Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
             _BATCH._replace(default=0),
@@ -114,9 +116,9 @@ RAGGED = register(
         dtypes=(U8, U16, U32, U64),
         derive=_ragged_geometry,
         check=_ragged_problem,
-        grid="(ceil((rows + UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
+        grid="(ceil((rows + 2 * UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_r64_c64_t256_u32", "transpose_ragged_r128_c96_u32"),
+        defaults=("transpose_ragged_r64_c96_t256_u32", "transpose_ragged_r128_c192_u16"),
     )
 )
 
@@ -156,6 +158,35 @@ SHORT = register(
         grid="(ceil(packs / tile_packs) * further axes): one block per tile_packs packs of the long rows",
         origin="arrays of structures and structures of arrays, by way of shared memory",
         defaults=("transpose_short_b1_u16", "transpose_short_split_u32"),
+    )
+)
+
+RAGGED_ROOM = 48 << 10
+"""Bytes of short rows that a block takes where long rows start anywhere."""
+LINES = (1, 2, 4, 8, 16, 32, 64)
+"""Lines of each such long row that it takes."""
+
+
+def _short_geometry(spec: Spec) -> dict[str, int]:
+    turns = 4 if spec.dtype is U8 else 3  # packs of a thread that are under way together, as measured
+    return {"THREADS": THREADS, "TURNS": turns, "ROOM": RAGGED_ROOM, "STATIC_SMEM": RAGGED_ROOM}
+
+
+RAGGED_SHORT = register(
+    Kernel(
+        name="transpose_ragged_short",
+        summary="A permutation of axes that moves a short one to or from the last place; long rows start anywhere.",
+        formula="out[..., c, ..., r] = x[..., r, ..., c]",
+        axes=(
+            Axis("LINES", "n", LINES, "lines of 128 bytes of each long row that a block takes"),
+            _BATCH._replace(default=0),
+        ),
+        flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
+        dtypes=(U8, U16, U32, U64),
+        derive=_short_geometry,
+        grid="(ceil(length / LENGTH) * further axes): one block per LENGTH elements of the long rows",
+        origin="arrays of structures and structures of arrays, in tiles whose edges follow the memory's",
+        defaults=("transpose_ragged_short_n2_u16", "transpose_ragged_short_n4_b1_split_u32"),
     )
 )
 

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from kgen.device import multiprocessors
-from kgen.dtypes import U8, U16, U32, U64
+from kgen.dtypes import U8
 from kgen.launch import Step
 from kgen.operand import INT_MAX, Operand, power_of_two
 from kgen.ops.moving.flat_kernels import ROWS_FLAT, is_short, launch_of, suits
-from kgen.ops.moving.transpose_kernels import (
-    MOST_NARROW,
-    MOST_SHORT,
-    NARROW,
-    PACK,
-    RAGGED,
-    ROOM,
-    ROWS,
-    SHORT,
-    THREADS,
-    TRANSPOSE,
-)
+from kgen.ops.moving.transpose_kernels import PACK, RAGGED, ROWS, SECTOR, THREADS, TRANSPOSE
+from kgen.ops.moving.transpose_short import OF_SIZE, ShortRows
 
-_OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
-_TILE = {1: (128, 128), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
+_TILE = {1: (128, 256), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
 _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
-_RAGGED_TILE = {1: (128, 384, 512), 2: (128, 192, 512), 4: (128, 96, 512), 8: (64, 32, 256)}
-"""The same where rows start anywhere, and the threads of a block."""
-_SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 64, 256), 8: (64, 32, 256)}
+_NARROW_TILE = 16 << 10
+"""Bytes of a tile with fewer rows or columns than these."""
+_RAGGED_TILE = {1: (128, 384, 512), 2: (128, 192, 512), 4: (64, 96, 256), 8: (64, 32, 256)}
+"""Rows and columns of a tile where rows start anywhere, and the threads of a block."""
+_SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 96, 256), 8: (64, 32, 256)}
 """The same where there are few tiles, or few rows, of which the last tile would have few."""
+_TILED = 64
+"""Rows and columns from which on a matrix is worth such tiles."""
+_LARGE = 32 << 20
+"""Bytes from which on packs of half the width do worse than such tiles: of less, the L2 cache may hold both sides."""
 _FEW = 10
 """Tiles for each multiprocessor, up to which there are few."""
 
@@ -80,44 +76,56 @@ def turn_tiles(
     load = math.gcd(widest, read.size, last.source, x.ptr // itemsize, *(axis.source for axis in others))
     load = load if read.source == 1 else 1
     store = math.gcd(widest, last.size, read.target, out.ptr // itemsize, *(axis.target for axis in others))
-    sizes = tuple(axis.size for axis in outer)
-    outer_strides = tuple(stride for axis in outer for stride in (axis.source, axis.target))
-    merged = 1 < last.size <= MOST_SHORT and read.target == last.size and load == widest
-    split = 1 < read.size <= MOST_SHORT and last.source == read.size and store == widest
-    starts = (x.ptr // itemsize, out.ptr // itemsize, *(n for axis in others for n in (axis.source, axis.target)))
-    packed = math.gcd(widest, *starts) == widest
-    if packed and read.source == 1 and (merged or split):
-        width, long, row = (read.size, last.size, read.target) if split else (last.size, read.size, last.source)
-        if width <= MOST_NARROW:
-            narrow = NARROW.spec(WIDTH=width, BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
-            tiles_of_row = -(-long // widest // THREADS)
-            ints = (long // widest, tiles_of_row, *sizes)
-            return Step(narrow, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
-        if width * itemsize % PACK:
-            short = SHORT.spec(BATCH=len(outer), split=split, dtype=_OF_SIZE[itemsize])
-            own = ROOM // PACK // width // 8 * 8  # packs of each long row: whole lines
-            tiles_of_row = -(-long // widest // own)
-            ints = (long // widest, width, own, tiles_of_row, *sizes)
-            return Step(short, tiles_of_row * math.prod(sizes), 2, ints, (*outer_strides, row))
+    begins = (x.ptr // itemsize, out.ptr // itemsize, *(n for axis in others for n in (axis.source, axis.target)))
+    packed = math.gcd(widest, *begins) == widest
     apart = abs(last.source) >= read.size  # rows do not overlap
-    if read.source == 1 and apart and min(last.size, read.size) >= 64 and min(load, store) * itemsize < 8:
-        # Packs begin up to all but one element early, so that the last rows may need a tile more.
-        needed = last.size + widest - 1
-        rows, columns, threads = _RAGGED_TILE[itemsize]
-        small = _SMALL_RAGGED_TILE[itemsize]
-        tiles = -(-needed // rows) * -(-read.size // columns)
-        small_tiles = -(-needed // small[0]) * -(-read.size // small[1])
-        spilled = needed < 4 * rows and 0 < needed % rows <= rows - small[0]
-        few = tiles * math.prod(sizes) <= _FEW * multiprocessors(out.device)
-        if spilled or (few and small_tiles * small[0] * small[1] <= tiles * rows * columns):
-            rows, columns, threads = small
-        ragged = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=_OF_SIZE[itemsize])
-        row_tiles, column_tiles = -(-needed // rows), -(-read.size // columns)
-        ints = (last.size, read.size, row_tiles, column_tiles, *sizes)
-        strides = (last.source, *outer_strides, read.target)
-        return Step(ragged, math.prod(ints[2:]), 2, ints, strides)
-    rows, columns = (_TILE if store == widest else _SCALAR_TILE)[itemsize]
-    area = rows * columns
+    if read.source == 1:
+        short = []
+        further = (tuple(axis.size for axis in outer), _strides(outer), itemsize)
+        if last.source == read.size:
+            short.append((ShortRows(read.size, last.size, read.target, True, *further), store))
+        if read.target == last.size:
+            short.append((ShortRows(last.size, read.size, last.source, False, *further), load))
+        for rows, long_load in short:
+            if packed and long_load == widest and (step := rows.in_packs()):
+                return step
+        whole = min(load, store) == widest
+        found = [rows.anywhere(multiprocessors(out.device), whole=whole) for rows, _ in short if apart]
+        if ways := [way for way in found if way]:
+            return min(ways, key=operator.itemgetter(0))[1]
+        nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
+        ragged = min(load, store) * itemsize < (PACK if nbytes >= _LARGE else PACK // 2)
+        if ragged and apart and min(last.size, read.size) >= _TILED:
+            return _ragged_tiles(read, last, outer, itemsize, multiprocessors(out.device))
+    return _whole_tiles(read, last, outer, itemsize, load, store)
+
+
+def _strides(outer: Sequence[Axis]) -> tuple[int, ...]:
+    return tuple(stride for axis in outer for stride in (axis.source, axis.target))
+
+
+def _ragged_tiles(read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, sms: int) -> Step:
+    """Tiles whose edges follow the memory's, for rows that start anywhere."""
+    sizes = tuple(axis.size for axis in outer)
+    # Sectors begin up to all but one element early, so that the last rows may need a tile more.
+    needed = last.size + SECTOR * PACK // itemsize - 1
+    rows, columns, threads = _RAGGED_TILE[itemsize]
+    small = _SMALL_RAGGED_TILE[itemsize]
+    tiles = -(-needed // rows) * -(-read.size // columns)
+    small_tiles = -(-needed // small[0]) * -(-read.size // small[1])
+    spilled = needed < 4 * rows and 0 < needed % rows <= rows - small[0]
+    few = tiles * math.prod(sizes) <= _FEW * sms
+    if spilled or (few and small_tiles * small[0] * small[1] <= tiles * rows * columns):
+        rows, columns, threads = small
+    spec = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=OF_SIZE[itemsize])
+    ints = (last.size, read.size, -(-needed // rows), -(-read.size // columns), *sizes)
+    return Step(spec, math.prod(ints[2:]), 2, ints, (last.source, *_strides(outer), read.target))
+
+
+def _whole_tiles(read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, load: int, store: int) -> Step:
+    """Tiles of which as many neighbours are loaded and stored at once as always may be."""
+    rows, columns = (_TILE if store == PACK // itemsize else _SCALAR_TILE)[itemsize]
+    area = min(rows * columns, _NARROW_TILE // itemsize)
     if last.size <= rows // 2:
         rows = max(4, power_of_two(last.size))
         columns = min(512, area // rows)
@@ -128,10 +136,7 @@ def turn_tiles(
         load //= 2
     while rows * columns % (THREADS * store) or rows % store:
         store //= 2
-    spec = TRANSPOSE.spec(
-        ROWS=rows, COLUMNS=columns, LOAD=load, STORE=store, BATCH=len(outer), dtype=_OF_SIZE[itemsize]
-    )
-    row_tiles, column_tiles = -(-last.size // rows), -(-read.size // columns)
-    blocks = row_tiles * column_tiles * math.prod(sizes)
-    strides = (last.source, *([read.source] if load == 1 else []), *outer_strides)
-    return Step(spec, blocks, 2, (last.size, read.size, row_tiles, column_tiles, *sizes), (*strides, read.target))
+    spec = TRANSPOSE.spec(ROWS=rows, COLUMNS=columns, LOAD=load, STORE=store, BATCH=len(outer), dtype=OF_SIZE[itemsize])
+    ints = (last.size, read.size, -(-last.size // rows), -(-read.size // columns), *(axis.size for axis in outer))
+    strides = (last.source, *([read.source] if load == 1 else []), *_strides(outer))
+    return Step(spec, math.prod(ints[2:]), 2, ints, (*strides, read.target))
