@@ -12,7 +12,7 @@
 //   grid                 a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 c9b5e195, common/convert.cuh.j2 2d24696b
+//   parts   norm_total.cu.j2 d87dad4d, common/convert.cuh.j2 2d24696b
 //   again   kgen build norm_total_bias_f32
 
 using Element = float;
@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(512) kgen_norm_total_bias_f32(
     // doubles: that is as good as rounded once.
     double sum = 0.0;
     if (column < columns) {
-#pragma unroll 8
+#pragma unroll 16
         for (int part = threadIdx.x / LANES; part < parts; part += DEPTH) {
             sum += from[static_cast<long long>(part) * columns + column];
         }

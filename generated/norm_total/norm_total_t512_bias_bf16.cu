@@ -11,7 +11,7 @@
 //   grid           a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 c9b5e195, common/convert.cuh.j2 2d24696b
+//   parts   norm_total.cu.j2 d87dad4d, common/convert.cuh.j2 2d24696b
 //   again   kgen build norm_total_t512_bias_bf16
 
 #include <cuda_bf16.h>
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(512) kgen_norm_total_t512_bias_bf16
     // As doubles: that is as good as rounded once.
     if (column < columns) {
         double sum = 0.0;
-#pragma unroll 8
+#pragma unroll 16
         for (int part = 0; part < parts; ++part) {
             sum += from[static_cast<long long>(part) * columns + column];
         }

@@ -181,9 +181,7 @@ def grid(spec: Spec, rows: int, device: int, turns: int = 0) -> int:
     memory = spec.static_smem + spec.dynamic_smem + RESERVED
     resident = min(spec.derived["RESIDENT"], (shared_memory(device) + RESERVED) // memory)
     teams = int(resident * multiprocessors(device) * REACH[cut.cluster]) // cut.cluster
-    if sums:
-        teams *= spec.derived["WAVES"]
-    elif cut.cluster <= 2:
+    if not sums and cut.cluster <= 2:
         teams = max(teams, own // (turns or TURNS)) if cut.cluster == 1 else 2 * teams
     step = cut.vec if spec["ragged"] else 1
     return max(min(own, teams) // step, 1) * step * cut.cluster

@@ -130,7 +130,8 @@ def summing(rows: int, columns: int, taken: Packs, held: int, device: int, *, pa
     total = columns // taken.vec
     most = max(1, held // taken.vec)
     half = most if pairs and taken.ragged and taken.vec == 8 else max(1, most // 2)
-    single = [(lanes, half, 1) for lanes in LANES.values if 8 <= lanes <= WIDEST]
+    few = most if taken.ragged and taken.vec == 8 else half
+    single = [(lanes, few if lanes <= 32 else half, 1) for lanes in LANES.values if 8 <= lanes <= WIDEST]
     single.insert(3, (32, most, 1))
     wide = [(WIDEST, most, cluster) for cluster in CLUSTER.values if cluster <= largest(device)]
     found = next((size for size in (*single, *wide) if math.prod(size) >= total), None)

@@ -148,16 +148,23 @@ def _gradients_of_normal(
     return statistics, (dx * rstd[:, None], (wide_dy * normal).sum(0), wide_dy.sum(0))
 
 
+TWO_WAVES: Settings = ((backward_plans, "waves_of", lambda *about, **how: 2),)
+
+
 def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows that nearly fill the registers, or so many that their sums are in several parts."""
+    """Rows that nearly fill the registers, in two waves of blocks, or so many that their sums are in several parts."""
     by_rows = spec.kernel.name == "norm_backward"
-    shape = shape or (row(spec, 3) if by_rows else (523, 132))
+    summing = rows.Cut.of(spec) if by_rows and spec["sums"] else None
+    teams = spec["VEC"] if by_rows and spec["ragged"] else 2  # in each of two waves, if they sum
+    columns = row(spec, 3)[1] if by_rows else 132
+    shape = shape or (4 * (teams * summing.rows + 1) if summing else row(spec, 3)[0] if by_rows else 523, columns)
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
     dy, x = read(spec, dy, x) if by_rows else (dy, x)
     weights = (weight,) if not by_rows or spec["weight"] else ()
     statistics, expected = _gradients_of_normal(dy, x, weight if weights else None, rms=False)
-    summing = rows.Cut.of(spec) if by_rows and spec["sums"] else None
     settings = ((rows_cut, "summing", lambda *about, **how: summing), *(taking(spec) if by_rows else ()))
+    if summing:
+        settings += ((rows, "grid", lambda *about, **how: teams * summing.cluster), *TWO_WAVES)
     if spec.kernel.name == "norm_total":
         settings = ((backward_plans, "lanes_of", lambda sums: spec["LANES"]),)
     given = (dy, x, *statistics, *weights)
@@ -171,11 +178,11 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     """
     lanes, packs, vec, cluster = spec.values
     side_by_side = spec.threads // lanes
-    teams = max(2, backward_ring.SECTOR * vec // side_by_side) if spec["ragged"] and side_by_side > 1 else 2
+    teams = max(2, backward_ring.SECTOR * vec // side_by_side) if spec["ragged"] and not spec.derived["SORTED"] else 2
     room = cluster * lanes * packs
     ring = spec.derived["RING"]
     height = side_by_side * teams * (ring // packs + (3 if ring % packs else 1)) + 1  # parts of rows come round later
-    if spec["ragged"] and side_by_side == 1:  # as many that begin at each place, and more at some
+    if spec.derived["SORTED"]:  # as many that begin at each place, and more at some
         height = backward_ring.SECTOR * vec * -(-ring // packs) + 3
     columns = (room - 5) * vec + spec["ragged"]
     cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)

@@ -132,12 +132,6 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("histogram_*_packed_*", "before < HALF", "the same"),
     Survivor("histogram_weights*", "shift < -63", "the hardware shifts by more than 63 bits as by 64: nothing is left"),
     Survivor("norm_backward*_f32", "sizeof(Number) < 4", "a shift by no bits: these numbers are words"),
-    Survivor(
-        "norm_backward*_sums*_ragged_*",
-        "column < columns",
-        "a sum of nothing goes to a place behind the row's, which nobody reads",
-        "*_sums[[]column[]] = edge_*",
-    ),
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
     Survivor(

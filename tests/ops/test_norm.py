@@ -381,21 +381,23 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
     ("width", "dtype", "cut"),
     [
         (5000, "f32", backward_ring.Cut(512, 2, 4, 2, 3)),
-        (8197, "f32", backward_ring.Cut(512, 3, 4, 2, 3)),
+        (8197, "f32", backward_ring.Cut(512, 3, 4, 2, 8)),
+        (16383, "f32", backward_ring.Cut(512, 2, 4, 4, 3)),
         (1020, "f32", backward_ring.Cut(128, 2, 4, 1, 3)),
         (1021, "f32", backward_ring.Cut(128, 2, 4, 1, 2)),
         (257, "f32", backward_ring.Cut(32, 2, 4, 1, 1)),
         (40000, "f32", backward_ring.Cut(512, 3, 4, 8, 2)),
         (32700, "f32", backward_ring.Cut(512, 8, 4, 2, 3)),
-        (16383, "f32", backward_ring.Cut(512, 8, 4, 1, 2)),
+        (16383, "f32", backward_ring.Cut(512, 8, 4, 1, 8)),
         (6104, "bf16", backward_ring.Cut(256, 3, 8, 1, 3)),
         (8000, "bf16", backward_ring.Cut(512, 2, 8, 1, 5)),
-        (16389, "bf16", backward_ring.Cut(512, 4, 8, 2, 3)),
+        (16389, "bf16", backward_ring.Cut(512, 4, 8, 2, 16)),
+        (32771, "bf16", backward_ring.Cut(512, 3, 8, 4, 5)),
         (16000, "bf16", backward_ring.Cut(512, 2, 8, 2, 3)),
         (505, "bf16", backward_ring.Cut(32, 2, 8, 1, 1)),
         (2041, "bf16", backward_ring.Cut(64, 4, 8, 1, 2)),
         (2005, "bf16", backward_ring.Cut(128, 2, 8, 1, 4)),
-        (4097, "f16", backward_ring.Cut(512, 2, 8, 1, 5)),
+        (4097, "f16", backward_ring.Cut(512, 2, 8, 1, 16)),
         (16000, "f16", backward_ring.Cut(512, 2, 8, 4, 3)),
     ],
 )
@@ -430,6 +432,33 @@ def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_the
         assert "norm_backward_ring" in explain(operator, *given)
 
 
+@pytest.mark.parametrize("waves", [1, 2, 3])
+@pytest.mark.parametrize("count", [1, 5, 130, 257])
+@pytest.mark.parametrize(("width", "dtype"), [(40, "f32"), (131, "bf16"), (321, "f32"), (328, "bf16"), (1025, "f16")])
+def test_blocks_that_start_later_leave_no_row_out(
+    width: int,
+    dtype: str,
+    count: int,
+    waves: int,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backward_plans, "waves_of", lambda *about, **how: waves)
+    rng = np.random.default_rng(count)
+    dy, x = (rng.integers(-2, 3, (count, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
+    rstd, weight = (np.ones(n, "f") for n in (count, width))
+    dx, found = rms_norm_backward(*(xp.asarray(v) for v in (dy, x, rstd, weight)))
+    wide_x, wide_dy = (v.astype(np.float64) for v in (x, dy))
+    assert_close(asnumpy(dx), wide_dy - wide_x * (wide_dy * wide_x).mean(1, keepdims=True), dtype, terms=16)
+    np.testing.assert_array_equal(asnumpy(found), (wide_dy * wide_x).sum(0))  # of small integers: exact
+
+
+def test_there_are_as_many_waves_as_leave_the_parts_small_beside_the_rows() -> None:
+    assert [backward_plans.waves_of(n, 4, bias=True) for n in (1, 40, 54, 80, 1e6)] == [1, 1, 2, 3, 3]
+    assert backward_plans.waves_of(1e6, 2, bias=False) == 1
+
+
 @pytest.mark.parametrize(
     ("columns", "vec", "bias", "expected"),
     [
@@ -438,18 +467,26 @@ def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_the
         (320, 8, True, (32, 2, 1)),
         (320, 8, False, (32, 2, 1)),
         (320, 4, False, None),
+        (1000, 4, True, (128, 2, 1)),
+        (1000, 4, False, (128, 2, 1)),
+        (1536, 4, True, None),
+        (1023, 4, True, (64, 4, 1)),
+        (2049, 4, True, None),
         (1024, 8, False, None),
         (1024, 8, True, (64, 2, 1)),
         (1023, 8, True, (64, 2, 1)),
-        (2049, 8, False, (64, 4, 1)),
-        (4097, 8, True, (256, 2, 1)),
+        (2049, 8, False, None),
+        (1537, 8, False, (64, 3, 1)),
+        (4097, 8, True, None),
         (4096, 8, False, (256, 2, 1)),
         (5120, 8, True, (256, 3, 1)),
-        (5120, 4, True, (512, 3, 1)),
-        (8191, 4, True, None),
-        (8191, 8, False, None),
-        (8191, 8, True, None),
+        (5120, 4, True, None),
+        (6401, 4, True, None),
+        (8191, 4, True, (512, 2, 2)),
+        (8191, 8, False, (512, 2, 1)),
+        (6401, 8, True, (512, 2, 1)),
         (16383, 8, False, (512, 2, 2)),
+        (16383, 4, True, (512, 4, 2)),
         (32768, 4, True, (512, 2, 8)),
         (50257, 8, True, (512, 4, 4)),
         (262143, 8, True, (512, 4, 16)),
@@ -474,14 +511,14 @@ def test_ragged_rows_of_the_same_threads_begin_at_the_same_place(
 ) -> None:
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: multiprocessors)
     shared = set()
-    for columns in range(321, 8192, 62):
+    for columns in range(321, 32768, 62):
         cut = backward_ring.cut(10**6, columns, rows_cut.Packs(8, ragged=True, full=True), HOST, bias=True)
-        if cut is not None:
+        if cut is not None and not cut.sorted(ragged=True):
             spec = backward_ring.RING.spec(**cut.values(), ragged=True, bias=True, dtype=DTYPES["bf16"])
             apart = cut.teams * (spec.threads // cut.lanes)
-            assert apart % (16 if cut.lanes <= 64 else 8) == 0
-            shared.add(cut.lanes)
-    assert shared == {32, 64, 128, 256}
+            assert apart % (8 if cut.lanes in (128, 256) else 16) == 0
+            shared.add((cut.lanes, cut.cluster))
+    assert shared == {(32, 1), (64, 1), (128, 1), (256, 1), (512, 1), (512, 2)}
 
 
 def test_few_parts_of_many_columns_are_added_by_a_thread_for_each_column() -> None:

@@ -14,7 +14,6 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 HELD = 24  # numbers of each row in a thread's registers
 SUMMED = 16  # of them, where the thread adds up what the gradients of the weights are made of, too
 SUM_LANES = 8  # of a row, at least, for that
-WAVES = 2  # of blocks, where few are resident: sums of fewer rows are rounded less
 TOTAL_THREADS = 512
 BIAS = Flag("bias", "the gradient of a bias, too")
 OWN = tuple(Flag(word, f"the weights are {dtype.c}") for dtype, word in WEIGHT_TYPES.items())
@@ -40,29 +39,35 @@ def _derive(spec: Spec) -> dict[str, int]:
     if not spec["sums"]:
         return derived if spec["looped"] else {**derived, "RESIDENT": 0}
     numbers = spec["PACKS"] * spec["VEC"]
-    together, waves = (1024 if numbers <= SUMMED // 2 else 512), 1
-    if together == 1024 and spec["LANES"] <= 32 and spec["ragged"] and spec["bias"]:
-        together, waves = 640, WAVES  # more threads have no registers for what a lane has of both ends, too
+    together = 1024 if numbers <= SUMMED // 2 else 512
+    if together == 1024 and spec["LANES"] <= 32 and spec["ragged"]:
+        together = 768  # more threads have no registers for what a lane has of both ends, too
+    # Sums leave by shared memory, those of the weights and then those of the bias.
+    derived["DYNAMIC_SMEM"] = max(derived["DYNAMIC_SMEM"], 4 * derived["THREADS"] * numbers)
+    if spec["LANES"] <= 32 and (spec["ragged"] or spec["shifted"]):
+        side_by_side = derived["THREADS"] // spec["LANES"]
+        derived["STATIC_SMEM"] = 4 * side_by_side * (1 + spec["LANES"] * rows.edges(spec, weights=False))
     room = rows.SHARED // (derived["DYNAMIC_SMEM"] + rows.RESERVED)
-    if spec["LANES"] <= 32:
-        columns = spec["LANES"] * (
-            numbers + (rows.edges(spec, weights=True) if spec["ragged"] or spec["shifted"] else 0)
-        )
-        derived["STATIC_SMEM"] = (8 if spec.dtype is F32 else 4) * columns * (1 + spec["bias"])
-    return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room)), "WAVES": waves}
+    return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room))}
 
 
 def _text(spec: Spec) -> dict[str, Any]:
     factor = "(weight_offset + weight)" if spec["rms"] else "weight"
-    less = "normal(number) * product" if spec["rms"] else "(sum + normal(number) * product)"
+    less = "number * slope" if spec["rms"] else "fmaf(number - mean, slope, sum)"
+    upstream = f"dy * {factor}" if spec["weight"] else "dy"
+    gradient = f"rstd * fmaf(dy, {factor}, -{less})" if spec["weight"] else f"rstd * (dy - {less})"
+    # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses. Rows that are
+    # fetched ahead would wait for their means at once.
+    folded = spec.dtype is not F32 and not spec["rms"] and not spec["looped"]
     return {
-        **text_of_rows(spec, "Sum", weights=bool(spec["weight"]), pairs=not spec["rms"]),
+        **text_of_rows(spec, "Sum", weights=bool(spec["weight"]) and not spec["sums"], pairs=not spec["rms"]),
         **text_of_weights(spec),
         "turns": spec["looped"] or spec["sums"],
         "channels": False,
-        "normal": centred(spec, "number") + " * rstd",
-        "upstream": f"dy * {factor}",
-        "gradient": f"rstd * fmaf(dy, {factor}, -{less})" if spec["weight"] else f"rstd * (dy - {less})",
+        "folded": folded,
+        "normal": "fmaf(number, rstd, of_zero)" if folded else centred(spec, "number") + " * rstd",
+        "upstream": upstream,
+        "gradient": f"fmaf(rstd, {upstream}, fmaf(number, pull, push))" if folded else gradient,
         "sum_type": "double" if spec.dtype is F32 else "float",
     }
 

@@ -17,6 +17,9 @@ from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
 from kgen.spec import Spec
 
+WAVES = {4: 3, 2: 1}  # of blocks, at most, by the bytes of an element: those of 16 bits keep all as busy
+PART = 40  # bytes that are moved for a byte of the parts of sums, at least, if there is more than one wave
+
 Axes = tuple[int, ...]
 Operands = Sequence[Operand | None]
 
@@ -54,8 +57,8 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
     if weight is not None and (summed := _summed(x, taken, (count, width), flags, bias=bias)):
-        spec, blocks, parts, cut = summed
-        first = Step(spec, blocks, len(taking) + 1 + bias, (count, width), pitches, floats)
+        spec, blocks, parts, wave, cut = summed
+        first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), pitches, floats)
         steps = (first, _total(weight, parts, width, bias=bias))
         one_pass, finish = bind(steps, device)
         nbytes = 4 * parts * width
@@ -87,18 +90,31 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
 
 def _summed(
     x: Operand, taken: rows_cut.Packs, size: tuple[int, int], flags: dict[str, bool], *, bias: bool
-) -> tuple[Spec, int, int, object] | None:
-    """One pass that also adds up the weights' gradients: its kernel, the blocks, the parts of these sums, the cut."""
+) -> tuple[Spec, int, int, tuple[int, ...], object] | None:
+    """One pass that also adds up the weights' gradients: its kernel, the blocks, the parts of these sums, the blocks of
+    a wave, where they start in waves, the cut."""
     count, width = size
     if turning := backward_ring.cut(count, width, taken, x.device, bias=bias):
         own = {name: on for name, on in flags.items() if name != "weight"}
         spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=taken.ragged, dtype=x.dtype)
-        return spec, turning.blocks, turning.parts(count, ragged=taken.ragged), turning
+        return spec, turning.blocks, turning.parts(count, ragged=taken.ragged), (), turning
     if cut := rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
         spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
         blocks = rows.grid(spec, count, x.device)
-        return spec, blocks, blocks // cut.cluster, cut
+        if cut.lanes > 32:
+            return spec, blocks, blocks // cut.cluster, (), cut
+        parts = blocks * waves_of(count / blocks, x.dtype.itemsize, bias=bias)
+        return spec, parts, parts, (blocks,), cut
     return None
+
+
+def waves_of(height: float, itemsize: int, *, bias: bool) -> int:
+    """In how many waves blocks start, those that start later for fewer rows; `height`: rows for each block of a wave.
+
+    As many as leave the parts of the sums small beside the rows.
+    """
+    moved, part = 3 * height * itemsize, 4 * (1 + bias)  # bytes of each column
+    return max(1, min(WAVES[itemsize], int(moved / part / PART)))
 
 
 def _two_passes(

@@ -26,10 +26,11 @@ SECTOR = rows_ring.SECTOR // VECTOR  # packs that memory is read and written by
 WIDE = 32768  # columns, up to which threads do best with few packs each; beyond, with many, and smaller clusters
 EXCHANGES = 4  # of what is found of a row, in turn
 TURNS = 8  # rows of the same threads, from which on it pays
-LEAST = {(4, False): 4096, (4, True): 8193, (8, False): 320, (8, True): 320}
-"""Columns from which on it pays, as measured, by the elements of a pack and for ragged rows."""
+LEAST = {4: 960, 8: 320}  # columns from which on it pays, as measured, by the elements of a pack
 EVEN = 4096  # likewise, without a bias, where packs are a power of two, which leave no thread idle elsewhere
-SORTED = 8193  # likewise, where a block shares a ragged row
+SHARED_RAGGED = {4: 7169, 8: 6145}  # likewise, where a block shares a ragged row
+OTHERS = ((64, 4), (256, 2))  # lanes and packs of ragged rows of 16 bits, where others do better
+PLAIN = 2  # blocks of a cluster, up to which so many clusters have room that all rows of one begin at the same place
 SUMS = 32
 """Columns of a thread, at most."""
 FEW, MANY = (2, 3, 4), (4, 3, 2)
@@ -53,9 +54,16 @@ class Cut(NamedTuple):
         """Of the launch."""
         return self.cluster * self.teams
 
+    def sorted(self, *, ragged: bool) -> bool:
+        """Whether rows are taken in the order of where they begin in a sector.
+
+        There are too few large clusters to give each rows that all begin alike.
+        """
+        return ragged and self.cluster > PLAIN
+
     def parts(self, rows: int, *, ragged: bool) -> int:
         """How many sums there are of a column, at most one for each team and place in a sector where rows begin."""
-        return self.teams + (min(SECTOR * self.vec, rows) - 1 if ragged and self.lanes == THREADS else 0)
+        return self.teams + (min(SECTOR * self.vec, rows) - 1 if self.sorted(ragged=ragged) else 0)
 
     def values(self) -> dict[str, int]:
         """For `Kernel.spec`."""
@@ -72,7 +80,7 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: 
     if (
         not taken.full
         or taken.shifted
-        or columns < LEAST[taken.vec, taken.ragged]
+        or columns < LEAST[taken.vec]
         or shared_memory(device) < SHARED
         or len(clusters) == 1
     ):
@@ -84,14 +92,25 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: 
     found = _least_idle(total, sizes, FEW if columns <= WIDE else MANY, ragged=taken.ragged)
     if found is None and PACKS.values[-1] * taken.vec <= SUMS:  # then there is shared memory for one row
         found = _least_idle(total, sizes, PACKS.values[-1:])
-    if found is None or (columns < SORTED and taken.ragged and found[0] == THREADS):
+    if found is None or not _pays(columns, taken, *found):
         return None
     lanes, packs, cluster = found
     teams = rows_ring.taking_turns(cluster, height // (THREADS // lanes), turns, device)
-    if taken.ragged and lanes < THREADS:  # rows of the same threads all begin at the same place
+    if taken.ragged and cluster <= PLAIN:  # rows of the same threads all begin at the same place
         step = max(1, _boundary(lanes) * taken.vec * lanes // THREADS)
         teams = teams // step * step
     return Cut(lanes, packs, taken.vec, cluster, teams) if teams else None
+
+
+def _pays(columns: int, taken: rows_cut.Packs, lanes: int, packs: int, cluster: int) -> bool:
+    """Whether others do no better, as measured, with rows that are shared so."""
+    if taken.vec == 4 and packs == 3 and cluster == 1:
+        return False
+    if not taken.ragged:
+        return True
+    if lanes == THREADS:
+        return columns >= SHARED_RAGGED[taken.vec]
+    return (lanes, packs) not in OTHERS if taken.vec == 8 else _boundary(lanes) == SECTOR
 
 
 def _least_idle(
@@ -100,11 +119,15 @@ def _least_idle(
     """Lanes, packs of a thread, and blocks of a cluster, that have room for so many packs, and the least to spare.
 
     `each`: how many packs of a thread to try. Of those that do as well the first is taken; if they are `ragged`, the
-    first whose rows' packs begin with a sector. None where no size has room.
+    first whose rows' packs begin with a sector, and need not be sorted. None where no size has room.
     """
     smallest = [next(((n, c) for n, c in sizes if n * c * packs >= total), None) for packs in each]
     cuts = [(n, next(p for p in PACKS.values if n * c * p >= total), c) for n, c in filter(None, smallest)]
-    return min(cuts, key=lambda cut: (math.prod(cut), ragged and _boundary(cut[0]) < SECTOR), default=None)
+
+    def order(cut: tuple[int, int, int]) -> tuple[int, bool]:
+        return math.prod(cut), ragged and (_boundary(cut[0]) < SECTOR or cut[2] > PLAIN)
+
+    return min(cuts, key=order, default=None)
 
 
 def _boundary(lanes: int) -> int:
@@ -131,6 +154,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         "DYNAMIC_SMEM": ring * slot + weights,
         "RING": ring,
         "HELD": held,
+        "SORTED": bool(spec["ragged"]) and cluster > PLAIN,
         "EXCHANGES": EXCHANGES,
         "CLUSTER": cluster,
     }
@@ -144,7 +168,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         **text_of_weights(spec),
         "ragged": bool(spec["ragged"]),
         "sectors": bool(spec["ragged"]) and _boundary(spec["LANES"]) == SECTOR,
-        "sorted": bool(spec["ragged"]) and spec["LANES"] == THREADS,
+        "sorted": spec.derived["SORTED"],
         "several_rows": spec["LANES"] < THREADS,
         "in_place": spec["LANES"] == THREADS and spec.dtype is F32,
         "held": spec.derived["HELD"],  # weights, in registers
