@@ -18,11 +18,11 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 57ddad64, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
-//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 d5fd9cbe, common/rows_deferred.cuh.j2
-//           6509b888, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
+//   parts   norm_backward_ring.cu.j2 df3420b7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
+//           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_backward_ring_n2_v4_c4_bias_f32
 
 // The blocks of a cluster share a row of both arrays, which stays in shared memory from its one reading to the writing
@@ -116,14 +116,15 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
+// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
     do {
         asm volatile(
             "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; "
             "selp.u32 %0, 1, 0, done; }"
             : "=r"(done)
             : "r"(mbarrier), "r"(phase)

@@ -19,12 +19,12 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 f735e39e, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_ring.cu.j2 4fbe5a72, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 47d3ffa2, common/rows_ring_second.cuh.j2 2643ee59,
+//           2e5b1a76, common/rows_ring.cuh.j2 b47aad41, common/rows_ring_second.cuh.j2 2643ee59,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           d5fd9cbe, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 5d7b2e69,
+//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
 //           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_ring_n2_v4_c2_rms_residual_weight_ragged_f32
@@ -99,6 +99,12 @@ __device__ __forceinline__ Number over_lanes(Number x)
     return x;
 }
 
+struct alignas(16) Known {  // of a row
+    float rstd;
+    float rest;  // what rstd misses
+    int coming;  // the row that comes where this one lies
+};
+
 __device__ __forceinline__ int cluster_rank()
 {
     unsigned rank;
@@ -132,14 +138,15 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
+// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
     do {
         asm volatile(
             "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; "
             "selp.u32 %0, 1, 0, done; }"
             : "=r"(done)
             : "r"(mbarrier), "r"(phase)
@@ -356,13 +363,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     Edge edge = ask(row[0]);
 
     // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
+    // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
+    const int unclaimed = own > 0 ? own : STAGES * teams;  // turns before those that are claimed
     const auto claim = [&] {
         if (turns < own) {
-            return turns++;
+            return turns++ - unclaimed;
         }
-        const int before = own > 0 ? own : STAGES * teams;
         const int others = rows + teams - max(own - STAGES, 0) * teams;
-        return before + static_cast<int>(atomicInc(claims, others - 1));
+        return static_cast<int>(atomicInc(claims, others - 1));
     };
     int claimed = 0;
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
@@ -390,8 +398,21 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
     const auto over_warps = [](float of_warp) { return over_lanes<Sum, WARPS>(of_warp); };
 
+    // What follows for all numbers of a row from what all blocks have found.
+    const auto know = [&](int row, Exchange& exchange, unsigned phase) {
+        const float of_block = hear(exchange, phase);
+        const int coming = row_at(unclaimed + exchange.coming);
+        const double squares = over_lanes<Sum, CLUSTER>(static_cast<double>(of_block));
+        const float2 root = inverse_root(squares * share + eps);
+        const Known known = {root.x, root.y, coming};
+        if (rstds != nullptr && place == 0) {
+            rstds[row] = known.rstd;
+        }
+        return known;
+    };
+
     // Of a row: the sum of squares.
-    const auto find = [&](Pack* stage, int row, Edge& edge, Exchange& exchange) {
+    const auto find = [&](Pack* stage, int row, Edge& edge, int nth) {
         const int head = head_of(row);
         Element* const sums = total + row * total_row + head;
         edge.of_x = from_float(to_float(edge.of_x) + to_float(edge.of_residual));
@@ -416,7 +437,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 }
             }
         }
-        tell(over_lanes<Sum, 32>(sum), exchange, over_warps, claimed, claim);
+        tell(over_lanes<Sum, 32>(sum), exchanges[nth % EXCHANGES], over_warps, claimed, claim);
     };
 
     // Rows behind this one are asked for once the first has been gone through, whose coming they would delay.
@@ -425,7 +446,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     cluster_wait();
     wait_for_rows<1>();
     if (row[0] < rows) {
-        find(ring, row[0], edge, exchanges[0]);
+        find(ring, row[0], edge, 0);
     }
 #pragma unroll
     for (int stage = 2; stage < STAGES; ++stage) {
@@ -441,26 +462,34 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const Edge coming_edge = ask(row[2]);
         wait_for_rows<STAGES - 2>();
         if (row[1] < rows) {
-            find(next, row[1], next_edge, exchanges[(turn + 1) % EXCHANGES]);
+            find(next, row[1], next_edge, turn + 1);
         }
 
-        const float of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
-        const int coming = row_at(exchanges[turn % EXCHANGES].coming);
-        const double squares = over_lanes<Sum, CLUSTER>(static_cast<double>(of_block));
-        const float2 root = inverse_root(squares * share + eps);
-        const float rstd = root.x;
-        const float rest = root.y;  // what rstd misses
-        if (rstds != nullptr && place == 0) {
-            rstds[row[0]] = rstd;
-        }
+        Exchange& exchange = exchanges[turn % EXCHANGES];
+        const unsigned phase = turn / EXCHANGES % 2;
+        const Known known = know(row[0], exchange, phase);
+        const int coming = known.coming;
+        const float rstd = known.rstd;
+        const float rest = known.rest;
         Element* const result = y + row[0] * y_row + head;
+        const int coming_head = head_of(coming);
+        const Element* const coming_x = x + coming * x_row + coming_head;
+        const Element* const coming_residual = residual + coming * residual_row + coming_head;
+        const bool comes = coming < rows;
+        const bool last_comes = comes && there(PACKS - 1, coming_head);
+        const auto fetch_there = [&](int pack) {  // where it has just read
+            if (pack < PACKS - 1 ? comes : last_comes) {
+                copy_async(stage + pack * LANES, coming_x + pack * STRIDE);
+                copy_async(stage + (PACKS + pack) * LANES, coming_residual + pack * STRIDE);
+            }
+        };
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             Pack value;
             if (there(pack, head)) {
                 value = stage[pack * LANES];
             }
-            fetch(stage + pack * LANES, coming, pack);  // where it has just read: that row may have a pack more
+            fetch_there(pack);
             if (there(pack, head)) {
                 const Weights weights = kept_weight[pack];
                 Pack given;

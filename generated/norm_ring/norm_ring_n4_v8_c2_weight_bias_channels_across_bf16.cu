@@ -19,12 +19,12 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 f735e39e, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_ring.cu.j2 4fbe5a72, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 47d3ffa2, common/rows_ring_second.cuh.j2 2643ee59,
+//           2e5b1a76, common/rows_ring.cuh.j2 b47aad41, common/rows_ring_second.cuh.j2 2643ee59,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           d5fd9cbe, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 5d7b2e69,
+//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
 //           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_ring_n4_v8_c2_weight_bias_channels_across_bf16
@@ -109,6 +109,12 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
+struct alignas(16) Known {  // of a row
+    float mean;
+    float rstd;
+    int coming;  // the row that comes where this one lies
+};
+
 __device__ __forceinline__ int cluster_rank()
 {
     unsigned rank;
@@ -142,14 +148,15 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
+// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
     do {
         asm volatile(
             "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; "
             "selp.u32 %0, 1, 0, done; }"
             : "=r"(done)
             : "r"(mbarrier), "r"(phase)
@@ -313,7 +320,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     begin_stage(0);
 
     // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
-    const auto claim = [&] { return STAGES * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
+    // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
+    const int unclaimed = STAGES * teams;  // rows before those that are claimed
+    const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
         claimed = claim();
@@ -344,13 +353,29 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         return make_float2(sum, over_lanes_squares<WARPS>(of_warp, numbers_of_warp, mean));
     };
 
+    // What follows for all numbers of a row from what all blocks have found.
+    const auto know = [&](int row, Exchange& exchange, unsigned phase) {
+        const float2 of_block = hear(exchange, phase);
+        const int coming = unclaimed + exchange.coming;
+        const float mean = mean_of(over_lanes<Sum, CLUSTER>(of_block.x), static_cast<float>(columns));
+        const float squares = over_lanes_squares<CLUSTER>(
+            of_block, numbers_of_block, mean);
+        const Known known = {mean, rsqrtf(squares * share + eps), coming};
+        if (rstds != nullptr && place == 0) {
+            means[row] = mean;
+            rstds[row] = known.rstd;
+        }
+        return known;
+    };
+
     // Of a row: the sum, and the sum of squares about the mean.
-    const auto find = [&](const Pack* stage, Exchange& exchange) {
+    const auto find = [&](const Pack* stage, int nth) {
         float sum = 0.0f;
+        Pack values[PACKS];
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack)) {
-                const Pack value = stage[pack * LANES];
+                const Pack value = values[pack] = stage[pack * LANES];
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
                     sum += float_of(value, i);
@@ -363,7 +388,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack)) {
-                const Pack value = stage[pack * LANES];
+                const Pack value = values[pack];
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
                     const float apart = float_of(value, i) - mean;
@@ -371,7 +396,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 }
             }
         }
-        tell(make_float2(sum, over_lanes<Sum, 32>(square)), exchange, over_warps, claimed, claim);
+        tell(make_float2(sum, over_lanes<Sum, 32>(square)), exchanges[nth % EXCHANGES], over_warps, claimed, claim);
     };
 
     // Rows behind this one are asked for once the first has been gone through, whose coming they would delay.
@@ -379,7 +404,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     cluster_wait();
     wait_for_rows<1>();
     if (row[0] < rows) {
-        find(ring, exchanges[0]);
+        find(ring, 0);
     }
 #pragma unroll
     for (int stage = 2; stage < STAGES; ++stage) {
@@ -410,25 +435,40 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
         wait_for_rows<STAGES - 2>();
         if (row[1] < rows) {
-            find(next, exchanges[(turn + 1) % EXCHANGES]);
+            find(next, turn + 1);
         }
 
-        const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
-        const int coming = exchanges[turn % EXCHANGES].coming;
-        const float mean = mean_of(over_lanes<Sum, CLUSTER>(of_block.x), static_cast<float>(columns));
-        const float squares = over_lanes_squares<CLUSTER>(
-            of_block, numbers_of_block, mean);
-        const float rstd = rsqrtf(squares * share + eps);
-        if (rstds != nullptr && place == 0) {
-            means[row[0]] = mean;
-            rstds[row[0]] = rstd;
-        }
+        Exchange& exchange = exchanges[turn % EXCHANGES];
+        const unsigned phase = turn / EXCHANGES % 2;
+        const Known known = know(row[0], exchange, phase);
+        const int coming = known.coming;
+        const float mean = known.mean;
+        const float rstd = known.rstd;
         Element* const result = y + row[0] * y_row;
+        const Element* const coming_x = x + coming * x_row;
+        const bool comes = coming < rows;
+        const bool last_comes = comes && there(PACKS - 1);
+        const auto fetch_there = [&](int pack) {  // where it has just read
+            if (pack < PACKS - 1 ? comes : last_comes) {
+                copy_async(stage + pack * LANES, coming_x + pack * STRIDE);
+            }
+        };
         at = origin;
+        Pack values[PACKS];
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack)) {
-                const Pack value = stage[pack * LANES];
+                values[pack] = stage[pack * LANES];
+            }
+        }
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            fetch_there(pack);
+        }
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            if (there(pack)) {
+                const Pack value = values[pack];
                 const float factor = rstd * weight_to_float(channel_weight[pack]);
                 const float shift = weight_to_float(channel_bias[pack]) - mean * factor;
                 Pack given;
@@ -447,7 +487,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                         given.at[i] = from_float(fmaf(float_of(value, i), times, i < left ? shift : next_shift));
                     }
                 }
-                fetch(stage + pack * LANES, coming, pack);  // where it has just read
                 store(result + pack * STRIDE, given);
             }
             at = further(at, stride, spatial);

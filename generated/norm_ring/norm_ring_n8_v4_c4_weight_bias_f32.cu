@@ -17,12 +17,12 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 f735e39e, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_ring.cu.j2 4fbe5a72, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_ring.cuh.j2 47d3ffa2, common/rows_ring_second.cuh.j2 2643ee59,
+//           2e5b1a76, common/rows_ring.cuh.j2 b47aad41, common/rows_ring_second.cuh.j2 2643ee59,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           d5fd9cbe, common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 5d7b2e69,
+//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
 //           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_ring_n8_v4_c4_weight_bias_f32
@@ -96,6 +96,13 @@ __device__ __forceinline__ Number over_lanes(Number x)
     return x;
 }
 
+struct alignas(16) Known {  // of a row
+    float mean;
+    float rstd;
+    float rest;  // what rstd misses
+    int coming;  // the row that comes where this one lies
+};
+
 __device__ __forceinline__ int cluster_rank()
 {
     unsigned rank;
@@ -129,14 +136,15 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
+// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
     do {
         asm volatile(
             "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; "
             "selp.u32 %0, 1, 0, done; }"
             : "=r"(done)
             : "r"(mbarrier), "r"(phase)
@@ -309,7 +317,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     begin_stage(0);
 
     // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
-    const auto claim = [&] { return STAGES * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
+    // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
+    const int unclaimed = STAGES * teams;  // rows before those that are claimed
+    const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
         claimed = claim();
@@ -345,8 +355,24 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         return make_float2(sum, over_lanes_squares<WARPS>(of_warp, numbers_of_warp, mean));
     };
 
+    // What follows for all numbers of a row from what all blocks have found.
+    const auto know = [&](int row, Exchange& exchange, unsigned phase) {
+        const float2 of_block = hear(exchange, phase);
+        const int coming = unclaimed + exchange.coming;
+        const float mean = over_lanes<Sum, CLUSTER>(static_cast<double>(of_block.x)) * share;
+        const double squares = over_lanes_squares<CLUSTER>(
+            of_block, numbers_of_block, mean);
+        const float2 root = inverse_root(squares * share + eps);
+        const Known known = {mean, root.x, root.y, coming};
+        if (rstds != nullptr && place == 0) {
+            means[row] = mean;
+            rstds[row] = known.rstd;
+        }
+        return known;
+    };
+
     // Of a row: the sum, and the sum of squares about the mean.
-    const auto find = [&](const Pack* stage, Exchange& exchange) {
+    const auto find = [&](const Pack* stage, int nth) {
         float sum = 0.0f;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -372,7 +398,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 }
             }
         }
-        tell(make_float2(sum, over_lanes<Sum, 32>(square)), exchange, over_warps, claimed, claim);
+        tell(make_float2(sum, over_lanes<Sum, 32>(square)), exchanges[nth % EXCHANGES], over_warps, claimed, claim);
     };
 
     // Rows behind this one are asked for once the first has been gone through, whose coming they would delay.
@@ -380,7 +406,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     cluster_wait();
     wait_for_rows<1>();
     if (row[0] < rows) {
-        find(ring, exchanges[0]);
+        find(ring, 0);
     }
 #pragma unroll
     for (int stage = 2; stage < STAGES; ++stage) {
@@ -391,26 +417,33 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
         wait_for_rows<STAGES - 2>();
         if (row[1] < rows) {
-            find(next, exchanges[(turn + 1) % EXCHANGES]);
+            find(next, turn + 1);
         }
 
-        const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
-        const int coming = exchanges[turn % EXCHANGES].coming;
-        const float mean = over_lanes<Sum, CLUSTER>(static_cast<double>(of_block.x)) * share;
-        const double squares = over_lanes_squares<CLUSTER>(
-            of_block, numbers_of_block, mean);
-        const float2 root = inverse_root(squares * share + eps);
-        const float rstd = root.x;
-        const float rest = root.y;  // what rstd misses
-        if (rstds != nullptr && place == 0) {
-            means[row[0]] = mean;
-            rstds[row[0]] = rstd;
-        }
+        Exchange& exchange = exchanges[turn % EXCHANGES];
+        const unsigned phase = turn / EXCHANGES % 2;
+        const Known known = know(row[0], exchange, phase);
+        const int coming = known.coming;
+        const float mean = known.mean;
+        const float rstd = known.rstd;
+        const float rest = known.rest;
         Element* const result = y + row[0] * y_row;
+        const Element* const coming_x = x + coming * x_row;
+        const bool comes = coming < rows;
+        const bool last_comes = comes && there(PACKS - 1);
+        const auto fetch_there = [&](int pack) {  // where it has just read
+            if (pack < PACKS - 1 ? comes : last_comes) {
+                copy_async(stage + pack * LANES, coming_x + pack * STRIDE);
+            }
+        };
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
+            Pack value;
             if (there(pack)) {
-                const Pack value = stage[pack * LANES];
+                value = stage[pack * LANES];
+            }
+            fetch_there(pack);
+            if (there(pack)) {
                 const Weights weights = kept_weight[pack];
                 const Weights biases = kept_bias[pack];
                 Pack given;
@@ -420,7 +453,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                     const float normal = fmaf(apart, rstd, apart * rest);
                     given.at[i] = from_float(normal * weight_of(weights, i) + weight_of(biases, i));
                 }
-                fetch(stage + pack * LANES, coming, pack);  // where it has just read
                 store(result + pack * STRIDE, given);
             }
         }

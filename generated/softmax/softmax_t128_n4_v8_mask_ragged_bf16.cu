@@ -17,10 +17,10 @@
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
 //   parts   softmax.cu.j2 d2902a68, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows_exp.cuh.j2 81255214, common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385,
+//           common/rows_exp.cuh.j2 81255214, common/rows.cuh.j2 628b2ff3, common/rows_mask.cuh.j2 f263f385,
 //           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 d5fd9cbe,
-//           common/rows_deferred.cuh.j2 6509b888, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2
+//           3ac869d8, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a,
+//           common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2
 //           d702c129, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_t128_n4_v8_mask_ragged_bf16
 

@@ -15,11 +15,11 @@
 //                          room for
 //
 //   after   the chain rule
-//   parts   softmax_backward_ring.cu.j2 f63b3609, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
-//           81255214, common/rows.cuh.j2 e590b714, common/rows_ring.cuh.j2 47d3ffa2,
+//   parts   softmax_backward_ring.cu.j2 a63b22b8, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
+//           81255214, common/rows.cuh.j2 628b2ff3, common/rows_ring.cuh.j2 b47aad41,
 //           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 d5fd9cbe, common/rows_deferred.cuh.j2
-//           6509b888, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
+//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
+//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
 //           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_backward_ring_n8_v4_c4_f32
@@ -123,14 +123,15 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
+// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
     do {
         asm volatile(
             "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; "
             "selp.u32 %0, 1, 0, done; }"
             : "=r"(done)
             : "r"(mbarrier), "r"(phase)
@@ -251,7 +252,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     }
 
     // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
-    const auto claim = [&] { return STAGES * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
+    // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
+    const int unclaimed = STAGES * teams;  // rows before those that are claimed
+    const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
         claimed = claim();
@@ -290,7 +293,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         tell(over_lanes<Sum, 32>(sum), exchanges[turn % EXCHANGES], over_warps, claimed, claim);
 
         const float of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
-        const int coming = exchanges[turn % EXCHANGES].coming;
+        const int coming = unclaimed + exchanges[turn % EXCHANGES].coming;
         const float of_row = over_lanes<Sum, CLUSTER>(static_cast<double>(of_block));
         const auto gradient = [&](float upstream, float value) {
             return from_float(fmaf(upstream, value, -of_row * value));

@@ -15,11 +15,11 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 5c431c63, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 47d3ffa2,
+//   parts   softmax_ring.cu.j2 785d19fb, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//           common/rows.cuh.j2 628b2ff3, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 b47aad41,
 //           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 d5fd9cbe, common/rows_deferred.cuh.j2
-//           6509b888, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
+//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
+//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
 //           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_ring_n6_v8_c1_bf16
@@ -247,7 +247,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_softmax_ring_n6_v8_c
     begin_stage(0);
 
     // The others are claimed by blocks as they get on. With the last claim of all the counter is zero again.
-    const auto claim = [&] { return ROWS * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
+    // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
+    const int unclaimed = ROWS * teams;  // rows before those that are claimed
+    const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (threadIdx.x == 0) {
         claimed = claim();
@@ -318,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_softmax_ring_n6_v8_c
         const float next_top = row[1] < rows ? find_top(stage) : 0.0f;
 
         const float2 of_warp = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
-        const int coming = exchanges[turn % EXCHANGES].coming;
+        const int coming = unclaimed + exchanges[turn % EXCHANGES].coming;
         float top = of_warp.x;
         const float sum = over_lanes_below<WARPS>(top, of_warp.y);
         const float inverse = exponential(top_of_warp - top) / sum;

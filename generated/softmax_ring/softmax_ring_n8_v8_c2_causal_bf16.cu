@@ -16,11 +16,11 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 5c431c63, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 e590b714, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 47d3ffa2,
+//   parts   softmax_ring.cu.j2 785d19fb, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//           common/rows.cuh.j2 628b2ff3, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 b47aad41,
 //           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 d5fd9cbe, common/rows_deferred.cuh.j2
-//           6509b888, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
+//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
+//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
 //           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_ring_n8_v8_c2_causal_bf16
@@ -175,14 +175,15 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
+// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
     do {
         asm volatile(
             "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; "
             "selp.u32 %0, 1, 0, done; }"
             : "=r"(done)
             : "r"(mbarrier), "r"(phase)
@@ -322,7 +323,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     begin_stage(0);
 
     // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
-    const auto claim = [&] { return ROWS * teams + static_cast<int>(atomicInc(claims, rows + teams - 1)); };
+    // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
+    const int unclaimed = ROWS * teams;  // rows before those that are claimed
+    const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
         claimed = claim();
@@ -414,7 +417,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const float next_top = row[1] < rows ? find_top(stage, row[1]) : 0.0f;
 
         const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
-        const int coming = exchanges[turn % EXCHANGES].coming;
+        const int coming = unclaimed + exchanges[turn % EXCHANGES].coming;
         float top = of_block.x;
         const float sum = over_lanes_below<CLUSTER>(top, of_block.y);
         const float inverse = exponential(top_of_warp - top) / sum;

@@ -20,7 +20,7 @@
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 3f1a0c41,
 //           common/columns_known.cuh.j2 52d0f020, common/rows_around.cuh.j2 d702c129, common/cluster.cuh.j2
-//           d5fd9cbe, common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,
+//           2d32a30a, common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,
 //           common/shared_address.cuh.j2 0bac500b
 //   again   kgen build softmax_strips_l8_n8_v4_c2_f32
 
@@ -219,14 +219,15 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come.
+// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
+// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
     do {
         asm volatile(
             "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], %2; "
+            "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2; "
             "selp.u32 %0, 1, 0, done; }"
             : "=r"(done)
             : "r"(mbarrier), "r"(phase)

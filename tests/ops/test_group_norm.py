@@ -91,6 +91,10 @@ RINGS = [
     ("bf16", (7, 9, 5471), 3, Cut(3, 8, 2, 2, ragged=True)),
     ("f16", (5, 1028, 17), 1, Cut(3, 8, 2, 2, ragged=True)),
     ("f16", (5, 4, 9841), 2, Cut(2, 8, 4, 2, ragged=True)),
+    # One warp of each block finds out for all what follows for a row, in more turns than there are exchanges or stages.
+    ("f32", (19, 8, 4104), 2, Cut(3, 4, 4, 2)),
+    ("f32", (19, 8, 4099), 2, Cut(3, 4, 4, 2, ragged=True)),
+    ("bf16", (9, 8, 8209), 2, Cut(2, 8, 8, 1, ragged=True)),
 ]
 
 

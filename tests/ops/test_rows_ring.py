@@ -621,3 +621,27 @@ def test_gradients_take_turns_as_long_as_a_cluster_has_room_for_a_row(
 def test_a_cluster_of_sixteen_is_announced_to_the_driver() -> None:
     for kernel in ("softmax_ring", "norm_ring"):
         assert parse(f"{kernel}_n8_v4_c16_f32").derived["CLUSTER"] == 16  # more than a launch gets without asking
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("norm_ring_n5_v4_c8_weight_bias_channels_across_ragged_f32", True),
+        ("norm_ring_n5_v8_c4_weight_channels_bf16", True),
+        ("norm_ring_n5_v4_c2_weight_channels_f32", False),
+        ("norm_ring_n8_v4_c4_weight_bias_f32", False),
+        ("norm_ring_n8_v4_c1_rms_weight_ragged_f32", False),
+    ],
+)
+def test_one_warp_finds_out_what_follows_for_groups_of_large_clusters(name: str, expected: bool) -> None:
+    assert ("post(exchange, know(" in kgen.render(parse(name)).text) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["norm_ring_n8_v4_c4_f32", "softmax_ring_n8_v4_c4_f32", "softmax_backward_ring_n4_v4_c4_f32"]
+)
+def test_what_comes_of_a_claim_is_used_a_turn_later(name: str) -> None:
+    """Added to at once, it would have to be there: a thread waits where it first uses what it loads."""
+    text = kgen.render(parse(name)).text
+    assert "return static_cast<int>(atomicInc(" in text
+    assert "unclaimed + exchange" in text

@@ -29,12 +29,29 @@ def _check(spec: Spec) -> str | None:
     return check_affine(spec) or rows_ring.check(spec)
 
 
+def _posted(spec: Spec) -> bool:
+    """Whether one warp finds out what follows for a row, for all: in clusters of two, and where weights take up the
+    registers, each warp does better by itself."""
+    return bool(spec["channels"]) and spec["CLUSTER"] >= 4
+
+
+def _known(spec: Spec) -> list[str]:
+    """What all threads need to know of a row, as it is declared."""
+    mean = [] if spec["rms"] else ["float mean;"]
+    rest = ["float rest;  // what rstd misses"] if spec.dtype is F32 else []
+    return [*mean, "float rstd;", *rest, "int coming;  // the row that comes where this one lies"]
+
+
 def _text(spec: Spec) -> dict[str, Any]:
     edge = "edge.of_x" if spec["residual"] else "edge"
     return {
         **rows_ring.text(spec, "float" if spec["rms"] else "float2"),
         **text_of_weights(spec),
         "carried": spec.dtype is F32,
+        "known": _known(spec),
+        "posted": _posted(spec),
+        # Packs are read once, unless weights of columns, or of two channels for each of many packs, take the registers.
+        "once": not (spec["rms"] or vectors(spec) or (spec["across"] and spec["PACKS"] > 6)),
         "merges": {"Sum": "a + b"},
         "moments": not spec["rms"],
         "sources": ["x", "residual"] if spec["residual"] else ["x"],
@@ -62,7 +79,9 @@ RING = register(
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
         axes=rows_ring.AXES,
         flags=(RMS, RESIDUAL, *AFFINE, RAGGED),
-        derive=lambda spec: rows_ring.derive(spec, found=4 if spec["rms"] else 8, arrays=1 + spec["residual"]),
+        derive=lambda spec: rows_ring.derive(
+            spec, found=4 if spec["rms"] else 8, arrays=1 + spec["residual"], posted=_posted(spec)
+        ),
         text=_text,
         check=_check,
         min_arch=rows_cut.CLUSTERS,
@@ -77,7 +96,7 @@ RING = register(
             "norm_ring_n4_v8_c2_rms_residual_weight_bf16",
             "norm_ring_n2_v4_c2_rms_residual_weight_ragged_f32",
             "norm_ring_n4_v8_c2_weight_bias_channels_across_bf16",
-            "norm_ring_n4_v4_c2_weight_bias_channels_across_ragged_f32",
+            "norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32",
         ),
     )
 )
