@@ -8,7 +8,7 @@ import numpy as np
 
 from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_plans, backward_ring, norm
+from kgen.ops.norm import backward_plans, backward_ring, norm, span
 from kgen.ops.norm import plans as norm_plans
 from kgen.samples.along_rows import NO_CUT, Settings, in_teams, in_turn, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -117,6 +117,18 @@ def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[C
     return (*cases, *(without_variance(case) for case in (cases if spec["ragged"] else cases[:1])))
 
 
+def normalisation_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows of an odd width, from the midst of a chunk: several spans for each block, of which the last one has a few;
+    and a row that does not vary, where eps is 0."""
+    lanes, packs, vec = spec.values
+    shape = shape or (5 * spec.derived["HEIGHT"] + 3, (lanes * packs - lanes // 2) * vec - 1)
+    cut = span.Cut(lanes, packs, vec)
+    settings = ((span, "cut", lambda *about: cut), (span, "multiprocessors", lambda device: 1))
+    usual = _normalisation(spec, shape, settings)
+    begun = usual._replace(inputs=(between_poison(usual.inputs[0], 256 + 3), *usual.inputs[1:]), begin=3)
+    return begun, _without_variance(usual)
+
+
 def normalisation_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
     """Two groups of three channels, each in two parts of two rounds, which have other means.
 
@@ -202,6 +214,7 @@ def _backward_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
 CASES = {
     "norm": normalisation,
     "norm_ring": normalisation_of_clusters,
+    "norm_span": normalisation_of_spans,
     "norm_grid": normalisation_of_teams,
     "norm_split": normalisation_in_parts,
     "norm_backward": backward_of_normalisation,

@@ -131,6 +131,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("histogram_*_packed_*", "before < HALF", "the same"),
     Survivor("histogram_weights*", "shift < -63", "the hardware shifts by more than 63 bits as by 64: nothing is left"),
+    Survivor("norm_span*", "threadIdx.x >= 2 * CHUNK", "further threads find that theirs is behind the span, too"),
     Survivor("norm_backward*_f32", "sizeof(Number) < 4", "a shift by no bits: these numbers are words"),
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),

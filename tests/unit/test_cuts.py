@@ -18,6 +18,7 @@ from kgen.ops import calls, rows, rows_cut, rows_ring
 from kgen.ops.elementwise import plans
 from kgen.ops.gemv import plan as gemv_plan
 from kgen.ops.moving import transpose_steps
+from kgen.ops.norm import span
 from kgen.scratch import listing
 
 TYPES = {"f32": np.dtype("f4"), "bf16": np.dtype(ml_dtypes.bfloat16)}
@@ -26,7 +27,7 @@ BYTES = 1 << 28
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rows, rows_cut, rows_ring, plans, gemv_plan, transpose_steps):
+    for module in (rows, rows_cut, rows_ring, span, plans, gemv_plan, transpose_steps):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
     monkeypatch.setattr(calls, "remember", lambda *_: None)
 
@@ -45,10 +46,20 @@ def with_weights(name: str, dtype: str, width: int, weights: int) -> tuple[Any, 
 @pytest.mark.parametrize(
     ("name", "dtype", "width", "weights", "expected"),
     [
-        ("layer_norm", "f32", 129, 2, "norm_t16_n2_v4_weight_bias_ragged_looped_f32"),
+        ("layer_norm", "f32", 129, 2, "norm_span_t8_n17_v1_weight_bias_f32"),
+        ("layer_norm", "f32", 193, 2, "norm_t16_n3_v4_weight_bias_ragged_looped_f32"),
+        ("rms_norm", "f32", 97, 1, "norm_span_t8_n13_v1_rms_weight_f32"),
         ("rms_norm", "f32", 129, 1, "norm_t16_n2_v4_rms_weight_ragged_f32"),
-        ("layer_norm", "bf16", 129, 2, "norm_t8_n2_v8_weight_bias_ragged_looped_bf16"),
-        ("rms_norm", "bf16", 129, 1, "norm_t8_n2_v8_rms_weight_ragged_looped_bf16"),
+        ("layer_norm", "bf16", 129, 2, "norm_span_t8_n9_v2_weight_bias_bf16"),
+        ("layer_norm", "bf16", 129, 0, "norm_t8_n2_v8_ragged_bf16"),
+        ("layer_norm", "bf16", 128, 2, "norm_t8_n2_v8_weight_bias_bf16"),
+        ("layer_norm", "bf16", 130, 2, "norm_t8_n2_v8_weight_bias_ragged_looped_bf16"),
+        ("layer_norm", "bf16", 257, 2, "norm_span_t16_n9_v2_weight_bias_bf16"),
+        ("layer_norm", "bf16", 500, 2, "norm_span_t32_n8_v2_weight_bias_bf16"),
+        ("layer_norm", "bf16", 895, 2, "norm_span_t32_n14_v2_weight_bias_bf16"),
+        ("layer_norm", "bf16", 1023, 2, "norm_t32_n4_v8_weight_bias_ragged_bf16"),
+        ("rms_norm", "bf16", 129, 1, "norm_span_t8_n9_v2_rms_weight_bf16"),
+        ("rms_norm", "bf16", 511, 1, "norm_t32_n2_v8_rms_weight_ragged_bf16"),
         ("layer_norm", "f32", 8191, 2, "norm_t512_n4_v4_weight_bias_ragged_f32"),
         ("layer_norm", "f32", 16384, 2, "norm_t512_n8_v4_weight_bias_f32"),
         ("layer_norm", "f32", 16383, 2, "norm_ring_n8_v4_c1_weight_bias_ragged_f32"),
@@ -75,9 +86,9 @@ def test_rows_that_a_block_takes(name: str, dtype: str, width: int, weights: int
 
 def test_blocks_move_many_weights_for_all_of_their_rows() -> None:
     wide = told(kgen.layer_norm, *with_weights("layer_norm", "f32", 16383, 2))
-    narrow = told(kgen.layer_norm, *with_weights("layer_norm", "f32", 129, 2))
+    narrow = told(kgen.layer_norm, *with_weights("layer_norm", "f32", 193, 2))
     assert wide.endswith(" on 132 blocks")
-    assert int(narrow.split()[-2]) == BYTES // 4 // 129 // 8 // rows.TURNS // 4 * 4
+    assert int(narrow.split()[-2]) == BYTES // 4 // 193 // 8 // rows.TURNS // 4 * 4
 
 
 def test_three_blocks_are_resident_where_registers_allow() -> None:

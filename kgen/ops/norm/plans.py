@@ -16,6 +16,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.ring import plan_ring
+from kgen.ops.norm.span import plan_span
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
 
@@ -84,6 +85,9 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     if groups and not along:
         flags["across"] = taken.ragged or normal.spatial % taken.vec > 0
     pitches = tuple(rows_of(o, axes).pitch for o in ([x, residual, y, total] if residual else [x, y]) if o)
+    spanning = plan_span(named, read, pitches, flags, order, nobody, floats) if taken.ragged else None
+    if spanning:
+        return spanning
     # Weights that have to be moved to where rows begin are dear, but for the one of four elements in a pack. Without
     # them a row of float32, and a group of 16 bits, does best by itself as far as the registers of a block reach.
     moved = bool(weights) and not groups and taken.ragged

@@ -1,0 +1,168 @@
+"""Norms of many narrow rows that begin anywhere: spans of them pass through shared memory; and their launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kgen.device import device_arch, multiprocessors
+from kgen.dtypes import F32
+from kgen.launch import Step, bind, picked
+from kgen.operand import Operand
+from kgen.ops import rows_cut, rows_ring
+from kgen.ops.axes import Rows
+from kgen.ops.calls import Plan
+from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
+from kgen.ops.rows import VECTOR
+from kgen.ops.rows_text import ALIGNED, affine, off_mean, text_of_weights
+from kgen.registry import register
+from kgen.spec import Axis, Kernel, Spec
+
+LANES = Axis("LANES", "t", (8, 16, 32), "threads of a warp that share a row")
+PACKS = Axis("PACKS", "n", tuple(range(1, 25)), "packs of a thread; some have none of the last")
+VEC = Axis("VEC", "v", (1, 2), "numbers of a pack, which is a word")
+WORD = 4  # bytes
+THREADS = 256
+COMING = 96 << 10
+"""Bytes of a multiprocessor on their way. Of fewer there are not enough; of more, memory has to serve rows too far
+apart."""
+REGISTERS = 65536
+MOST = {2: 14, 4: 24}  # packs of a thread, by the bytes of an element
+PAYS = {(2, 1): range(64, 449), (2, 2): range(64, 897), (4, 1): range(64, 100), (4, 2): range(64, 193)}
+"""For which columns this pays, by the bytes of an element and how many vectors go with them."""
+SPANS = 12  # of a multiprocessor, from which on it does
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    lanes, packs, vec = spec["LANES"], spec["PACKS"], spec["VEC"]
+    stages = 2 * (THREADS * vec * packs * WORD + VECTOR)
+    own = 30 + 3 * vec + packs * (1 + len(vectors(spec)) * vec)  # registers of a thread, about
+    resident = max(1, min(-(-COMING // stages), REGISTERS // (THREADS * own)))
+    return {
+        "THREADS": THREADS,
+        "RESIDENT": resident,
+        "HEIGHT": THREADS // lanes * vec,
+        "STATIC_SMEM": 4,
+        "DYNAMIC_SMEM": stages,
+    }
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    return {
+        **ALIGNED,
+        **text_of_weights(spec),
+        "bounds": f"__launch_bounds__(THREADS, {spec.derived['RESIDENT']})",
+        "shared": False,
+        "reduced": "float",
+        "merges": {"Sum": "a + b"},
+        "joined": False,
+        "carried": spec.dtype is F32,
+        "vectors": vectors(spec),
+        "kept": {"weight": "weights", "bias": "biases"},
+        "channels": True,  # as there, weights are taken one by one
+        "bits": "unsigned short" if spec["VEC"] > 1 else "unsigned",
+        # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
+        "folded": not (spec["rms"] or spec.dtype is F32),
+        "off_mean": off_mean(spec, "NUMBER"),
+        "affine": _affine(spec),
+    }
+
+
+def _affine(spec: Spec) -> str:
+    """What becomes of `normal`; an offset is in the weights already."""
+    plain = Spec(spec.kernel, spec.values, spec.flags - {"rms"}, spec.dtype)
+    return affine(plain, "weights[pack]INDEX", "biases[pack]INDEX")
+
+
+def _check(spec: Spec) -> str | None:
+    if spec["VEC"] * spec.dtype.itemsize != WORD:
+        return f"a pack has {WORD} bytes"
+    if spec["PACKS"] > MOST[spec.dtype.itemsize]:
+        return "a thread has no registers for the numbers and the weights of so many packs"
+    if spec["channels"] or not vectors(spec):
+        return "this is for the sake of weights along the rows"
+    return check_affine(spec)
+
+
+SPAN = register(
+    Kernel(
+        name="norm_span",
+        summary="Normalises narrow rows that begin anywhere, spans of which pass through shared memory.",
+        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        axes=(LANES, PACKS, VEC),
+        flags=(RMS, *AFFINE),
+        derive=_derive,
+        text=_text,
+        check=_check,
+        min_arch=rows_cut.COPIES,
+        grid="a block for many spans of rows: as many blocks as all multiprocessors have room for",
+        origin="Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467",
+        defaults=(
+            "norm_span_t8_n9_v2_weight_bias_bf16",
+            "norm_span_t16_n8_v2_rms_weight_f16",
+            "norm_span_t32_n14_v2_weight_bias_bf16",
+            "norm_span_t8_n17_v1_weight_bias_f32",
+        ),
+    )
+)
+
+
+class Cut(NamedTuple):
+    """A point on the axes."""
+
+    lanes: int
+    packs: int
+    vec: int
+
+    def values(self) -> dict[str, int]:
+        """For `Kernel.spec`."""
+        return {"LANES": self.lanes, "PACKS": self.packs, "VEC": self.vec}
+
+    @property
+    def height(self) -> int:
+        """Rows of a span."""
+        return THREADS // self.lanes * self.vec
+
+
+def cut(read: Rows, x: Operand, vectors: int) -> Cut | None:
+    """The fewest lanes that have registers for rows so wide; None where other kernels do better."""
+    size = x.dtype.itemsize
+    vec = WORD // size
+    off = x.ptr // size % vec if read.columns % vec == 0 else 0
+    total = -(-(off + read.columns) // vec)
+    lanes = next((lanes for lanes in LANES.values if lanes * MOST[size] >= total), None)
+    if lanes is None or read.columns not in PAYS.get((size, vectors), ()):
+        return None
+    if lanes < LANES.values[-1] and read.columns % 2 == 0:
+        return None  # rows that a warp takes at once would lie in the same banks
+    found = Cut(lanes, -(-total // lanes), vec)
+    return found if read.rows >= SPANS * found.height * multiprocessors(x.device) else None
+
+
+def plan_span(
+    named: Mapping[str, Operand | None],
+    read: Rows,
+    pitches: Sequence[int],
+    flags: Mapping[str, bool],
+    order: Sequence[int],
+    nobody: Sequence[int],
+    floats: tuple[float, ...],
+) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
+
+    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
+    """
+    x, y = named["x"], named["y"]
+    assert x is not None and y is not None
+    whole = all(pitch == read.columns for pitch in pitches) and (x.ptr - y.ptr) % VECTOR == 0
+    if flags["residual"] or flags.get("channels") or not whole or device_arch(y.device) < rows_cut.COPIES:
+        return None
+    found = cut(read, x, sum(named.get(role) is not None for role in ("weight", "bias")))
+    if found is None:
+        return None
+    own = {name: on for name, on in flags.items() if name != "residual"}
+    spec = SPAN.spec(**found.values(), **own, dtype=x.dtype)
+    blocks = min(-(-read.rows // found.height), spec.derived["RESIDENT"] * multiprocessors(y.device))
+    step = Step(spec, blocks, len(order) + len(nobody) + 1, (read.rows, read.columns), (), floats)
+    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
+    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} pass through shared memory")
