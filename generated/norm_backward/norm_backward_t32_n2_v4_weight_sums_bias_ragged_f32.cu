@@ -15,16 +15,18 @@
 //   ragged          yes  rows of the result begin anywhere, or end so, not at multiples of a pack
 //   dtype           f32  float in memory, float in registers
 //   threads         128  per block
-//   shared memory  4608  bytes, static
+//   shared memory   528  bytes, static
+//   shared memory  4096  bytes, dynamic: asked for at launch
 //   grid                 a row, or many, for each block, for each cluster of blocks, or for LANES
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 31ee19f9, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 628b2ff3, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
-//           afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2 3ac869d8,
-//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
+//   parts   norm_backward.cu.j2 330fc6da, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 628b2ff3, common/rows_weight.cuh.j2 048ee80b,
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_exchanges.cuh.j2 afdefad8,
+//           common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
+//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
+//           common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32
 
@@ -67,62 +69,7 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// The two aligned packs that VEC neighbours from any place lie in.
-template <typename Number>
-struct Both {
-    static constexpr int WORDS = VEC * sizeof(Number) / 4;  // of a pack
-    static constexpr int LOAD = WORDS < 4 ? WORDS : 4;
-    struct alignas(4 * LOAD) Part {
-        unsigned word[LOAD];
-    };
-    Part parts[2 * WORDS / LOAD];
-};
-
-template <typename Number>
-__device__ __forceinline__ unsigned offset_in_pack(const Number* from)
-{
-    return reinterpret_cast<size_t>(from) % (VEC * sizeof(Number));
-}
-
-template <typename Number>
-__device__ __forceinline__ Both<Number> load_both(const Number* from)
-{
-    using Part = typename Both<Number>::Part;
-    const Part* parts = reinterpret_cast<const Part*>(reinterpret_cast<const char*>(from) - offset_in_pack(from));
-    Both<Number> both;
-#pragma unroll
-    for (int i = 0; i < sizeof(both.parts) / sizeof(Part); ++i) {
-        both.parts[i] = parts[i];
-    }
-    return both;
-}
-
-// These neighbours: moved by whole words, and then by half of one.
-template <typename Number>
-__device__ __forceinline__ void move(const Both<Number>& both, unsigned offset, unsigned* to)
-{
-    constexpr int WORDS = Both<Number>::WORDS;
-    constexpr int LOAD = Both<Number>::LOAD;
-    unsigned words[2 * WORDS];
-#pragma unroll
-    for (int i = 0; i < 2 * WORDS; ++i) {
-        words[i] = both.parts[i / LOAD].word[i % LOAD];
-    }
-#pragma unroll
-    for (int by = WORDS / 2; by > 0; by /= 2) {
-#pragma unroll
-        for (int i = 0; i + by < 2 * WORDS; ++i) {
-            words[i] = offset & (4 * by) ? words[i + by] : words[i];
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < WORDS; ++i) {
-        to[i] = sizeof(Number) < 4 ? __funnelshift_r(words[i], words[i + 1], 8 * (offset & 2)) : words[i];
-    }
-}
-
 // Packs are those of the result, wherever a row begins; the elements before and after them are taken one by one.
-// What is read elsewhere than at a pack lies in two, so that one pack's elements are left free on both sides.
 constexpr int EDGES = 1;  // such elements of a thread, at most
 
 struct Sum {
@@ -152,17 +99,17 @@ struct alignas(16) Weights {
 
 __device__ __forceinline__ float weight_of(const Weights& weights, int i) { return weight_to_float(weights.at[i]); }
 
-// Rows begin anywhere in a pack, and so do their weights.
-__device__ __forceinline__ Weights moved(const Both<Weight>& both, const Weight* from)
+__device__ __forceinline__ Weights load_weights(const Weight* from)  // which begin anywhere
 {
     Weights weights;
-    move(both, offset_in_pack(from), reinterpret_cast<unsigned*>(&weights));
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) {
+        reinterpret_cast<Weight*>(&weights)[i] = from[i];
+    }
     return weights;
 }
 
-__device__ __forceinline__ Weights load_weights(const Weight* from) { return moved(load_both(from), from); }
-
-extern "C" __global__ void __launch_bounds__(128, 5) kgen_norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32(
+extern "C" __global__ void __launch_bounds__(128, 6) kgen_norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32(
     const Element* dy,
     const Element* x,
     const float* __restrict__ means,
@@ -171,19 +118,27 @@ extern "C" __global__ void __launch_bounds__(128, 5) kgen_norm_backward_t32_n2_v
     Element* dx,
     float* __restrict__ parts_weight,  // [blocks or clusters, columns]
     float* __restrict__ parts_bias,
-    int rows, int columns,
+    int rows, int columns, int wave,
     long long dy_row, long long x_row, long long dx_row)
 {
-    const float count = static_cast<float>(columns);
-    long long row = static_cast<long long>(blockIdx.x) * ROWS + threadIdx.x / LANES;
-    const int place = threadIdx.x % LANES * VEC;
-    const int teams = gridDim.x * ROWS;  // which take rows in turn
+    const float share = 1.0f / static_cast<float>(columns);
+    // Not all multiprocessors are as fast. Of the blocks that start when others have ended each has fewer rows, so that all
+    // end at about the same time: a wave takes three quarters of the rows that are left, and the last one all of them.
+    const int nth = blockIdx.x / wave;
+    const unsigned first_row = rows - (rows >> 2 * nth) + blockIdx.x % wave * ROWS;  // of the block
+    if ((nth + 1) * wave < gridDim.x) {
+        rows -= rows >> 2 * (nth + 1);
+    }
+    const int lane = threadIdx.x % LANES;
+    unsigned row = first_row + threadIdx.x / LANES;
+    const int place = lane * VEC;
+    const unsigned teams = wave * ROWS;  // which take rows in turn
     dy += row * dy_row;
     x += row * x_row;
     dx += row * dx_row;
     const int off = static_cast<int>(reinterpret_cast<size_t>(dx) / sizeof(Element) % VEC);
-    const int head = (VEC - off) % VEC + VEC;
-    const int end = head + max(columns - head - VEC, 0) / VEC * VEC;
+    const int head = (VEC - off) % VEC;
+    const int end = head + max(columns - head, 0) / VEC * VEC;
     const int first = head + place;
     // Of a thread's element number i before or after the packs; beyond the row where there are fewer.
     const auto edge_column = [&](int i) {
@@ -201,8 +156,15 @@ extern "C" __global__ void __launch_bounds__(128, 5) kgen_norm_backward_t32_n2_v
         const int column = first + pack * STRIDE;
         weights[pack] = column < end ? load_weights(weight + column) : Weights{};
     }
+    float edge_factor[EDGES];
+#pragma unroll
+    for (int i = 0; i < EDGES; ++i) {
+        edge_factor[i] = edge_column(i) < columns ? weight_to_float(weight[edge_column(i)]) : 0.0f;
+    }
 
-    for (; row - threadIdx.x / LANES < rows; row += teams) {
+    extern __shared__ __align__(16) unsigned char memory[];
+
+    for (unsigned top = first_row; top < rows; top += teams, row += teams) {
         const float mean = row < rows ? means[row] : 0.0f;
         const float rstd = row < rows ? rstds[row] : 0.0f;
 
@@ -249,14 +211,12 @@ extern "C" __global__ void __launch_bounds__(128, 5) kgen_norm_backward_t32_n2_v
         add_packs();
         float edge_given[EDGES];
         float edge_value[EDGES];
-        float edge_factor[EDGES];
 #pragma unroll
         for (int i = 0; i < EDGES; ++i) {
             const int column = edge_column(i);
             const bool there = row < rows && column < columns;
             edge_given[i] = there ? to_float(dy[column]) : 0.0f;
             edge_value[i] = there ? to_float(x[column]) : 0.0f;
-            edge_factor[i] = there ? weight_to_float(weight[column]) : 0.0f;
             add(weighed(edge_given[i], edge_factor[i]), edge_value[i]);
             edge_weight_sum[i] += edge_given[i] * normal(edge_value[i]);
             edge_bias_sum[i] += edge_given[i];
@@ -264,11 +224,11 @@ extern "C" __global__ void __launch_bounds__(128, 5) kgen_norm_backward_t32_n2_v
         dy += teams * dy_row;
         x += teams * x_row;
         const float2 both = over_lanes<Sum, LANES>(make_float2(product, sum));
-        product = both.x / count;
-        sum = both.y / count;
+        const float slope = both.x * share * rstd;
+        sum = both.y * share;
 
         const auto gradient = [&](float dy, float weight, float number) {
-            return from_float(rstd * fmaf(dy, weight, -(sum + normal(number) * product)));
+            return from_float(rstd * fmaf(dy, weight, -fmaf(number - mean, slope, sum)));
         };
         const auto write = [&](int start) {
 #pragma unroll
@@ -295,51 +255,60 @@ extern "C" __global__ void __launch_bounds__(128, 5) kgen_norm_backward_t32_n2_v
         dx += teams * dx_row;
     }
 
-    // The rows of the block, one after another.
-    __shared__ double weight_sums[LANES * PACKS * VEC + LANES * EDGES];
-    __shared__ double bias_sums[LANES * PACKS * VEC + LANES * EDGES];
-    for (int other = 0; other < ROWS; ++other) {
-        __syncthreads();  // those before have added theirs
-        if (other == threadIdx.x / LANES) {
+    const long long part = static_cast<long long>(blockIdx.x) * columns;
+    // By shared memory, so that neighbouring threads write neighbours.
+    constexpr int OWN = PACKS * LANES * VEC;  // columns of a row, in packs
+    float* sums = reinterpret_cast<float*>(memory);
+    __shared__ float loose_sums[ROWS][LANES * EDGES];
+    __shared__ int heads[ROWS];
+    if (lane == 0) {
+        heads[threadIdx.x / LANES] = head;
+    }
 #pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                const int column = first + pack * STRIDE;
+    for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
-                for (int i = 0; i < VEC; ++i) {
-                    if (column < end) {
-                        weight_sums[column + i] = weight_sum[pack][i] + (other > 0 ? weight_sums[column + i] : 0.0);
-                    }
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < EDGES; ++i) {
-                const int column = edge_column(i);
-                if (column < columns) {
-                    weight_sums[column] = edge_weight_sum[i] + (other > 0 ? weight_sums[column] : 0.0);
-                }
-            }
-#pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                const int column = first + pack * STRIDE;
-#pragma unroll
-                for (int i = 0; i < VEC; ++i) {
-                    if (column < end) {
-                        bias_sums[column + i] = bias_sum[pack][i] + (other > 0 ? bias_sums[column + i] : 0.0);
-                    }
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < EDGES; ++i) {
-                const int column = edge_column(i);
-                if (column < columns) {
-                    bias_sums[column] = edge_bias_sum[i] + (other > 0 ? bias_sums[column] : 0.0);
-                }
-            }
+        for (int i = 0; i < VEC; ++i) {
+            sums[threadIdx.x / LANES * OWN + (pack * LANES + lane) * VEC + i] = weight_sum[pack][i];
         }
     }
-    __syncthreads();  // all have
+#pragma unroll
+    for (int i = 0; i < EDGES; ++i) {
+        loose_sums[threadIdx.x / LANES][lane + i * LANES] = edge_weight_sum[i];
+    }
+    __syncthreads();  // all sums are there
     for (int column = threadIdx.x; column < columns; column += 128) {
-        parts_weight[static_cast<long long>(blockIdx.x) * columns + column] = weight_sums[column];
-        parts_bias[static_cast<long long>(blockIdx.x) * columns + column] = bias_sums[column];
+        double sum = 0;
+#pragma unroll
+        for (int other = 0; other < ROWS; ++other) {
+            const int inner = column - heads[other];
+            const int inner_end = max(columns - heads[other], 0) / VEC * VEC;
+            const int nth_loose = inner < 0 ? column : column - inner_end;
+            sum += inner >= 0 && inner < inner_end ? sums[other * OWN + inner] : loose_sums[other][nth_loose];
+        }
+        parts_weight[part + column] = static_cast<float>(sum);
+    }
+    __syncthreads();  // nobody reads what lies there any more
+#pragma unroll
+    for (int pack = 0; pack < PACKS; ++pack) {
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            sums[threadIdx.x / LANES * OWN + (pack * LANES + lane) * VEC + i] = bias_sum[pack][i];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < EDGES; ++i) {
+        loose_sums[threadIdx.x / LANES][lane + i * LANES] = edge_bias_sum[i];
+    }
+    __syncthreads();  // all sums are there
+    for (int column = threadIdx.x; column < columns; column += 128) {
+        double sum = 0;
+#pragma unroll
+        for (int other = 0; other < ROWS; ++other) {
+            const int inner = column - heads[other];
+            const int inner_end = max(columns - heads[other], 0) / VEC * VEC;
+            const int nth_loose = inner < 0 ? column : column - inner_end;
+            sum += inner >= 0 && inner < inner_end ? sums[other * OWN + inner] : loose_sums[other][nth_loose];
+        }
+        parts_bias[part + column] = static_cast<float>(sum);
     }
 }

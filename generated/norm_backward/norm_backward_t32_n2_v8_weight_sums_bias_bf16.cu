@@ -14,16 +14,17 @@
 //   bias            yes  the gradient of a bias, too
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         128  per block
-//   shared memory  4096  bytes, static
+//   shared memory  8192  bytes, dynamic: asked for at launch
 //   grid                 a row, or many, for each block, for each cluster of blocks, or for LANES
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 31ee19f9, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 628b2ff3, common/rows_weight.cuh.j2 048ee80b, common/rows_exchanges.cuh.j2
-//           afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2 3ac869d8,
-//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
+//   parts   norm_backward.cu.j2 330fc6da, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//           common/rows.cuh.j2 628b2ff3, common/rows_weight.cuh.j2 048ee80b,
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_exchanges.cuh.j2 afdefad8,
+//           common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
+//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
+//           common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_backward_t32_n2_v8_weight_sums_bias_bf16
 
@@ -122,13 +123,21 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
     Element* dx,
     float* __restrict__ parts_weight,  // [blocks or clusters, columns]
     float* __restrict__ parts_bias,
-    int rows, int columns,
+    int rows, int columns, int wave,
     long long dy_row, long long x_row, long long dx_row)
 {
-    const float count = static_cast<float>(columns);
-    long long row = static_cast<long long>(blockIdx.x) * ROWS + threadIdx.x / LANES;
-    const int place = threadIdx.x % LANES * VEC;
-    const int teams = gridDim.x * ROWS;  // which take rows in turn
+    const float share = 1.0f / static_cast<float>(columns);
+    // Not all multiprocessors are as fast. Of the blocks that start when others have ended each has fewer rows, so that all
+    // end at about the same time: a wave takes three quarters of the rows that are left, and the last one all of them.
+    const int nth = blockIdx.x / wave;
+    const unsigned first_row = rows - (rows >> 2 * nth) + blockIdx.x % wave * ROWS;  // of the block
+    if ((nth + 1) * wave < gridDim.x) {
+        rows -= rows >> 2 * (nth + 1);
+    }
+    const int lane = threadIdx.x % LANES;
+    unsigned row = first_row + threadIdx.x / LANES;
+    const int place = lane * VEC;
+    const unsigned teams = wave * ROWS;  // which take rows in turn
     dy += row * dy_row;
     x += row * x_row;
     dx += row * dx_row;
@@ -144,7 +153,9 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
         weights[pack] = column < end ? load_weights(weight + column) : Weights{};
     }
 
-    for (; row - threadIdx.x / LANES < rows; row += teams) {
+    extern __shared__ __align__(16) unsigned char memory[];
+
+    for (unsigned top = first_row; top < rows; top += teams, row += teams) {
         const float mean = row < rows ? means[row] : 0.0f;
         const float rstd = row < rows ? rstds[row] : 0.0f;
 
@@ -166,7 +177,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
 
         // g and n of the formula.
         const auto weighed = [&](float dy, float weight) { return dy * weight; };
-        const auto normal = [&](float number) { return (number - mean) * rstd; };
+        const float of_zero = -mean * rstd;
+        const auto normal = [&](float number) { return fmaf(number, rstd, of_zero); };
 
         // The means of g n and of g, as the formula has them.
         float product = 0.0f;
@@ -192,11 +204,13 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
         dy += teams * dy_row;
         x += teams * x_row;
         const float2 both = over_lanes<Sum, LANES>(make_float2(product, sum));
-        product = both.x / count;
-        sum = both.y / count;
+        const float slope = both.x * share * rstd;
+        sum = both.y * share;
+        const float pull = -rstd * slope;
+        const float push = -fmaf(of_zero, slope, rstd * sum);
 
         const auto gradient = [&](float dy, float weight, float number) {
-            return from_float(rstd * fmaf(dy, weight, -(sum + normal(number) * product)));
+            return from_float(fmaf(rstd, dy * weight, fmaf(number, pull, push)));
         };
         const auto write = [&](int start) {
 #pragma unroll
@@ -217,33 +231,41 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
         dx += teams * dx_row;
     }
 
-    // The rows of the block, one after another.
-    __shared__ float weight_sums[LANES * PACKS * VEC];
-    __shared__ float bias_sums[LANES * PACKS * VEC];
-    for (int other = 0; other < ROWS; ++other) {
-        __syncthreads();  // those before have added theirs
-        if (other == threadIdx.x / LANES) {
+    const long long part = static_cast<long long>(blockIdx.x) * columns;
+    // By shared memory, so that neighbouring threads write neighbours.
+    constexpr int OWN = PACKS * LANES * VEC;  // columns of a row, in packs
+    float* sums = reinterpret_cast<float*>(memory);
 #pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                const int column = first + pack * STRIDE;
+    for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
-                for (int i = 0; i < VEC; ++i) {
-                    weight_sums[column + i] = weight_sum[pack][i] + (other > 0 ? weight_sums[column + i] : 0.0f);
-                }
-            }
-#pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                const int column = first + pack * STRIDE;
-#pragma unroll
-                for (int i = 0; i < VEC; ++i) {
-                    bias_sums[column + i] = bias_sum[pack][i] + (other > 0 ? bias_sums[column + i] : 0.0f);
-                }
-            }
+        for (int i = 0; i < VEC; ++i) {
+            sums[threadIdx.x / LANES * OWN + (pack * LANES + lane) * VEC + i] = weight_sum[pack][i];
         }
     }
-    __syncthreads();  // all have
+    __syncthreads();  // all sums are there
     for (int column = threadIdx.x; column < columns; column += 128) {
-        parts_weight[static_cast<long long>(blockIdx.x) * columns + column] = weight_sums[column];
-        parts_bias[static_cast<long long>(blockIdx.x) * columns + column] = bias_sums[column];
+        float sum = 0;
+#pragma unroll
+        for (int other = 0; other < ROWS; ++other) {
+            sum += sums[other * OWN + column];
+        }
+        parts_weight[part + column] = static_cast<float>(sum);
+    }
+    __syncthreads();  // nobody reads what lies there any more
+#pragma unroll
+    for (int pack = 0; pack < PACKS; ++pack) {
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            sums[threadIdx.x / LANES * OWN + (pack * LANES + lane) * VEC + i] = bias_sum[pack][i];
+        }
+    }
+    __syncthreads();  // all sums are there
+    for (int column = threadIdx.x; column < columns; column += 128) {
+        float sum = 0;
+#pragma unroll
+        for (int other = 0; other < ROWS; ++other) {
+            sum += sums[other * OWN + column];
+        }
+        parts_bias[part + column] = static_cast<float>(sum);
     }
 }

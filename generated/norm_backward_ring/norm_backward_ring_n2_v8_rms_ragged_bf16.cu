@@ -19,11 +19,11 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 df3420b7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
-//           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f
+//   parts   norm_backward_ring.cu.j2 57ddad64, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
+//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
+//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_backward_ring_n2_v8_rms_ragged_bf16
 
 // The threads of a block share a row of both arrays, which stays in shared memory from its one reading to the writing
@@ -170,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_n2_
     const float* __restrict__ rstds,
     const Weight* __restrict__ weight,
     Element* dx,
-    float* __restrict__ parts_weight,  // [parts, columns]
+    float* __restrict__ parts_weight,  // [blocks, columns]
     int rows, int columns, float weight_offset,
     long long dy_row, long long x_row, long long dx_row)
 {
@@ -182,203 +182,186 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_n2_
         }
     }
     __syncthreads();  // the exchanges are ready
+    int row = blockIdx.x;
     const int place = threadIdx.x * VEC;
-    constexpr int step = SECTOR;  // from a row to the next one that begins at the same place in a sector
+    const int step = gridDim.x;  // from a row of these threads to their next one
     int turn = 0;
+    // Packs begin with a sector of the result, wherever a row does: all rows of these threads at the same place in one.
+    // The elements before and after them are taken one by one.
+    const int off = static_cast<int>(reinterpret_cast<size_t>(dx + dx_row * row) / sizeof(Element) % SECTOR);
+    const int head = (SECTOR - off) % SECTOR;
+    const int end = head + (columns - head) / VEC * VEC;
+    const int first = head + place;
+    const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
+    const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS
+    int left = row < rows ? (rows - 1 - row) / step + 1 : 0;  // rows, with this one
+    const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
+    const Element* coming_value = x + x_row * row + first;
+    Element* written = dx + dx_row * row + first;
+    const long long dy_step = dy_row * step;  // to the next row of these threads
+    const long long x_step = x_row * step;
+    const long long dx_step = dx_row * step;
 
-    // Rows in the order of where they begin in a sector; blocks share them evenly.
-    // Those that begin at another place make another part.
-    const int team = blockIdx.x;
-    const int teams = gridDim.x;
-    const int from = static_cast<int>(static_cast<long long>(rows) * team / teams);
-    const int to = static_cast<int>(static_cast<long long>(rows) * (team + 1) / teams);
-    for (int residue = 0; residue < SECTOR; ++residue) {
-        const int alike = residue * (rows / SECTOR) + min(residue, rows % SECTOR);  // the first of them, in that order
-        const int others = (residue + 1) * (rows / SECTOR) + min(residue + 1, rows % SECTOR);
-        const int begins = max(from, alike);
-        const int ends = min(to, others);
-        if (begins > ends || (begins == ends && ends != from)) {  // one without rows goes before those of a new place
-            continue;
+    // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
+    // and no other.
+    extern __shared__ __align__(16) unsigned char memory[];
+    Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
+    Pack* ring_value = ring_given + RING * THREADS;
+    Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
+    // A pack of the row that comes next, if there is one.
+    const auto fetch = [&](bool there, int pack, int to) {
+        if (there && pack < packs) {
+            copy_async(ring_given + to * THREADS, coming_given + pack * STRIDE);
+            copy_async(ring_value + to * THREADS, coming_value + pack * STRIDE);
         }
-        int row = residue + (begins - alike) * SECTOR;
-        // Packs begin with a sector of the result, wherever a row does: all these rows at the same place in one.
-        // The elements before and after them are taken one by one.
-        const int off = static_cast<int>(reinterpret_cast<size_t>(dx + dx_row * row) / sizeof(Element) % SECTOR);
-        const int head = (SECTOR - off) % SECTOR;
-        const int end = head + (columns - head) / VEC * VEC;
-        const int first = head + place;
-        const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
-        const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS
-        int left = ends - begins;  // rows, with this one
-        const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
-        const Element* coming_value = x + x_row * row + first;
-        Element* written = dx + dx_row * row + first;
-        const long long dy_step = dy_row * step;  // to the next row of these threads
-        const long long x_step = x_row * step;
-        const long long dx_step = dx_row * step;
+        asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
+    };
+#pragma unroll
+    for (int turn = 0; turn < RING / PACKS; ++turn) {
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            fetch(turn < left, pack, turn * PACKS + pack);
+        }
+        coming_given += dy_step;
+        coming_value += x_step;
+    }
+#pragma unroll
+    for (int pack = 0; pack < PACKS; ++pack) {
+        if (pack < packs) {
+            weights[pack * THREADS] = load_weights(weight + first + pack * STRIDE);
+        }
+    }
 
-        // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
-        // and no other.
-        extern __shared__ __align__(16) unsigned char memory[];
-        Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
-        Pack* ring_value = ring_given + RING * THREADS;
-        Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
-        // A pack of the row that comes next, if there is one.
-        const auto fetch = [&](bool there, int pack, int to) {
-            if (there && pack < packs) {
-                copy_async(ring_given + to * THREADS, coming_given + pack * STRIDE);
-                copy_async(ring_value + to * THREADS, coming_value + pack * STRIDE);
+    float weight_sum[PACKS][VEC] = {};
+    float loose_weight_sum = 0.0f;
+    const float loose_factor = loose < columns ? weight_to_float(weight[loose]) : 0.0f;
+
+    // What is known of the rows besides is asked for, one row after another, a row before it is needed.
+    struct Known {
+        float rstd;
+        Element given;
+        Element value;
+    };
+    Known coming;
+    const auto ask = [&](bool there) {
+        if (there) {
+            coming.rstd = rstds[row];
+            if (loose < columns) {
+                coming.given = dy[dy_row * row + loose];
+                coming.value = x[x_row * row + loose];
             }
-            asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
-        };
-#pragma unroll
-        for (int turn = 0; turn < RING / PACKS; ++turn) {
-#pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                fetch(turn < left, pack, turn * PACKS + pack);
-            }
-            coming_given += dy_step;
-            coming_value += x_step;
+            row += step;
         }
+    };
+
+    // g of the formula.
+    const auto weighed = [&](float dy, float weight) { return dy * (weight_offset + weight); };
+
+    // Of the row so many turns from this one: what the mean of g n is made of, and its columns are
+    // added to the sums.
+    const auto find = [&](int begin, const Known& known) {
+        const float rstd = known.rstd;
+        float product = 0.0f;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (pack < packs) {
-                weights[pack * THREADS] = load_weights(weight + first + pack * STRIDE);
-            }
-        }
-
-        float weight_sum[PACKS][VEC] = {};
-        float loose_weight_sum = 0.0f;
-        const float loose_factor = loose < columns ? weight_to_float(weight[loose]) : 0.0f;
-
-        // What is known of the rows besides is asked for, one row after another, a row before it is needed.
-        struct Known {
-            float rstd;
-            Element given;
-            Element value;
-        };
-        Known coming;
-        const auto ask = [&](bool there) {
-            if (there) {
-                coming.rstd = rstds[row];
-                if (loose < columns) {
-                    coming.given = dy[dy_row * row + loose];
-                    coming.value = x[x_row * row + loose];
+                const Pack given = ring_given[(begin + pack) * THREADS];
+                const Pack value = ring_value[(begin + pack) * THREADS];
+                const Weights factors = weights[pack * THREADS];
+#pragma unroll
+                for (int i = 0; i < VEC; ++i) {
+                    const float upstream = weighed(float_of(given, i), weight_of(factors, i));
+                    const float number = float_of(value, i);
+                    const float normal = number * rstd;
+                    product += upstream * normal;
+                    weight_sum[pack][i] += float_of(given, i) * normal;
                 }
-                row += step;
-            }
-        };
-
-        // g of the formula.
-        const auto weighed = [&](float dy, float weight) { return dy * (weight_offset + weight); };
-
-        // Of the row so many turns from this one: what the mean of g n is made of, and its columns are
-        // added to the sums.
-        const auto find = [&](int begin, const Known& known) {
-            const float rstd = known.rstd;
-            float product = 0.0f;
-#pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                if (pack < packs) {
-                    const Pack given = ring_given[(begin + pack) * THREADS];
-                    const Pack value = ring_value[(begin + pack) * THREADS];
-                    const Weights factors = weights[pack * THREADS];
-#pragma unroll
-                    for (int i = 0; i < VEC; ++i) {
-                        const float upstream = weighed(float_of(given, i), weight_of(factors, i));
-                        const float number = float_of(value, i);
-                        const float normal = number * rstd;
-                        product += upstream * normal;
-                        weight_sum[pack][i] += float_of(given, i) * normal;
-                    }
-                }
-            }
-            if (loose < columns) {
-                const float upstream = weighed(to_float(known.given), loose_factor);
-                const float number = to_float(known.value);
-                const float normal = number * rstd;
-                product += upstream * normal;
-                loose_weight_sum += to_float(known.given) * normal;
-            }
-            return over_lanes<Sum, 32>(product);
-        };
-
-        ask(left > 0);
-        int begin = 0;  // where the first pack of a row lies
-        asm volatile("cp.async.wait_group %0;" ::"n"(RING - PACKS) : "memory");  // the first row is there
-        Known known = coming;
-        Known next = coming;
-        ask(left > 1);
-        if (left > 0) {
-            tell(find(0, known), exchanges[turn % EXCHANGES]);
-        }
-        for (; left > 0; --left) {
-            const int after = begin + PACKS < RING ? begin + PACKS : 0;
-            asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2 * PACKS) : "memory");  // the next row is there
-            if (left > 1) {
-                next = coming;
-                ask(left > 2);
-                tell(find(after, next), exchanges[(turn + 1) % EXCHANGES]);
-            }
-            const float of_row = over_lanes<Sum, WARPS>(hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2));
-            const float rstd = known.rstd;
-            const float slope = of_row * share * rstd;
-            const auto gradient = [&](float dy, float weight, float number) {
-                return from_float(rstd * fmaf(dy, (weight_offset + weight), -number * slope));
-            };
-#pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                Pack found;
-                if (pack < packs) {
-                    const Pack given = ring_given[(begin + pack) * THREADS];
-                    const Pack value = ring_value[(begin + pack) * THREADS];
-                    const Weights factors = weights[pack * THREADS];
-#pragma unroll
-                    for (int i = 0; i < VEC; ++i) {
-                        found.at[i] = gradient(float_of(given, i), weight_of(factors, i), float_of(value, i));
-                    }
-                }
-                fetch(RING / PACKS < left, pack, begin + pack);  // where it has just read
-                if (pack < packs) {
-                    store(written + pack * STRIDE, found);
-                }
-            }
-            if (loose < columns) {
-                written[loose - first] = gradient(to_float(known.given), loose_factor, to_float(known.value));
-            }
-            begin = after;
-            ++turn;
-            known = next;
-            coming_given += dy_step;
-            coming_value += x_step;
-            written += dx_step;
-        }
-
-        // By shared memory, so that neighbouring threads write neighbours.
-        constexpr int OWN = PACKS * LANES * VEC;  // columns of a row, in packs
-        float* own_sums = reinterpret_cast<float*>(memory);
-        __syncthreads();  // nobody reads the ring any more
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-#pragma unroll
-            for (int i = 0; i < VEC; ++i) {
-                const int own = (pack * LANES + threadIdx.x) * VEC + i;
-                own_sums[own] = weight_sum[pack][i];
-            }
-        }
-        __syncthreads();  // all sums are there
-        const long long part = static_cast<long long>(team + residue) * columns;
-#pragma unroll 4
-        for (int i = 0; i < OWN / LANES; ++i) {
-            const int own = i * LANES + threadIdx.x;
-            const int column = first - threadIdx.x * VEC + own;
-            if (column < end) {
-                parts_weight[part + column] = own_sums[own];
             }
         }
         if (loose < columns) {
-            parts_weight[part + loose] = loose_weight_sum;
+            const float upstream = weighed(to_float(known.given), loose_factor);
+            const float number = to_float(known.value);
+            const float normal = number * rstd;
+            product += upstream * normal;
+            loose_weight_sum += to_float(known.given) * normal;
         }
-        __syncthreads();  // nobody reads the sums any more
+        return over_lanes<Sum, 32>(product);
+    };
+
+    ask(left > 0);
+    int begin = 0;  // where the first pack of a row lies
+    asm volatile("cp.async.wait_group %0;" ::"n"(RING - PACKS) : "memory");  // the first row is there
+    Known known = coming;
+    Known next = coming;
+    ask(left > 1);
+    if (left > 0) {
+        tell(find(0, known), exchanges[turn % EXCHANGES]);
+    }
+    for (; left > 0; --left) {
+        const int after = begin + PACKS < RING ? begin + PACKS : 0;
+        asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2 * PACKS) : "memory");  // the next row is there
+        if (left > 1) {
+            next = coming;
+            ask(left > 2);
+            tell(find(after, next), exchanges[(turn + 1) % EXCHANGES]);
+        }
+        const float of_row = over_lanes<Sum, WARPS>(hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2));
+        const float rstd = known.rstd;
+        const float slope = of_row * share * rstd;
+        const auto gradient = [&](float dy, float weight, float number) {
+            return from_float(rstd * fmaf(dy, (weight_offset + weight), -number * slope));
+        };
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            Pack found;
+            if (pack < packs) {
+                const Pack given = ring_given[(begin + pack) * THREADS];
+                const Pack value = ring_value[(begin + pack) * THREADS];
+                const Weights factors = weights[pack * THREADS];
+#pragma unroll
+                for (int i = 0; i < VEC; ++i) {
+                    found.at[i] = gradient(float_of(given, i), weight_of(factors, i), float_of(value, i));
+                }
+            }
+            fetch(RING / PACKS < left, pack, begin + pack);  // where it has just read
+            if (pack < packs) {
+                store(written + pack * STRIDE, found);
+            }
+        }
+        if (loose < columns) {
+            written[loose - first] = gradient(to_float(known.given), loose_factor, to_float(known.value));
+        }
+        begin = after;
+        ++turn;
+        known = next;
+        coming_given += dy_step;
+        coming_value += x_step;
+        written += dx_step;
+    }
+
+    // By shared memory, so that neighbouring threads write neighbours.
+    constexpr int OWN = PACKS * LANES * VEC;  // columns of a row, in packs
+    float* own_sums = reinterpret_cast<float*>(memory);
+    __syncthreads();  // nobody reads the ring any more
+#pragma unroll
+    for (int pack = 0; pack < PACKS; ++pack) {
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            const int own = (pack * LANES + threadIdx.x) * VEC + i;
+            own_sums[own] = weight_sum[pack][i];
+        }
+    }
+    __syncthreads();  // all sums are there
+    const long long part = static_cast<long long>(blockIdx.x) * columns;
+#pragma unroll 4
+    for (int i = 0; i < OWN / LANES; ++i) {
+        const int own = i * LANES + threadIdx.x;
+        const int column = first - threadIdx.x * VEC + own;
+        if (column < end) {
+            parts_weight[part + column] = own_sums[own];
+        }
+    }
+    if (loose < columns) {
+        parts_weight[part + loose] = loose_weight_sum;
     }
 }

@@ -17,9 +17,9 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 b4b09d6d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 e590b714,
+//   parts   norm_span.cu.j2 b4b09d6d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2
-//           4891bdba, common/cluster.cuh.j2 d5fd9cbe, common/rows_deferred.cuh.j2 6509b888,
+//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
 //           common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_span_t16_n8_v2_rms_weight_f16
