@@ -13,15 +13,16 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, in tiles whose edges follow the memory's
-//   parts   transpose_ragged_short.cu.j2 9c7271ce
+//   parts   transpose_ragged_short.cu.j2 cb97f467
 //   again   kgen build transpose_ragged_short_n2_u16
 
-// A few long rows that start anywhere become rows of as many elements, one behind the other. Warps of a block spread packs
-// of 16 bytes of the long rows over shared memory; what lies side by side there is the result as it is.
+// A few long rows that start anywhere become rows of as many elements, one behind the other. Warps of a block spread
+// packs of 16 bytes of the long rows over shared memory; what lies side by side there is the result as it is.
 //
-// Eight lanes, a quarter of a warp, have the eight packs of a line of 128 bytes, wherever a long row's lines begin. In shared
-// memory a pack's elements are a short row apart, the packs of a line four words times a short row: each quarter begins
-// with another word of its packs, so that all lanes find their elements in different banks where short rows are odd.
+// Eight lanes, a quarter of a warp, have the eight packs of a line of 128 bytes, wherever a long row's lines begin. In
+// shared memory a pack's elements are a short row apart, the packs of a line four words times a short row: each quarter
+// begins with another word of its packs, so that all lanes find their elements in different banks where short rows are
+// odd.
 
 constexpr int LINES = 2;  // of each long row that a block takes
 constexpr int ROOM = 49152;  // bytes of a tile
@@ -37,7 +38,7 @@ constexpr int SECTOR = 2;  // packs of 32 bytes
 constexpr int WARPS = THREADS / 32;
 constexpr int BESIDE = 4 / LINES;  // long rows that a warp takes together, UNIT apart, so that they begin alike
 constexpr int PACKS = LINES * LINE;  // that hold a block's elements of a long row
-constexpr int LENGTH = (PACKS - SECTOR) * UNIT;  // elements of each long row that a block takes: whole sectors of the result
+constexpr int LENGTH = (PACKS - SECTOR) * UNIT;  // elements of each long row that a block takes
 constexpr int TURNS = 3;  // packs of a thread that are under way together
 
 union Pack {

@@ -14,17 +14,18 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, in tiles whose edges follow the memory's
-//   parts   transpose_ragged_short.cu.j2 9c7271ce
+//   parts   transpose_ragged_short.cu.j2 cb97f467
 //   again   kgen build transpose_ragged_short_n4_b1_split_u32
 
-// Rows of a few elements, one behind the other, become as many long rows that start anywhere. A block takes short rows as
-// they lie into shared memory; its warps gather from there packs of 16 bytes of the long rows, from the sector of 32 bytes
-// that holds the block's first short row on, so that a few short rows before it are loaded too: no two blocks write to one
-// sector, which the L2 cache would have to put together.
+// Rows of a few elements, one behind the other, become as many long rows that start anywhere. A block takes short rows
+// as they lie into shared memory; its warps gather from there packs of 16 bytes of the long rows, from the sector of 32
+// bytes that holds the block's first short row on, so that a few short rows before it are loaded too: no two blocks
+// write to one sector, which the L2 cache would have to put together.
 //
-// Eight lanes, a quarter of a warp, have the eight packs of a line of 128 bytes, wherever a long row's lines begin. In shared
-// memory a pack's elements are a short row apart, the packs of a line four words times a short row: each quarter begins
-// with another word of its packs, so that all lanes find their elements in different banks where short rows are odd.
+// Eight lanes, a quarter of a warp, have the eight packs of a line of 128 bytes, wherever a long row's lines begin. In
+// shared memory a pack's elements are a short row apart, the packs of a line four words times a short row: each quarter
+// begins with another word of its packs, so that all lanes find their elements in different banks where short rows are
+// odd.
 
 constexpr int LINES = 4;  // of each long row that a block takes
 constexpr int ROOM = 49152;  // bytes of a tile
