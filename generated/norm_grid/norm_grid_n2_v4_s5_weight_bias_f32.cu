@@ -22,7 +22,7 @@
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 2e5b1a76,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
-//           47a3bd54, common/rows_around.cuh.j2 d702c129
+//           352f8a6c, common/rows_around.cuh.j2 d702c129
 //   again   kgen build norm_grid_n2_v4_s5_weight_bias_f32
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one

@@ -18,7 +18,7 @@
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_grid.cu.j2 5eab0a93, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_exp.cuh.j2 81255214, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
-//           4891bdba, common/messages.cuh.j2 47a3bd54, common/rows_around.cuh.j2 d702c129
+//           4891bdba, common/messages.cuh.j2 352f8a6c, common/rows_around.cuh.j2 d702c129
 //   again   kgen build softmax_grid_n2_v4_s6_f32
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one

@@ -11,18 +11,18 @@
 //   ragged           yes  rows begin anywhere, those of x and of y at the same places in a pack
 //   dtype            f32  float in memory, float in registers
 //   threads          512  per block
-//   shared memory   9488  bytes, static
+//   shared memory   9232  bytes, static
 //   shared memory  98304  bytes, dynamic: asked for at launch
 //   grid                  as many blocks, clusters or teams for many strips as all multiprocessors have room
 //                         for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 e9b36bbf, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 99c403e2, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
-//           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 3f1a0c41,
+//           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
 //           common/columns_known.cuh.j2 52d0f020, common/rows_around.cuh.j2 d702c129, common/cluster.cuh.j2
-//           2d32a30a, common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,
-//           common/shared_address.cuh.j2 0bac500b
+//           2d32a30a, common/cluster_claims.cuh.j2 ce495d8f, common/shared_address.cuh.j2 0bac500b,
+//           common/pipeline.cuh.j2 ca9aeafd, common/messages.cuh.j2 352f8a6c
 //   again   kgen build softmax_strips_l16_n4_v4_ragged_f32
 
 // A strip of neighbouring columns stays in the shared memory of a block
@@ -128,7 +128,7 @@ __device__ __forceinline__ void wait_for_rows()
 }
 constexpr int TEAM = THREADS / (LANES * VEC);  // threads that put together what was found of a column
 constexpr int KNOWN = WIDTH + VEC - 1;  // columns of which numbers are needed for a strip's packs, in all rows
-constexpr int PITCH = LANES * VEC + 32 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
+constexpr int PITCH = LANES * VEC + 16 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
 __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
@@ -360,12 +360,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     begin_columns();
 #pragma unroll 1
     for (int chunk = 0; chunk < CHUNKS + LEAD; ++chunk) {
-        if (chunk == CHUNKS) {
-            tell_all(ahead[0]);
-        }
         close_group();  // of nothing, so that as many are allowed to be on their way each time
         wait_for_rows<STAGES>();
         take();
+        if (chunk == CHUNKS - 1) {
+            tell_all(ahead[0]);
+        }
     }
     Pack* to_write = ring;
     for (; strip < strips;) {
@@ -419,11 +419,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 to += STEP * y_step;
             }
             if (taken_strip < strips) {
-                if (chunk == CHUNKS - LEAD) {
-                    tell_all(ahead[1]);
-                }
                 wait_for_rows<STAGES - CHUNKS - LEAD>();
                 take();
+                if (chunk == CHUNKS - LEAD - 1) {
+                    tell_all(ahead[1]);
+                }
             }
         }
         strip = ahead[0];

@@ -10,26 +10,26 @@
 //   CLUSTER             1  blocks that share a strip, as a cluster
 //   grid              yes  any blocks share a strip, all of which run at once
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
-//   threads           512  per block
-//   shared memory    9232  bytes, static
-//   shared memory  196608  bytes, dynamic: asked for at launch
+//   threads           640  per block
+//   shared memory   10560  bytes, static
+//   shared memory  212992  bytes, dynamic: asked for at launch
 //   grid                   as many blocks, clusters or teams for many strips as all multiprocessors have
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 e9b36bbf, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 99c403e2, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
-//           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 3f1a0c41,
+//           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
 //           common/columns_known.cuh.j2 52d0f020, common/rows_around.cuh.j2 d702c129, common/cluster.cuh.j2
-//           2d32a30a, common/cluster_claims.cuh.j2 ce495d8f, common/messages.cuh.j2 47a3bd54,
-//           common/shared_address.cuh.j2 0bac500b
+//           2d32a30a, common/cluster_claims.cuh.j2 ce495d8f, common/shared_address.cuh.j2 0bac500b,
+//           common/pipeline.cuh.j2 ca9aeafd, common/messages.cuh.j2 352f8a6c
 //   again   kgen build softmax_strips_l8_n8_v8_grid_bf16
 
-// A strip of neighbouring columns stays in the shared memory of a block
+// A strip of neighbouring columns stays in the shared memory of all blocks of a team,
 // from its one reading to its one writing. A thread finds the greatest number of its rows as they come, so that no
 // exponential overflows, and the sum of the exponentials below it: of the next strip, while it writes the result of
 // this one, so that the memory is read and written all the time. What comes then takes the place of what was written.
-// It is LEAD chunks ahead, so that there is work while threads put together what they have found.
+// It is LEAD chunks ahead, so that there is work while blocks tell one another what they have found.
 // NaN, +inf, and nothing but -inf make NaN of a column: the formula does, no case is treated apart.
 
 #include <cuda_bf16.h>
@@ -56,13 +56,16 @@ __device__ __forceinline__ float exponential(float x)
     return power;
 }
 
-constexpr int THREADS = 512;
+constexpr int THREADS = 512;  // that hold packs
+constexpr int EARS = 128;  // further threads, which hear what other blocks tell
+constexpr int GATHERERS = EARS / 32 / 2;  // warps of these that put it together; the others hear the result
+constexpr int TURNS = 4;  // strips of which blocks tell one another at the same time
 constexpr int LANES = 8;  // threads side by side, each on VEC columns
 constexpr int DEPTH = THREADS / LANES;  // rows that a block takes at once
 constexpr int CHUNK = 2;  // rows of a thread that come together
 constexpr int CHUNKS = 4;  // of a strip
-constexpr int STAGES = 12;  // chunks for which there is room: of this strip, and of those that follow
-constexpr int LEAD = 3;  // chunks of the next strip that are taken before the result of this one is begun
+constexpr int STAGES = 13;  // chunks for which there is room: of this strip, and of those that follow
+constexpr int LEAD = 7;  // chunks of the next strips that are taken before the result of this one is begun
 constexpr int SLOTS = 16;  // groups of threads that find something of a column
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int WIDTH = LANES * VEC;  // columns of a strip
@@ -119,7 +122,7 @@ __device__ __forceinline__ void wait_for_rows()
     asm volatile("cp.async.wait_group %0;" ::"n"(COMING) : "memory");
 }
 constexpr int TEAM = THREADS / (LANES * VEC);  // threads that put together what was found of a column
-constexpr int PITCH = LANES * VEC + 32 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
+constexpr int PITCH = LANES * VEC + 16 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
 
 using Two = __nv_bfloat162;
 
@@ -189,9 +192,57 @@ __device__ __forceinline__ float exponential_times(float x, float inverse)
     return power;
 }
 
-constexpr int TOTALS = sizeof(Total) > 8 ? 2 : 1;  // messages that say what is known of a column
+constexpr int TOTALS = 2;  // messages that say what is known of a column, and fill a sector of memory
 constexpr int MESSAGES = LANES * VEC;  // columns for which there are messages
 constexpr int HEARD = 5;  // blocks of a team, at most, for each lane of the warp that hears them
+
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
+__device__ __forceinline__ unsigned shared_address(const void* x)
+{
+    return static_cast<unsigned>(__cvta_generic_to_shared(x));
+}
+
+// Warps of two kinds that work side by side: barriers among one kind, and mbarriers from one kind to the other.
+
+// bar.sync: waits until `threads` threads of the block have come to the barrier of this number.
+__device__ __forceinline__ void named_barrier(int number, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+
+// An mbarrier counts arrivals, here one of each warp of a kind, and begins a new phase when all have come.
+__device__ __forceinline__ void initialize(const unsigned long long& mbarrier, int warps)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&mbarrier)), "r"(warps) : "memory");
+}
+
+// What the warp wrote and read before is done for those that wait.
+__device__ __forceinline__ void arrive(const unsigned long long& mbarrier)
+{
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("{ .reg .b64 phase; mbarrier.arrive.shared.b64 phase, [%0]; }" ::"r"(shared_address(&mbarrier))
+                     : "memory");
+    }
+}
+
+// Waits for the end of phase 0, 2, 4 ... (parity 0) or 1, 3, 5 ... (parity 1).
+__device__ __forceinline__ void wait(const unsigned long long& mbarrier, int parity)
+{
+    unsigned done;
+    do {
+#if __CUDA_ARCH__ >= 900  // sleeps for a while where the older one only looks
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+#endif
+                     : "=r"(done)
+                     : "r"(shared_address(&mbarrier)), "r"(parity)
+                     : "memory");
+    } while (!done);
+}
+
+enum Barrier { AMONG_HOLDERS = 1, AMONG_EARS };  // named_barrier()
 
 // Two numbers, each with the number of its turn, so that no fence is needed to tell whether they are there.
 struct alignas(16) Message {
@@ -213,35 +264,55 @@ __device__ __forceinline__ Message look(const Message* place)
     return message;
 }
 
-// What this message or, if it is an old one, the next one says.
-__device__ __forceinline__ float2 hear(Message message, const Message* place, unsigned tag)
+// Whether both halves are of this turn, and what they say.
+__device__ __forceinline__ bool is_of(const Message& message, unsigned tag)
 {
-    while (message.halves[0] >> 32 != tag || message.halves[1] >> 32 != tag) {
-        message = look(place);
-    }
+    return message.halves[0] >> 32 == tag && message.halves[1] >> 32 == tag;
+}
+
+__device__ __forceinline__ float2 said(const Message& message)
+{
     return make_float2(__uint_as_float(static_cast<unsigned>(message.halves[0])),
                        __uint_as_float(static_cast<unsigned>(message.halves[1])));
 }
 
-// What all blocks of the team have found of a column is put together by one warp of one of them, for all of them.
+// The places of so many messages to the L2 cache, to stay there: what streams through it has driven them out since they
+// were told last, and to look at them would take as long as memory does. For a warp.
+__device__ __forceinline__ void prefetch_all(const Message* messages, int many, int apart)
+{
+    for (int i = threadIdx.x % 32; i < many; i += 32) {
+        asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(messages + i * apart));
+    }
+}
+
+// What all blocks of the team have found of a column is put together by a warp of one of them, for all of them.
 __device__ __forceinline__ void put_together(const Message* found, Message* known, int parts, unsigned tag)
 {
     const int lane = threadIdx.x % 32;
-    Message message[HEARD];
-#pragma unroll
-    for (int i = 0; i < HEARD; ++i) {
-        if (lane + 32 * i < parts) {
-            message[i] = look(found + lane + 32 * i);
-        }
-    }
     float2 heard[HEARD];
+    bool all;
+    do {  // one look at all of them at a time: one after another they would take that often as long
+        Message message[HEARD];
+#pragma unroll
+        for (int i = 0; i < HEARD; ++i) {
+            if (lane + 32 * i < parts) {
+                message[i] = look(found + (lane + 32 * i) * MESSAGES);
+            }
+        }
+        all = true;
+#pragma unroll
+        for (int i = 0; i < HEARD; ++i) {
+            const bool there = lane + 32 * i < parts;
+            heard[i] = there ? said(message[i]) : make_float2(-INF, 0.0f);
+            all = all && (!there || is_of(message[i], tag));
+        }
+    } while (!all);
     float top = -INF;
 #pragma unroll
     for (int i = 0; i < HEARD; ++i) {
-        const bool there = lane + 32 * i < parts;
-        heard[i] = there ? hear(message[i], found + lane + 32 * i, tag) : make_float2(-INF, 0.0f);
         top = fmaxf(top, heard[i].x);
     }
+    __syncwarp();
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) {
         top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, distance));
@@ -255,39 +326,63 @@ __device__ __forceinline__ void put_together(const Message* found, Message* know
     for (int distance = 16; distance > 0; distance /= 2) {
         sum += __shfl_xor_sync(0xffffffff, sum, distance);
     }
-    if (lane == 0) {
+    if (lane < TOTALS) {
         const Total total = total_of(top, sum);
-        tell(known, make_float2(total.x, total.y), tag);
+        tell(known + lane, total, tag);
     }
 }
 
-// The last block of a team to leave makes zeros of what was told it, ready for the next launch.
+// What is known of all columns of a strip, to shared memory, for the threads that hold packs: by all that hear.
+__device__ __forceinline__ void hear_all(const Message* known, Total* of_column, unsigned tag)
+{
+    constexpr int FIRST = THREADS + 32 * GATHERERS;  // thread of those that hear
+#pragma unroll 1
+    for (int column = threadIdx.x - FIRST; column < MESSAGES; column += THREADS + EARS - FIRST) {
+        const Message* const place = known + column * TOTALS;
+        Message message;
+        do {
+            message = look(place);
+        } while (!is_of(message, tag));
+        of_column[column] = said(message);
+    }
+}
+
+// A warp says that its block is done; that of the last block of a team makes zeros of all messages, ready for the next
+// launch.
 __device__ __forceinline__ void leave(unsigned* left, Message* messages, int parts)
 {
-    __shared__ unsigned before;
-    if (threadIdx.x == 0) {
+    unsigned before = 0;
+    if (threadIdx.x % 32 == 0) {
         asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
                      : "=r"(before) : "l"(left), "r"(parts - 1) : "memory");
     }
-    __syncthreads();  // all threads know
+    before = __shfl_sync(0xffffffff, before, 0);
+    __syncwarp();  // what the others told is seen by all lanes
     if (before == parts - 1) {
-        for (int place = threadIdx.x; place < MESSAGES * (parts + TOTALS); place += THREADS) {
+        for (int place = threadIdx.x % 32; place < TURNS * MESSAGES * (parts + TOTALS); place += 32) {
             messages[place] = Message{};
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS + EARS, 1)
     kgen_softmax_strips_l8_n8_v8_grid_bf16(
     const Element* x, Element* y,
-    Message* messages,  // [teams, MESSAGES, parts + TOTALS], zero before and after
+    Message* messages,  // [teams, TURNS, parts + TOTALS, MESSAGES], zero before and after
     unsigned* left,  // [teams]: how many blocks; likewise
     int length, int columns, int strips, int parts,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
     const int STEP = parts * DEPTH;  // from a thread's row to its next one
     __shared__ float2 of_slot[SLOTS][PITCH];
-    __shared__ Total of_column[LANES * VEC];
+    __shared__ Total of_column[TURNS][LANES * VEC];
+    __shared__ unsigned long long told[TURNS];  // mbarriers: what this block has found of a strip has been told
+    __shared__ unsigned long long heard[TURNS];  // and what all have found is known
+    if (threadIdx.x < TURNS) {
+        initialize(told[threadIdx.x], THREADS / 32);
+        initialize(heard[threadIdx.x], EARS / 32 - GATHERERS);
+    }
+    __syncthreads();
     const int part = blockIdx.x % parts;  // of rows, that this block takes
     const int lane = threadIdx.x % LANES;
     const int first = part * DEPTH + threadIdx.x / LANES;  // row of this thread
@@ -297,9 +392,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int across = (columns + WIDTH - 1) / WIDTH;  // strips of a plane
     const int teams = gridDim.x / parts;  // which take strips in turn
     int strip = blockIdx.x / parts;
-    messages += strip * MESSAGES * (parts + TOTALS);
+    messages += strip * TURNS * MESSAGES * (parts + TOTALS);
     left += strip;
-    Message* const known = messages + MESSAGES * parts;
+    const auto messages_of = [&](int turn) { return messages + turn % TURNS * MESSAGES * (parts + TOTALS); };
+    if (threadIdx.x >= THREADS) {
+        const int warp = (threadIdx.x - THREADS) / 32;
+        for (int turn = 0; strip < strips; strip += teams, ++turn) {
+            const Message* const found = messages_of(turn);
+            Message* const known = messages_of(turn) + MESSAGES * parts;
+            if (warp < GATHERERS) {
+                for (int column = part + warp * parts; column < MESSAGES; column += GATHERERS * parts) {
+                    prefetch_all(found + column, parts, MESSAGES);
+                }
+                wait(told[turn % TURNS], turn / TURNS % 2);
+                for (int column = part + warp * parts; column < MESSAGES; column += GATHERERS * parts) {
+                    put_together(found + column, known + column * TOTALS, parts, turn + 1);
+                }
+            } else {
+                prefetch_all(known, MESSAGES, TOTALS);
+                wait(told[turn % TURNS], turn / TURNS % 2);
+                hear_all(known, of_column[turn % TURNS], turn + 1);
+                arrive(heard[turn % TURNS]);
+            }
+        }
+        named_barrier(AMONG_EARS, EARS);  // this block has no messages left
+        if (warp == 0) {
+            leave(left, messages, parts);
+        }
+        return;
+    }
     // Where this thread's packs begin, and the row after its last one.
     const auto column_of = [&](int strip) {
         return strip % across * WIDTH + lane * VEC;
@@ -408,8 +529,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     };
 
     // What has been found of the strip that was taken, for all threads; then the next one is.
-    int told = 0;  // strips
+    int taken_turn = 0;
     const auto tell_all = [&] {
+        if (taken_turn > 0) {
+            // Nobody reads any more what was found last time.
+            wait(told[(taken_turn - 1) % TURNS], (taken_turn - 1) / TURNS % 2);
+        }
         over_warp(top, sum);
         if (threadIdx.x % 32 < LANES) {
 #pragma unroll
@@ -417,13 +542,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 of_slot[threadIdx.x / 32][i * LANES + lane] = make_float2(top[i], sum[i]);
             }
         }
-        __syncthreads();  // every warp's share is there
+        named_barrier(AMONG_HOLDERS, THREADS);  // every warp's share is there
         float top_of_block;
         const float of_block = merge<SLOTS>(&of_slot[0][own], top_of_block);
-        ++told;
         if (threadIdx.x % TEAM == 0) {
-            tell(messages + own * parts + part, make_float2(top_of_block, of_block), told);
+            tell(messages_of(taken_turn) + part * MESSAGES + own, make_float2(top_of_block, of_block), taken_turn + 1);
         }
+        arrive(told[taken_turn % TURNS]);
+        ++taken_turn;
         begin_columns();
         taken_strip = taken_strip + teams;
     };
@@ -431,33 +557,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     begin_columns();
 #pragma unroll 1
     for (int chunk = 0; chunk < CHUNKS + LEAD; ++chunk) {
-        if (chunk == CHUNKS) {
-            tell_all();
-        }
         close_group();  // of nothing, so that as many are allowed to be on their way each time
         wait_for_rows<STAGES>();
         take();
-    }
-    const auto hear_all = [&](int turn) {
-        for (int place = part + threadIdx.x / 32 * parts; place < MESSAGES; place += THREADS / 32 * parts) {
-            put_together(messages + place * parts, known + place * TOTALS, parts, turn + 1);
+        if (chunk % CHUNKS == CHUNKS - 1 && taken_strip < strips) {
+            tell_all();
         }
-    };
-    hear_all(0);
+    }
     Pack* to_write = ring;
     for (int turn = 0; strip < strips; ++turn) {
-        if (threadIdx.x < MESSAGES) {
-            const Message* const place = known + threadIdx.x * TOTALS;
-            const float2 known = hear(look(place), place, turn + 1);
-            of_column[threadIdx.x] = known;
-        }
-        __syncthreads();  // what is known of the columns is there
+        wait(heard[turn % TURNS], turn / TURNS % 2);
 
         float peak[VEC];
         float inverse[VEC];
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const Total total = of_column[i * LANES + lane];
+            const Total total = of_column[turn % TURNS][i * LANES + lane];
             peak[i] = total.x;
             inverse[i] = total.y;
         }
@@ -488,18 +603,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 row += STEP;
                 to += STEP * y_step;
             }
-            if (chunk == CHUNKS - LEAD + 1 && strip + teams < strips) {
-                hear_all(turn + 1);
-            }
             if (taken_strip < strips) {
-                if (chunk == CHUNKS - LEAD) {
-                    tell_all();
-                }
                 wait_for_rows<STAGES - CHUNKS - LEAD>();
                 take();
+                if (chunk == 0) {
+                    tell_all();
+                }
             }
         }
         strip += teams;
     }
-    leave(left, messages, parts);
 }

@@ -63,6 +63,9 @@ STRIPS = [
     ("softmax_strips_l16_n8_v8_c2_ragged_f16", (3, 501, 331)),
     ("softmax_strips_l16_n8_v4_grid_f32", (700, 700)),
     ("softmax_strips_l16_n8_v8_grid_bf16", (2, 511, 328)),
+    ("softmax_strips_l32_n16_v4_grid_f32", (1500, 400)),  # fewer chunks ahead than a strip has
+    ("softmax_strips_l16_n4_v4_grid_f32", (3, 600, 68)),  # of several strips
+    ("softmax_strips_l32_n6_v8_grid_f16", (400, 1104)),
 ]
 
 
@@ -272,6 +275,9 @@ H200 = [
     (1024, 1024, 64, BF16, "l8_n16_v8_bf16"),  # no wider than they are
     (1, 1024, 65535, F32, "l32_n16_v4_c4_ragged_f32"),
     (1, 128, 524287, BF16, "l64_n16_v8_ragged_bf16"),
+    (1, 32768, 2048, F32, "l16_n16_v4_grid_f32"),
+    (1, 65536, 2048, BF16, "l8_n16_v8_grid_bf16"),  # two teams rather than a wider strip of one
+    (1, 131072, 512, F32, "l8_n16_v4_grid_f32"),
 ]
 
 
@@ -291,6 +297,8 @@ def test_there_are_no_strips_of_columns_without_end(monkeypatch: pytest.MonkeyPa
     read = Planes(1, 1 << 20, 4096, 0, 4096)
     assert strip_plans.cut(read, 4, frozenset(), F32, HOST) is None
     assert strip_plans.cut(Planes(1, 300, 5001, 0, 5001), 1, frozenset(), BF16, HOST) is None  # no copy of two bytes
+    assert strip_plans.cut(Planes(1, 119000, 512, 0, 512), 4, frozenset(), F32, HOST) is None  # blocks without work
+    assert strip_plans.cut(Planes(1, 65536, 64, 0, 64), 4, frozenset(), F32, HOST) is None  # two turns
 
 
 def test_columns_of_rows_that_begin_anywhere_are_read_twice_rather_than_in_narrow_strips(

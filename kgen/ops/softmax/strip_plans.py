@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kgen.device import multiprocessors, shared_memory
-from kgen.dtypes import F32, DType
+from kgen.dtypes import DType
 from kgen.errors import SpecError
 from kgen.launch import Run, Step, bind
 from kgen.operand import Operand, extent
@@ -30,7 +30,13 @@ LEAST_LANES = {False: 8, True: 16}
 of all columns take less time."""
 NARROW = {False: 32, True: 160}
 """What the ends of a row of a strip cost, in bytes of it: where rows begin at multiples of a pack, or anywhere."""
+APART = 16  # what the ends of a row of a strip cost where the grid's blocks share it
+WAITS = 0.6
+"""What it costs them that all wait for the slowest, for one team that is a chunk ahead; of more than SEVERAL columns in
+proportion to these."""
+SEVERAL = 64
 TURNS = 4  # of teams of the grid's blocks, at least
+TWICE = 1.36  # what two readings cost, for each byte of a block's share of all columns
 MESSAGE = 16  # bytes of what a block tells its team of a column, or one of them tells all the others
 
 
@@ -82,14 +88,16 @@ def _cost(spec: Spec, read: Planes, device: int) -> float:
     part = rows_of(spec) // spec["CLUSTER"] * width
     teams = _teams(spec, read, device)[0]
     turns = -(-strips_of(spec, read) // teams)
-    waits = 1 / teams if spec["grid"] else 0  # since all wait for the slowest of a team
-    return turns * (part + ASIDE) * (1 + NARROW[bool(spec["ragged"])] / width) * (1 + waits)
+    if spec["grid"]:
+        told = max(1, spec["LANES"] * spec["VEC"] / SEVERAL)
+        return turns * part * (1 + APART / width) * (1 + WAITS * told / (teams * spec.derived["LEAD"]))
+    return turns * (part + ASIDE) * (1 + NARROW[bool(spec["ragged"])] / width)
 
 
 def _pays(spec: Spec, read: Planes, device: int) -> bool:
-    """Whether teams of the grid do better than two readings: each strip waits for the slowest block."""
-    teams = _teams(spec, read, device)[0]
-    return strips_of(spec, read) >= TURNS * teams and (teams > 1 or spec.dtype is not F32)
+    """Whether teams of the grid do better than two readings."""
+    share = read.planes * read.columns * read.length * spec.dtype.itemsize / blocks(device)
+    return strips_of(spec, read) >= TURNS * _teams(spec, read, device)[0] and _cost(spec, read, device) < TWICE * share
 
 
 def cut(read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: int) -> Spec | None:
@@ -131,8 +139,8 @@ def plan_strips(
     sizes = (read.length, read.columns, strips)
     steps = (read.plane, read.step, written.plane, written.step)
     if spec["grid"]:
-        places = spec["LANES"] * spec["VEC"] * (parts + (2 if spec.dtype is F32 and not spec["log"] else 1))
-        words = MESSAGE // 4 * places * teams
+        places = spec["LANES"] * spec["VEC"] * (parts + 2)
+        words = MESSAGE // 4 * places * teams * spec.derived["TURNS"]
         step = Step(spec, teams * parts, 4, (*sizes, parts), steps, wanted.floats, cooperative=True)
         run = _meeting(bind([step], device)[0], words + teams, (0, words), device)
     else:

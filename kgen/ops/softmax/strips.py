@@ -14,12 +14,15 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 
 THREADS = 512  # of a block: one for each multiprocessor, since two that are half as large were no faster
 CHUNK = 2  # rows of a thread that come together
-LEAD = {False: 2, True: 3}
-"""Chunks of the next strip that are taken before a result is begun: where a cluster shares strips, or the grid."""
+LEAD = {False: 2, True: 8}
+"""Chunks of further strips that are taken before a result is begun, at most: where a cluster shares strips, or the
+grid, whose blocks hear one another only some 5 us later."""
 COMING = 2  # chunks on their way, at least
+ENOUGH = 5  # chunks of a lead that one on its way gives way to
 LEAST = 4  # bytes of a copy that does without registers
 WIDTHS = (128, 256, 512, 1024)
 """Bytes of a row in a strip: in narrower ones, columns are copied at half the speed, or less."""
+EARS = 128  # threads of a block that hear the others of its team, beside those that hold packs
 HEARD = 5  # blocks of a team that a lane hears
 STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
 
@@ -32,19 +35,35 @@ FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scal
 GRID = Flag("grid", "any blocks share a strip, all of which run at once")
 
 
-def _derive(spec: Spec) -> dict[str, int]:
-    cluster, width = spec["CLUSTER"], spec["LANES"] * spec["VEC"]
-    slots = THREADS // max(32, spec["LANES"])
-    pitch = width + 32 // max(1, THREADS // width)
-    totals = (12 if spec.dtype is F32 and not spec["log"] else 8) * width
-    exchanges = 2 * (8 * cluster * pitch + 16) if cluster > 1 else 8
-    static = -(-(8 * slots * pitch + -(-totals // 8) * 8 + exchanges) // VECTOR) * VECTOR
-    chunk = THREADS * CHUNK * spec["VEC"] * spec.dtype.itemsize
+def _lead(spec: Spec, stages: int) -> int:
+    """How many chunks are taken before a result is begun, if there is room for so many."""
     chunks = spec["PACKS"] // CHUNK
-    stages = min((SHARED - static) // chunk, 3 * chunks)
-    lead = max(1, min(stages - chunks - COMING, LEAD[bool(spec["grid"])], chunks - 1))
+    if spec["grid"]:
+        return min(LEAD[True], max(stages - chunks - COMING, min(stages - chunks - 1, ENOUGH)))
+    return max(1, min(stages - chunks - COMING, LEAD[False], chunks - 1))
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    cluster, width, chunks = spec["CLUSTER"], spec["LANES"] * spec["VEC"], spec["PACKS"] // CHUNK
+    chunk = THREADS * CHUNK * spec["VEC"] * spec.dtype.itemsize
+    slots = THREADS // max(32, spec["LANES"])
+    pitch = width + 16 // max(1, THREADS // width)
+    totals = (12 if spec.dtype is F32 and not spec["log"] else 8) * width
+    # Of how many strips blocks tell one another at the same time: a power of two, by which it is faster to divide.
+    turns = 1 << (_lead(spec, SHARED // chunk - 1) // chunks + 1).bit_length()
+    if spec["grid"]:
+        totals, exchanges = turns * totals, 2 * 8 * turns
+    else:
+        exchanges = 2 * (8 * cluster * pitch + 16) if cluster > 1 else 8
+    static = -(-(8 * slots * pitch + -(-totals // 8) * 8 + exchanges) // VECTOR) * VECTOR
+    stages = (SHARED - static) // chunk
+    if not spec["grid"]:
+        stages = min(stages, 3 * chunks)
     return {
-        "THREADS": THREADS,
+        "THREADS": THREADS + (EARS if spec["grid"] else 0),
+        "WORKERS": THREADS,
+        "EARS": EARS,
+        "TURNS": turns,
         "STATIC_SMEM": static,
         "DYNAMIC_SMEM": stages * chunk,
         "DEPTH": THREADS // spec["LANES"],
@@ -52,7 +71,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         "CHUNK": CHUNK,
         "CHUNKS": chunks,
         "STAGES": stages,
-        "LEAD": lead,
+        "LEAD": _lead(spec, stages),
         "CLUSTER": cluster,
         "HEARD": HEARD,
         "AHEAD": -(-stages // chunks),
@@ -66,7 +85,7 @@ def check(spec: Spec) -> str | None:
         return f"what is fetched for later is of {LEAST} to {VECTOR} bytes, or of {VECTOR} where rows begin anywhere"
     if spec["LANES"] * size not in WIDTHS or spec["LANES"] * spec["VEC"] > THREADS:
         return "strips are " + ", ".join(map(str, WIDTHS)) + f" bytes wide, and of {THREADS} columns at most"
-    if spec["grid"] and (spec["CLUSTER"] > 1 or spec["ragged"] or spec.derived["LEAD"] < LEAD[True]):
+    if spec["grid"] and (spec["CLUSTER"] > 1 or spec["ragged"] or spec.derived["LEAD"] < 2):
         return "a team of the grid's blocks needs time to tell what it finds, and nothing that would take more"
     derived = spec.derived
     if derived["STATIC_SMEM"] > STATIC or derived["STAGES"] <= derived["CHUNKS"] + derived["LEAD"]:
@@ -116,6 +135,7 @@ STRIPS = register(
             "softmax_strips_l8_n16_v8_bf16",
             "softmax_strips_l16_n4_v4_ragged_f32",
             "softmax_strips_l8_n8_v8_grid_bf16",
+            "softmax_strips_l16_n16_v4_grid_f32",
         ),
     )
 )
