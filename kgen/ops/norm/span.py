@@ -98,7 +98,7 @@ SPAN = register(
         grid="a block for many spans of rows: as many blocks as all multiprocessors have room for",
         origin="Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467",
         defaults=(
-            "norm_span_t8_n9_v2_weight_bias_bf16",
+            "norm_span_t8_n7_v2_weight_bias_bf16",
             "norm_span_t16_n8_v2_rms_weight_f16",
             "norm_span_t32_n14_v2_weight_bias_bf16",
             "norm_span_t8_n17_v1_weight_bias_f32",
