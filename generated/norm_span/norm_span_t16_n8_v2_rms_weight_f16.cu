@@ -11,7 +11,7 @@
 //   weight           yes  the result is multiplied by a vector
 //   dtype            f16  __half in memory, float in registers
 //   threads          256  per block
-//   shared memory      4  bytes, static
+//   shared memory     16  bytes, static
 //   shared memory  32800  bytes, dynamic: asked for at launch
 //   grid                  a block for many spans of rows: as many blocks as all multiprocessors have room
 //                         for

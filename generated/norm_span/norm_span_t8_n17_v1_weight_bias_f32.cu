@@ -11,7 +11,7 @@
 //   bias             yes  a vector is added to the result
 //   dtype            f32  float in memory, float in registers
 //   threads          256  per block
-//   shared memory      4  bytes, static
+//   shared memory     16  bytes, static
 //   shared memory  34848  bytes, dynamic: asked for at launch
 //   grid                  a block for many spans of rows: as many blocks as all multiprocessors have room
 //                         for

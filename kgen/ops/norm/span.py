@@ -43,7 +43,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         "THREADS": THREADS,
         "RESIDENT": resident,
         "HEIGHT": THREADS // lanes * vec,
-        "STATIC_SMEM": 4,
+        "STATIC_SMEM": VECTOR,  # a claim, and room until chunks begin
         "DYNAMIC_SMEM": stages,
     }
 
