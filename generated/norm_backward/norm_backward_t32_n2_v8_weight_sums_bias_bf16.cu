@@ -19,7 +19,7 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 330fc6da, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//   parts   norm_backward.cu.j2 8d40a223, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
 //           common/rows.cuh.j2 628b2ff3, common/rows_weight.cuh.j2 048ee80b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_exchanges.cuh.j2 afdefad8,
 //           common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
@@ -127,8 +127,8 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
     long long dy_row, long long x_row, long long dx_row)
 {
     const float share = 1.0f / static_cast<float>(columns);
-    // Not all multiprocessors are as fast. Of the blocks that start when others have ended each has fewer rows, so that all
-    // end at about the same time: a wave takes three quarters of the rows that are left, and the last one all of them.
+    // Not all multiprocessors are as fast. Of the blocks that start when others have ended each has fewer rows, so that
+    // all end at about the same time: a wave takes three quarters of what is left, and the last one all of it.
     const int nth = blockIdx.x / wave;
     const unsigned first_row = rows - (rows >> 2 * nth) + blockIdx.x % wave * ROWS;  // of the block
     if ((nth + 1) * wave < gridDim.x) {

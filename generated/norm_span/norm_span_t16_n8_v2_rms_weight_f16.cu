@@ -17,7 +17,7 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 b4b09d6d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_span.cu.j2 c57cc8c0, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2
 //           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
 //           common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
@@ -26,8 +26,8 @@
 
 // Rows pass through shared memory, many of them side by side: they are copied there, and back, by whole chunks wherever
 // they begin.
-// There a pack is a word of two numbers, and rows of a thread all begin at the same half of one: it keeps what goes with
-// its columns in registers.
+// There a pack is a word of two numbers, and rows of a thread all begin at the same half of one: it keeps what goes
+// with its columns in registers.
 
 #include <cuda_fp16.h>
 

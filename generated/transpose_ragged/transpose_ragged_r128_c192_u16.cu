@@ -15,14 +15,14 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 4a744d8d
+//   parts   transpose_ragged.cu.j2 32ddf50e
 //   again   kgen build transpose_ragged_r128_c192_u16
 
 // A block turns one tile over in shared memory. Whatever the rows' addresses and lengths are, memory is read and
 // written in packs of 16 bytes: rows of the input are read from the pack that holds the tile's first column on, and lie
 // in shared memory as they came; rows of the result are written from the sector of 32 bytes that holds the tile's first
-// row on, so that a few rows before the tile are loaded too: no two blocks write to one sector, which the L2 cache would
-// have to put together. Packs at which a column of the tile begins lie alike for every UNIT-th column.
+// row on, so that a few rows before the tile are loaded too: no two blocks write to one sector, which the L2 cache
+// would have to put together. Packs at which a column of the tile begins lie alike for every UNIT-th column.
 //
 // What limits this is how often the L2 cache is asked, once for each line of 128 bytes that an instruction of a warp
 // touches: eight lanes write the eight packs of a line, wherever a column's lines begin.
