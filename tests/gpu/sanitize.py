@@ -41,9 +41,7 @@ ARRIVALS = {
     },
     "common/rows_team.cuh.j2": {
         """shared_address(&exchange.arrived)), "n"(WARPS)""": """shared_address(&exchange.arrived)), "n"(32 * WARPS)""",
-        """ = of_warp;
-        asm volatile("mbarrier.arrive""": """ = of_warp;
-    }
+        """        asm volatile("mbarrier.arrive""": """    }
     {
         asm volatile("mbarrier.arrive""",
     },

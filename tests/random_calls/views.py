@@ -130,7 +130,8 @@ class Gpu:
         if isinstance(array, np.ndarray):  # such as edges of a histogram, which are made on the host
             return array
         torch = sys.modules["torch"]
-        flat = array.reshape(-1).contiguous().view(torch.uint8).cpu().numpy()
+        # One element is contiguous whatever its stride is, which a view of bytes asks about.
+        flat = array.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8).cpu().numpy()
         return flat.view(dtype_of(array.dtype).numpy).reshape(tuple(array.shape))  # type: ignore[no-any-return]
 
 

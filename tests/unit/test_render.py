@@ -16,6 +16,7 @@ from kgen.errors import TemplateError
 from kgen.recipe import BUILTIN_TEMPLATES
 from kgen.render import render
 from kgen.spec import Kernel
+from tests.gpu.sanitize import let_every_thread_arrive
 
 MakeKernel = Callable[..., Kernel]
 RunPython = Callable[..., str]
@@ -218,3 +219,12 @@ def test_templates_decide_nothing_that_python_could() -> None:
             assert line.count("{% set") * line.count(" if ") <= 1, f"{path.name}: Kernel.derive or Kernel.text: {line}"
         whole = path.parent.name != "common"
         assert not whole or text.startswith('{% include "common/header.j2" %}\n')
+
+
+@pytest.mark.parametrize("name", ["norm_ring_n5_v8_c1_weight_bias_bf16", "norm_backward_ring_t64_n2_v8_bias_bf16"])
+def test_racecheck_is_given_texts_in_which_every_thread_arrives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = kgen.parse(name)
+    assert '"n"(WARPS)' in render(spec).text
+    monkeypatch.setenv("KGEN_TEMPLATES", "")  # as it was, in the end
+    let_every_thread_arrive()
+    assert '"n"(32 * WARPS)' in render(spec).text
