@@ -22,7 +22,7 @@
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 2e5b1a76,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
-//           352f8a6c, common/rows_around.cuh.j2 d702c129
+//           6e7c1261, common/rows_around.cuh.j2 d702c129
 //   again   kgen build norm_grid_n2_v8_s5_rms_weight_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -116,14 +116,25 @@ __device__ __forceinline__ Message look(const Message* place)
     return message;
 }
 
+// Whether both halves are of this turn, and what they say.
+__device__ __forceinline__ bool is_of(const Message& message, unsigned tag)
+{
+    return message.halves[0] >> 32 == tag && message.halves[1] >> 32 == tag;
+}
+
+__device__ __forceinline__ float2 said(const Message& message)
+{
+    return make_float2(__uint_as_float(static_cast<unsigned>(message.halves[0])),
+                       __uint_as_float(static_cast<unsigned>(message.halves[1])));
+}
+
 // What this message or, if it is an old one, the next one says.
 __device__ __forceinline__ float2 hear(Message message, const Message* place, unsigned tag)
 {
-    while (message.halves[0] >> 32 != tag || message.halves[1] >> 32 != tag) {
+    while (!is_of(message, tag)) {
         message = look(place);
     }
-    return make_float2(__uint_as_float(static_cast<unsigned>(message.halves[0])),
-                       __uint_as_float(static_cast<unsigned>(message.halves[1])));
+    return said(message);
 }
 
 // The last block of a team to leave makes zeros of its memory, ready for the next launch.

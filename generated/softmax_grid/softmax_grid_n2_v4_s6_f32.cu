@@ -18,7 +18,7 @@
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_grid.cu.j2 5eab0a93, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_exp.cuh.j2 81255214, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
-//           4891bdba, common/messages.cuh.j2 352f8a6c, common/rows_around.cuh.j2 d702c129
+//           4891bdba, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 d702c129
 //   again   kgen build softmax_grid_n2_v4_s6_f32
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -102,14 +102,25 @@ __device__ __forceinline__ Message look(const Message* place)
     return message;
 }
 
+// Whether both halves are of this turn, and what they say.
+__device__ __forceinline__ bool is_of(const Message& message, unsigned tag)
+{
+    return message.halves[0] >> 32 == tag && message.halves[1] >> 32 == tag;
+}
+
+__device__ __forceinline__ float2 said(const Message& message)
+{
+    return make_float2(__uint_as_float(static_cast<unsigned>(message.halves[0])),
+                       __uint_as_float(static_cast<unsigned>(message.halves[1])));
+}
+
 // What this message or, if it is an old one, the next one says.
 __device__ __forceinline__ float2 hear(Message message, const Message* place, unsigned tag)
 {
-    while (message.halves[0] >> 32 != tag || message.halves[1] >> 32 != tag) {
+    while (!is_of(message, tag)) {
         message = look(place);
     }
-    return make_float2(__uint_as_float(static_cast<unsigned>(message.halves[0])),
-                       __uint_as_float(static_cast<unsigned>(message.halves[1])));
+    return said(message);
 }
 
 // The last block of a team to leave makes zeros of its memory, ready for the next launch.
