@@ -53,3 +53,5 @@ class Arch(NamedTuple):
 
 OLDEST = Arch(7, 5)
 """The oldest architecture that today's NVRTC compiles for."""
+HOPPER = Arch(9, 0)
+"""The first with clusters, and with kernels that begin while the one before them ends."""

@@ -29,6 +29,7 @@ class Config(NamedTuple):
     shelf        KGEN_SHELF        kernels compiled elsewhere, only read; default those that kgen was installed with
     backend      KGEN_BACKEND      what computes NumPy arrays: "gpu", "cpu" (executor), or "auto", the first there is
     jit          KGEN_JIT          "off" forbids compiling: a kernel that is in no cache is an error
+    overlap      KGEN_OVERLAP      "off" lets no kernel be launched before the one ahead of it has ended
     templates    KGEN_TEMPLATES    a folder searched for templates before kgen's own
     kernels      KGEN_KERNELS      a Python file that declares more kernels, for the command line
     cxx          KGEN_CXX          the C++ compiler of the CPU executor; by default g++, clang++, or the wheel ziglang
@@ -39,6 +40,7 @@ class Config(NamedTuple):
     shelf: Path
     backend: str
     jit: bool
+    overlap: bool
     templates: Path | None
     kernels: Path | None
     cxx: str | None
@@ -52,6 +54,7 @@ def config() -> Config:
         shelf=_path("KGEN_SHELF") or _HERE / "cubins",
         backend=_choice("KGEN_BACKEND", BACKENDS),
         jit=_switch("KGEN_JIT", "on"),
+        overlap=_switch("KGEN_OVERLAP", "on"),
         templates=_path("KGEN_TEMPLATES"),
         kernels=_path("KGEN_KERNELS"),
         cxx=os.environ.get("KGEN_CXX") or None,

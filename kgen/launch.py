@@ -5,20 +5,24 @@ A loaded kernel stays loaded for the life of the process: a CUDA graph or anothe
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from typing import Any
 
+from kgen import driver
+from kgen.arch import HOPPER, Arch
 from kgen.backend import HOST
 from kgen.build import build
+from kgen.config import config
 from kgen.device import current_device, device_arch
 from kgen.errors import CaptureError, DeviceError
+from kgen.render import Source
 from kgen.scratch import idle, listing
 from kgen.spec import Spec
-from kgen.step import Frame, Parts, consists, frame_of
+from kgen.step import Frame, Parts, arguments, consists
 from kgen.step import Run as Run
 from kgen.step import Step as Step
 from kgen.step import picked as picked
@@ -38,10 +42,10 @@ class Launcher:
     CuPy arrays pass as pointers, NumPy scalars with the width of their type. A hot path calls what `bind` makes of it.
     """
 
-    __slots__ = ("function", "module", "smem", "spec")
+    __slots__ = ("function", "module", "overlaps", "smem", "spec")
 
-    def __init__(self, spec: Spec, cubin: bytes) -> None:
-        from cupy.cuda import driver
+    def __init__(self, spec: Spec, cubin: bytes, *, overlaps: bool = False) -> None:
+        from cupy.cuda import driver as cupys
         from cupy.cuda.function import Module
 
         self.spec = spec
@@ -49,11 +53,12 @@ class Launcher:
         # From the bytes that were verified, not from the file: nobody can change them in between.
         self.module.load(cubin)
         self.function = self.module.get_function(spec.symbol)
+        self.overlaps = overlaps
         self.smem = spec.dynamic_smem
         if self.smem + spec.static_smem > _STATIC_LIMIT:
-            driver.funcSetAttribute(self.function.ptr, _MAX_DYNAMIC_SMEM, self.smem)
+            cupys.funcSetAttribute(self.function.ptr, _MAX_DYNAMIC_SMEM, self.smem)
         if spec.derived.get("CLUSTER", 1) > _CLUSTER_LIMIT:
-            driver.funcSetAttribute(self.function.ptr, _LARGE_CLUSTERS, 1)
+            cupys.funcSetAttribute(self.function.ptr, _LARGE_CLUSTERS, 1)
 
     def __call__(self, blocks: int, *args: Any, stream: Any = None) -> None:
         """Launch asynchronously on a CuPy stream; None: the current one."""
@@ -65,28 +70,34 @@ class Launcher:
         The arguments lie packed from the start and only pointers are written anew, which costs a third of what passing
         twenty Python objects does. A launch lets other threads run, so each borrows a frame of its own.
         """
-        function, blocks, threads, smem = self.function.ptr, step.blocks, self.spec.threads, self.smem
-        launch = _driver_launch(step.cooperative)
+        start = driver.launch()
+        function = ctypes.c_void_p(self.function.ptr)
+        overlaps = self.overlaps and not step.cooperative
         frames: list[Frame] = []
-        make = partial(frame_of, step)
+
+        def make() -> Frame:
+            configuration = driver.configuration(
+                step.blocks, self.spec.threads, self.smem, cooperative=step.cooperative, overlaps=overlaps
+            )
+            return Frame(*arguments(step), configuration, ctypes.byref(configuration))
 
         def run(pointers: Sequence[int], stream: int) -> None:
             try:
                 frame = frames.pop()
             except IndexError:
                 frame = make()
-            slots, addresses, _ = frame
+            slots, addresses, configuration, at = frame
             slots[:] = pointers
-            try:
-                launch(function, blocks, 1, 1, threads, 1, 1, smem, stream, addresses, 0)
-            except Exception as error:
-                if getattr(error, "status", None) != _NO_CONTEXT:
-                    raise
+            configuration.stream = stream
+            result = start(at, function, addresses, None)
+            if result == _NO_CONTEXT:
                 _make_context()
-                launch(function, blocks, 1, 1, threads, 1, 1, smem, stream, addresses, 0)
+                result = start(at, function, addresses, None)
             frames.append(frame)
+            if result:
+                raise _refused(result)
 
-        return consists(run, Parts(launch, function, blocks, threads, smem, frames, make, range(step.pointers)))
+        return consists(run, Parts(start, function, frames, make, range(step.pointers)))
 
 
 def _make_context() -> None:
@@ -95,15 +106,10 @@ def _make_context() -> None:
     runtime.setDevice(runtime.getDevice())
 
 
-def _driver_launch(cooperative: bool) -> Callable[..., None]:
-    """CuPy's binding of the driver: compiled, it takes 1.1 us less than ctypes; it raises CUDADriverError."""
-    from cupy.cuda import driver
-
-    launch: Callable[..., None] = driver.launchKernel
-    if cooperative:
-        without_extra = driver.launchCooperativeKernel
-        return lambda *arguments: without_extra(*arguments[:-1])
-    return launch
+def _refused(result: int) -> Exception:
+    """CuPy's exception for what the driver says of a launch."""
+    error: Exception = gpu().cuda.driver.CUDADriverError(result)
+    return error
 
 
 _launchers: dict[tuple[Spec, int], Launcher] = {}
@@ -130,7 +136,7 @@ def load(spec: Spec, device: int | None = None) -> Launcher:
     with _loading, cupy.cuda.Device(device):
         if (spec, device) not in _launchers:
             try:
-                _launchers[spec, device] = Launcher(spec, built.cubin)
+                _launchers[spec, device] = Launcher(spec, built.cubin, overlaps=_overlaps(built.source, arch))
             except cupy.cuda.driver.CUDADriverError as error:
                 raise DeviceError(
                     f"device {device} refuses {spec.name} for {arch}: {error}",
@@ -138,6 +144,11 @@ def load(spec: Spec, device: int | None = None) -> Launcher:
                     "update the driver, or install an older nvidia-cuda-nvrtc",
                 ) from error
         return _launchers[spec, device]
+
+
+def _overlaps(source: Source, arch: Arch) -> bool:
+    """Whether a kernel may be launched before the one ahead of it has ended."""
+    return source.waits and arch >= HOPPER and driver.captures_overlaps() and config().overlap
 
 
 def _load_side_by_side(specs: Sequence[Spec], soon: Sequence[Spec], device: int) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kgen.arch import HOPPER
 from kgen.config import config
 from kgen.dtypes import F32, FLOATS
 from kgen.errors import TemplateError
@@ -111,7 +112,7 @@ def _values(spec: Spec, parts: Mapping[str, str]) -> dict[str, Any]:
         "origin": _wrap(kernel.origin, _WIDTH - 5, "after   ", " " * 8),
         "parts": _wrap(listed, _WIDTH - 5, "parts   ", " " * 8),
     }
-    identity = {"name": spec.name, "symbol": spec.symbol, "dtype": spec.dtype}
+    identity = {"name": spec.name, "symbol": spec.symbol, "dtype": spec.dtype, "hopper": kernel.min_arch >= HOPPER}
     return header | axes | flags | dict(spec.derived) | dict(kernel.text(spec)) | identity
 
 

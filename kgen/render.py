@@ -30,6 +30,11 @@ class Source(NamedTuple):
     def sha256(self) -> str:
         return sha256(self.text)
 
+    @property
+    def waits(self) -> bool:
+        """Whether the kernel itself waits for the one before it in its stream, from Hopper on."""
+        return "griddepcontrol.wait;" in self.text
+
 
 def render(spec: Spec) -> Source:
     """Render a specialization to CUDA C++.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kgen.backend import HOST
+from kgen.driver import library
 from kgen.notice import notice, notice_written
 from kgen.streams import gpu, on
 
@@ -96,7 +96,7 @@ def idle() -> bool:
 @contextmanager
 def allocating_in_a_capture() -> Iterator[None]:
     """Let this thread allocate while it captures a graph, which torch's way of capturing forbids otherwise."""
-    exchange = ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    exchange = library().cuThreadExchangeStreamCaptureMode
     mode = ctypes.c_int(_RELAXED)
     exchange(ctypes.byref(mode))
     try:

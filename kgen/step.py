@@ -51,23 +51,31 @@ class Step(NamedTuple):
         return f"{self.spec.name} on {self.blocks} blocks"
 
 
-Frame = tuple[Any, int, Any]
-"""The pointers among a launch's arguments, to be written; where the addresses of all of them lie; their owner."""
+class Frame(NamedTuple):
+    """What a launch needs for itself while it is made.
+
+    slots          the pointers among its arguments, to be written
+    addresses      of all arguments, as the driver takes them
+    configuration  of the launch; its stream is to be written
+    at             a reference to that
+    """
+
+    slots: Any
+    addresses: Any
+    configuration: Any
+    at: Any
 
 
 class Parts(NamedTuple):
     """What a launch does, for code that has it written out and saves the call (`kgen.ops.again`).
 
     A frame is borrowed from `frames`, or made; the pointers at these `places` among those that come are written into
-    its slots, a null pointer for None; `start` takes function, blocks, 1, 1, threads, 1, 1, smem, a stream, where the
-    addresses lie, 0; and the frame is given back.
+    its slots, a null pointer for None, and the stream into its configuration; `start` takes a reference to that,
+    `function`, the addresses, None, and gives what the driver says, 0 if it is done; and the frame is given back.
     """
 
-    start: Callable[..., None]
-    function: int
-    blocks: int
-    threads: int
-    smem: int
+    start: Callable[..., int]
+    function: Any
     frames: list[Frame]
     make: Callable[[], Frame]
     places: Sequence[int | None]
@@ -113,10 +121,10 @@ def shifted(run: Run, ends: Sequence[int]) -> Run:
     return lambda pointers, stream: run([pointer + end for pointer, end in zip(pointers, ends)], stream)
 
 
-def frame_of(step: Step) -> Frame:
+def arguments(step: Step) -> tuple[Any, Any]:
+    """Memory for the arguments of a launch: its pointers, to be written, and where each of all arguments lies."""
     offsets, tail = step.packed()
     buffer = ctypes.create_string_buffer(bytes(8 * step.pointers) + tail)
     base = ctypes.addressof(buffer)
     addresses = (ctypes.c_void_p * len(offsets))(*(base + offset for offset in offsets))
-    slots = (ctypes.c_uint64 * step.pointers).from_buffer(buffer)
-    return slots, ctypes.addressof(addresses), addresses
+    return (ctypes.c_uint64 * step.pointers).from_buffer(buffer), addresses

@@ -14,7 +14,8 @@
 //   grid          one block for each THREADS * ITEMS vectors, and one for the elements that fill none
 //
 //   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 be57aedc, common/elementwise_math.cuh.j2 402fabde
+//   parts   elementwise.cu.j2 79f8646b, common/elementwise_math.cuh.j2 402fabde, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build add_v4_r2_x2_f32
 
 // A thread takes VEC neighbours of the result. All loads start before the first is used,
@@ -59,6 +60,11 @@ using Index = unsigned;  // holds the number of elements
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_add_v4_r2_x2_f32(
     const float* x1, const float* x2, float* out, unsigned size_1, long long n, long long x2_0, long long x2_1)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     // Where element i of the result finds its x2.
     const auto x2_at = [&](Index i) {
         return x2

@@ -14,7 +14,8 @@
 //   grid          one block for each THREADS * ITEMS vectors, and one for the elements that fill none
 //
 //   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 be57aedc, common/elementwise_math.cuh.j2 402fabde
+//   parts   elementwise.cu.j2 79f8646b, common/elementwise_math.cuh.j2 402fabde, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build add_v8_i2_f16
 
 // A thread takes VEC neighbours of the result in each of ITEMS vectors. All loads start before the first is used,
@@ -41,6 +42,11 @@ __device__ __forceinline__ float apply(float x1, float x2) { return x1 + x2; }
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_add_v8_i2_f16(
     const __half* x1, const __half* x2, __half* out, long long n)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const long long whole = n / VEC;
     if (static_cast<long long>(blockIdx.x) * (ITEMS * THREADS) >= whole) {
         // The block after the last vector: the few elements that fill none.

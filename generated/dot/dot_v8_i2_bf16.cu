@@ -13,8 +13,9 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   dot.cu.j2 e3bca09d, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 e63198bf,
-//           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
+//   parts   dot.cu.j2 b0198644, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 e63198bf,
+//           common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build dot_v8_i2_bf16
 
 // Blocks walk along both vectors side by side, and a thread has ITEMS loads of each in flight before it multiplies. The
@@ -185,6 +186,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_dot_v8_i2_bf16(
     const Element* __restrict__ a, const Element* __restrict__ b, Result* __restrict__ out,
     Value* partials, unsigned* counter, int parts, long long length, long long a_step, long long b_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     // Loads of VEC elements start where a's address allows; up to VEC - 1 elements before and after are taken by
     // themselves, a thread for each, and so are all where there are fewer than that before the first load.
     const int head = static_cast<int>((0 - reinterpret_cast<unsigned long long>(a) / sizeof(Element)) % VEC);

@@ -12,8 +12,8 @@
 //   grid                 (segments * heads * sequences): one block per segment of time
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with sums that restart
-//   parts   gated_chunk_slope.cu.j2 4aa9d327, common/convert.cuh.j2 2d24696b, common/gated_chunk_range.cuh.j2
-//           b4e72f4b
+//   parts   gated_chunk_slope.cu.j2 0f078793, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
+//           9af5dfb3, common/gated_chunk_range.cuh.j2 b4e72f4b
 //   again   kgen build gated_chunk_slope_bf16
 
 #include <cuda_bf16.h>
@@ -71,6 +71,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_slope_bf1
     long long gate_batch, long long gate_head, long long gate_step,
     long long slope_batch, long long slope_head, long long slope_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ Stretch warps[WARPS];
 
     const int lane = threadIdx.x % 32;

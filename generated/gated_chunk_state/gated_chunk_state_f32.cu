@@ -10,7 +10,7 @@
 //                 state
 //
 //   after   a permutation
-//   parts   gated_chunk_state.cu.j2 e799e441
+//   parts   gated_chunk_state.cu.j2 ea09860b, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gated_chunk_state_f32
 
 constexpr int THREADS = 256;
@@ -23,6 +23,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_state_f32
     int heads, int slots, int row_tiles, int column_tiles, int rows, int columns,
     long long per_sequence, long long per_head, long long per_row, long long per_column)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int fours = column_tiles * row_tiles * 32;
     const int blocks = fours / THREADS;  // of one head, without a rest; all heads lie in grid.x
     const long long batch_head = blockIdx.x / blocks;

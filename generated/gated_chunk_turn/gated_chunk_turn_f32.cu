@@ -10,7 +10,7 @@
 //                 of a state
 //
 //   after   a permutation
-//   parts   gated_chunk_turn.cu.j2 acd75aa6
+//   parts   gated_chunk_turn.cu.j2 15d66041, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gated_chunk_turn_f32
 
 constexpr int THREADS = 256;
@@ -23,6 +23,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_turn_f32(
     int slots, int first, int distance, int count,  // slots of which to turn `count`
     int row_tiles, int column_tiles, int turned_row_tiles, int turned_column_tiles)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int fours = turned_column_tiles * turned_row_tiles * 32;
     const int blocks = fours / THREADS;  // of one state, without a rest; all lie in grid.x
     const int four = blockIdx.x % blocks * THREADS + threadIdx.x;

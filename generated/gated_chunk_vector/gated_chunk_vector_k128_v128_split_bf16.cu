@@ -18,11 +18,11 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 62169633, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   gated_chunk_vector.cu.j2 1285c587, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
 //           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 5f5f88fd,
-//           common/tiles.cuh.j2 0a0c1a44, common/state_row.cuh.j2 19bda3f1, common/shared_address.cuh.j2
-//           0bac500b
+//           common/after_previous.cuh.j2 9af5dfb3, common/tiles.cuh.j2 0a0c1a44, common/state_row.cuh.j2
+//           19bda3f1, common/shared_address.cuh.j2 0bac500b
 //   again   kgen build gated_chunk_vector_k128_v128_split_bf16
 
 #include <cuda_bf16.h>
@@ -389,6 +389,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     long long o_batch, long long o_head, long long o_time, long long o_part
 )
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
     extern __shared__ __align__(16) unsigned char shared_memory[];
     Stage* stages = reinterpret_cast<Stage*>(shared_memory);
     Notes* notes = reinterpret_cast<Notes*>(stages + STAGES);

@@ -15,13 +15,13 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_gradient.cu.j2 a8b13fa1, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//   parts   gated_chunk_vector_gradient.cu.j2 c3148ee7, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
 //           1f3ce58b, common/gated_chunk_vector.cuh.j2 d3b986e0, common/vector_gradient_rows.cuh.j2 da5370ef,
-//           common/vector_gradient_panels.cuh.j2 38542cde, common/vector_gradient_slopes.cuh.j2 612cace8,
-//           common/vector_gradient_near.cuh.j2 304fed32, common/vector_gradient_far.cuh.j2 7cea74cd,
-//           common/vector_gradient_tokens.cuh.j2 2ec511d8, common/vector_gradient_values.cuh.j2 079f8af5,
-//           common/vector_gradient_gates.cuh.j2 19636643, common/tiles.cuh.j2 0a0c1a44,
-//           common/shared_address.cuh.j2 0bac500b
+//           common/after_previous.cuh.j2 9af5dfb3, common/vector_gradient_panels.cuh.j2 38542cde,
+//           common/vector_gradient_slopes.cuh.j2 612cace8, common/vector_gradient_near.cuh.j2 304fed32,
+//           common/vector_gradient_far.cuh.j2 7cea74cd, common/vector_gradient_tokens.cuh.j2 2ec511d8,
+//           common/vector_gradient_values.cuh.j2 079f8af5, common/vector_gradient_gates.cuh.j2 19636643,
+//           common/tiles.cuh.j2 0a0c1a44, common/shared_address.cuh.j2 0bac500b
 //   again   kgen build gated_chunk_vector_gradient_r64_bonus_f16
 
 #include <cuda_fp16.h>
@@ -424,6 +424,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     long long dv_batch, long long dv_head, long long dv_time, long long dv_feature,
     long long dg_batch, long long dg_head, long long dg_time, long long dg_feature)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
     extern __shared__ __align__(16) unsigned char shared_memory[];
     Memory& memory = *reinterpret_cast<Memory*>(shared_memory);
     static_assert(sizeof(Memory) <= 106624, "what the launch provides");

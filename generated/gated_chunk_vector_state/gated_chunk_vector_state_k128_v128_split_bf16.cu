@@ -16,10 +16,10 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_state.cu.j2 b0234845, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//   parts   gated_chunk_vector_state.cu.j2 8038adf0, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
 //           1f3ce58b, common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
-//           common/gated_chunk_producer.cuh.j2 40c20681, common/tiles.cuh.j2 0a0c1a44,
-//           common/shared_address.cuh.j2 0bac500b
+//           common/gated_chunk_producer.cuh.j2 40c20681, common/after_previous.cuh.j2 9af5dfb3,
+//           common/tiles.cuh.j2 0a0c1a44, common/shared_address.cuh.j2 0bac500b
 //   again   kgen build gated_chunk_vector_state_k128_v128_split_bf16
 
 #include <cuda_bf16.h>
@@ -321,6 +321,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     long long upstream_batch, long long upstream_head, long long upstream_time, long long upstream_feature,
     long long g_batch, long long g_head, long long g_time, long long g_feature)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
     extern __shared__ __align__(16) unsigned char shared_memory[];
     Stage* stages = reinterpret_cast<Stage*>(shared_memory);
     Notes* notes = reinterpret_cast<Notes*>(stages + STAGES);

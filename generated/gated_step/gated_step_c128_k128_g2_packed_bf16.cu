@@ -16,8 +16,8 @@
 //   grid                 (ceil(columns / COLUMNS) * heads * batch): one block per tile of a state
 //
 //   after   the recurrence itself
-//   parts   gated_step.cu.j2 39d015bf, common/convert.cuh.j2 2d24696b, common/gated_features.cuh.j2 273445cc,
-//           common/elementwise_math.cuh.j2 402fabde
+//   parts   gated_step.cu.j2 4e4b1071, common/convert.cuh.j2 2d24696b, common/gated_features.cuh.j2 273445cc,
+//           common/after_previous.cuh.j2 9af5dfb3, common/elementwise_math.cuh.j2 402fabde
 //   again   kgen build gated_step_c128_k128_g2_packed_bf16
 
 // A state is read once and written once, in packs of four numbers; a block takes COLUMNS of its columns, and LANES
@@ -54,6 +54,11 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_step_c128_k128_g2_p
     long long o_batch, long long o_head, long long o_feature,
     long long state_slot, long long state_head, long long state_row, long long state_column)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ float queries[128];
     __shared__ float keys[128];
     __shared__ float decays[128];

@@ -12,8 +12,8 @@
 //   grid                (heads * batch): one block per sum
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, equation 18
-//   parts   gated_step_normal.cu.j2 4d9b3e3d, common/convert.cuh.j2 2d24696b, common/gated_features.cuh.j2
-//           273445cc, common/elementwise_math.cuh.j2 402fabde
+//   parts   gated_step_normal.cu.j2 3fd1e86a, common/convert.cuh.j2 2d24696b, common/gated_features.cuh.j2
+//           273445cc, common/after_previous.cuh.j2 9af5dfb3, common/elementwise_math.cuh.j2 402fabde
 //   again   kgen build gated_step_normal_f1_f32
 
 // A block of its own for each sum, before the blocks of gated_step read what it leaves: one block writes z, and those
@@ -40,6 +40,11 @@ extern "C" __global__ void __launch_bounds__(128) kgen_gated_step_normal_f1_f32(
     long long k_batch, long long k_head, long long k_feature,
     long long normal_slot, long long normal_head, long long normal_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ float sums[WARPS];
 
     const int head = blockIdx.x % heads;

@@ -11,7 +11,7 @@
 //   grid          (ceil(length / rows) * heads * batch): one block per some rows of the result
 //
 //   after   a sum in fixed order
-//   parts   gated_sum.cu.j2 a61caea9, common/convert.cuh.j2 2d24696b
+//   parts   gated_sum.cu.j2 751e5004, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gated_sum_f32
 
 // A block has some whole rows of a head; a thread, VEC neighbours of one. The order of the additions is fixed: same
@@ -40,6 +40,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_sum_f32(
     long long batch_stride, long long head_stride, long long step_stride,
     long long out_batch, long long out_head, long long out_step, long long out_feature)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int packs = (features + VEC - 1) / VEC;
     const int width = min(packs, THREADS);  // threads of a row
     const int blocks = (length + ROUNDS * rows - 1) / (ROUNDS * rows);

@@ -16,7 +16,8 @@
 //   grid             one block for each THREADS * ITEMS vectors, and one for the elements that fill none
 //
 //   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 be57aedc, common/elementwise_math.cuh.j2 402fabde
+//   parts   elementwise.cu.j2 79f8646b, common/elementwise_math.cuh.j2 402fabde, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build gelu_v8_i2_unaligned_bf16
 
 // A thread takes VEC neighbours of the result in each of ITEMS vectors. All loads start before the first is used,
@@ -149,6 +150,11 @@ __device__ __forceinline__ void shift(Words<Number> (&low)[ITEMS], const Words<N
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gelu_v8_i2_unaligned_bf16(
     const __nv_bfloat16* x, __nv_bfloat16* out, long long n)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     // Vectors start where the result has a multiple of their size.
     constexpr int UNIT = alignof(Pack<__nv_bfloat16>) / sizeof(__nv_bfloat16);
     const int past = static_cast<int>(reinterpret_cast<unsigned long long>(out) / sizeof(__nv_bfloat16) % UNIT);

@@ -16,8 +16,8 @@
 //                       fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 af25e5c2, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2 047b6350,
-//           common/reduce.cuh.j2 7695e377
+//   parts   gemv.cu.j2 5de4053b, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2 047b6350,
+//           common/reduce.cuh.j2 7695e377, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gemv_v4_l256_r1_u4_f32
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
@@ -152,6 +152,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v4_l256_r1_u4
     long long a_row, long long a_batch,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int lane = threadIdx.x % LANES;
     const int row_block = blockIdx.x % row_blocks;
     const int batch = blockIdx.x / row_blocks;

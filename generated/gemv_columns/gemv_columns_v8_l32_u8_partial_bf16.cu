@@ -16,8 +16,8 @@
 //   grid                 (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 c61599bd, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2
-//           047b6350, common/last_to_arrive.cuh.j2 c3cf8008
+//   parts   gemv_columns.cu.j2 e4033c07, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2
+//           047b6350, common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gemv_columns_v8_l32_u8_partial_bf16
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits`
@@ -99,6 +99,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_columns_v8_l3
     long long x_step,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ alignas(16) Total sums[GROUPS][WIDTH];
 
     const int lane = threadIdx.x % LANES;

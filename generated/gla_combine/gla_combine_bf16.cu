@@ -11,7 +11,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_combine.cu.j2 f62800ed, common/convert.cuh.j2 2d24696b
+//   parts   gla_combine.cu.j2 828a10b4, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gla_combine_bf16
 
 // The last of five kernels: the parts of all blocks of features are added up, and what a chunk's tokens read of one
@@ -36,6 +36,11 @@ extern "C" __global__ void __launch_bounds__(COLUMNS, 8) kgen_gla_combine_bf16(
     long long v_batch, long long v_head, long long v_step, long long v_column,
     long long o_batch, long long o_head, long long o_step, long long o_column)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ float within[CHUNK][CHUNK];
 
     const int column_tiles = (values + COLUMNS - 1) / COLUMNS;

@@ -10,7 +10,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_decay_cumsum.cu.j2 6a1bbe3c, common/convert.cuh.j2 2d24696b
+//   parts   gla_decay_cumsum.cu.j2 f67d098e, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build gla_decay_cumsum_bf16
 
 // The first of five kernels: gla_prepare_qg_kg, gla_fused_chunk, gla_inner_chunk and gla_combine go on from here.
@@ -36,6 +37,11 @@ extern "C" __global__ void __launch_bounds__(32) kgen_gla_decay_cumsum_bf16(
     int heads, int length, int features,
     long long g_batch, long long g_head, long long g_step, long long g_feature)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int tiles = (features + FEATURES - 1) / FEATURES;
     const int chunks = (length + CHUNK - 1) / CHUNK;
     const int first_feature = blockIdx.x % tiles * FEATURES;

@@ -12,8 +12,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_fused_chunk.cu.j2 e22a3535, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
-//           common/shared_address.cuh.j2 0bac500b
+//   parts   gla_fused_chunk.cu.j2 10af4e12, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
+//           common/after_previous.cuh.j2 9af5dfb3, common/shared_address.cuh.j2 0bac500b
 //   again   kgen build gla_fused_chunk_f32
 
 // The third of five kernels, and the only one that walks through time: chunk after chunk, what the queries read of the
@@ -44,6 +44,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_f32(
     long long initial_batch, long long initial_head, long long initial_feature, long long initial_column,
     long long last_batch, long long last_head, long long last_feature, long long last_column)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ __align__(16) float queries[CHUNK][FEATURES];
     __shared__ __align__(16) float keys[CHUNK][FEATURES];
     __shared__ __align__(16) float decays[FEATURES];

@@ -11,7 +11,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_inner_chunk.cu.j2 5941d0d8, common/convert.cuh.j2 2d24696b
+//   parts   gla_inner_chunk.cu.j2 93d9d643, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build gla_inner_chunk_bf16
 
 // The fourth of five kernels: what the tokens of a chunk have to do with one another. The gates stand between each pair
@@ -41,6 +42,11 @@ extern "C" __global__ void __launch_bounds__(128) kgen_gla_inner_chunk_bf16(
     long long q_batch, long long q_head, long long q_step, long long q_feature,
     long long k_batch, long long k_head, long long k_step, long long k_feature)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ float queries[CHUNK][FEATURES];
     __shared__ float exponents[CHUNK][FEATURES];
 

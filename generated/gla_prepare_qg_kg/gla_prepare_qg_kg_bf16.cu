@@ -11,7 +11,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_prepare_qg_kg.cu.j2 56df7c98, common/convert.cuh.j2 2d24696b
+//   parts   gla_prepare_qg_kg.cu.j2 aabc1acb, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build gla_prepare_qg_kg_bf16
 
 // The second of five kernels. A query is decayed from the beginning of its chunk to itself, for it reads the state that
@@ -37,6 +38,11 @@ extern "C" __global__ void __launch_bounds__(32) kgen_gla_prepare_qg_kg_bf16(
     long long q_batch, long long q_head, long long q_step, long long q_feature,
     long long k_batch, long long k_head, long long k_step, long long k_feature)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int tiles = (features + FEATURES - 1) / FEATURES;
     const int chunks = (length + CHUNK - 1) / CHUNK;
     const int first_feature = blockIdx.x % tiles * FEATURES;

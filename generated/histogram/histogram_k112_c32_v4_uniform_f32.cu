@@ -15,7 +15,8 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 3efce212, common/histogram_bins.cuh.j2 7baf56bf
+//   parts   histogram.cu.j2 d37d1e19, common/histogram_bins.cuh.j2 7baf56bf, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build histogram_k112_c32_v4_uniform_f32
 
 // A block counts in shared memory what it meets on its walk along x, and adds that to the result at the end.
@@ -67,6 +68,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_k112_c32
     unsigned long long* counts,
     int bins, long long length, long long step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     extern __shared__ unsigned counters[];
 
     const unsigned here = bins;

@@ -15,7 +15,8 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 3efce212, common/histogram_bins.cuh.j2 7baf56bf
+//   parts   histogram.cu.j2 d37d1e19, common/histogram_bins.cuh.j2 7baf56bf, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build histogram_k224_c1_v4_packed_i32
 
 // A block counts in shared memory what it meets on its walk along x, and adds that to the result at the end.
@@ -54,6 +55,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_histogram_k224_c1_
     unsigned long long* counts,
     int bins, int per_pass, int passes, long long length, long long step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     extern __shared__ unsigned counters[];
 
     // Where there are too many bins for one block, `passes` blocks walk along the same elements side by side, in step

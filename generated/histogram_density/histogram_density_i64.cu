@@ -9,8 +9,8 @@
 //   shared memory   256  bytes, static
 //   grid                 (1)
 //
-//   parts   histogram_density.cu.j2 9595bd0e, common/block_reduce.cuh.j2 3987a3d7,
-//           common/last_to_arrive.cuh.j2 c3cf8008
+//   parts   histogram_density.cu.j2 c0bf7ff1, common/block_reduce.cuh.j2 3987a3d7,
+//           common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build histogram_density_i64
 
 constexpr int THREADS = 1024;
@@ -95,6 +95,11 @@ struct Sum {
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_histogram_density_i64(
     const Count* __restrict__ counts, const double* __restrict__ table, double* __restrict__ out, int bins)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const double* edges = table + 2;
     Count sum = 0;
     for (int bin = threadIdx.x; bin < bins; bin += THREADS) {

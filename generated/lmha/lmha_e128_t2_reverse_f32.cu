@@ -16,7 +16,8 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), and the causal_product of their library
 //           fast-transformers
-//   parts   lmha.cu.j2 c63830ff, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 7695e377
+//   parts   lmha.cu.j2 4264fccc, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 7695e377,
+//           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build lmha_e128_t2_reverse_f32
 
 // Causal linear attention for many heads, one time step at a time:
@@ -84,6 +85,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_e128_t2_reverse_
     long long q_batch, long long q_head, long long q_step, long long k_batch, long long k_head, long long k_step,
     long long v_batch, long long v_head, long long v_step, long long o_batch, long long o_head, long long o_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     // Two buffers: the block works on one while the next time steps are written to the other.
     __shared__ float4 queries[2][STEPS][E / 4];
     __shared__ float4 keys[2][STEPS][E / 4];

@@ -17,9 +17,10 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al.,
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
-//   parts   lmha_chunk.cu.j2 f33c3d4b, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   lmha_chunk.cu.j2 a5fd764a, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/half_scale.cuh.j2 c6f9906f, common/split.cuh.j2 bb09effa,
-//           common/tiles.cuh.j2 0a0c1a44, common/shared_address.cuh.j2 0bac500b
+//           common/after_previous.cuh.j2 9af5dfb3, common/tiles.cuh.j2 0a0c1a44, common/shared_address.cuh.j2
+//           0bac500b
 //   again   kgen build lmha_chunk_e128_m128_adds_bf16
 
 #include <cuda_bf16.h>
@@ -368,6 +369,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
     long long o_batch, long long o_head, long long o_time
 )
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     extern __shared__ __align__(16) unsigned char shared_memory[];
     Stage* stages = reinterpret_cast<Stage*>(shared_memory);
     static_assert(2 * sizeof(Stage) <= 57760, "what the launch provides");

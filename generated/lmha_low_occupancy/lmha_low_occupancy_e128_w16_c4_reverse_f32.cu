@@ -16,7 +16,8 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), and the causal_product of their library
 //           fast-transformers
-//   parts   lmha_low_occupancy.cu.j2 6a53046b, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 7695e377
+//   parts   lmha_low_occupancy.cu.j2 3d77e838, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 7695e377,
+//           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build lmha_low_occupancy_e128_w16_c4_reverse_f32
 
 // Causal linear attention for few heads, one value column at a time:
@@ -102,6 +103,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_low_occupancy_e1
     long long q_batch, long long q_head, long long q_step, long long k_batch, long long k_head, long long k_step,
     long long v_batch, long long v_head, long long v_step, long long o_batch, long long o_head, long long o_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     // Two buffers: a fast warp may write the next totals while a slow one still reads these.
     __shared__ Pack totals[2][WARPS][PACKS][32];
 

@@ -10,7 +10,7 @@
 //   grid           (ceil(E * M / THREADS) * H * B): one thread per element of a state
 //
 //   after   the second pass of a segmented scan
-//   parts   lmha_prefix.cu.j2 0f6b8448
+//   parts   lmha_prefix.cu.j2 cf73472d, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build lmha_prefix_f32
 
 constexpr int THREADS = 128;
@@ -25,6 +25,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_prefix_f32(
     const float* __restrict__ initial_state,  // [batch heads, elements], or null for zeros
     int segments, int elements)  // a multiple of THREADS
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int blocks = elements / THREADS;  // of one head; all heads lie in grid.x
     const long long batch_head = blockIdx.x / blocks;
     const int element = blockIdx.x % blocks * THREADS + threadIdx.x;

@@ -13,7 +13,7 @@
 //   grid                 (ceil(M / COLUMNS) * ceil(T / TOKENS) * H * B): one block per tile of the result
 //
 //   after   the register-tiled matrix product of every BLAS
-//   parts   lmha_query.cu.j2 2ffff797, common/convert.cuh.j2 2d24696b
+//   parts   lmha_query.cu.j2 4657b32a, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build lmha_query_t64_m64_bf16
 
 // A block owns TOKENS time steps and COLUMNS value columns of one head, and walks along the features: FEATURES of them
@@ -67,6 +67,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_lmha_query_t64_m64
     long long state_batch, long long state_head, long long state_row,
     long long o_batch, long long o_head, long long o_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     // Two buffers: the block works on one while the next features are written to the other.
     __shared__ __align__(16) float queries[2][FEATURES][PITCH];
     __shared__ __align__(16) float states[2][FEATURES][COLUMNS];

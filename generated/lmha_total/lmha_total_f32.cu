@@ -9,7 +9,7 @@
 //   grid          (ceil(E * M / THREADS) * slots * H * B): one thread per element of a state
 //
 //   after   the second pass of a segmented sum
-//   parts   lmha_total.cu.j2 2b5f8c05
+//   parts   lmha_total.cu.j2 36ace86a, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build lmha_total_f32
 
 constexpr int THREADS = 128;
@@ -23,6 +23,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_total_f32(
     int heads, int slots, int all_parts, int slot_parts, int elements, int columns,
     long long state_batch, long long state_head, long long state_slot, long long state_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int blocks = (elements + THREADS - 1) / THREADS;  // of one state; all states lie in grid.x
     const int element = blockIdx.x % blocks * THREADS + threadIdx.x;
     if (element >= elements) {

@@ -10,7 +10,7 @@
 //   grid                 (tiles * ceil(tiles / 4))
 //
 //   after   bits of tiles as in torchvision's non-maximum suppression
-//   parts   nms_overlap.cu.j2 d91a0053
+//   parts   nms_overlap.cu.j2 6ae2b8eb, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build nms_overlap_f32
 
 // Boxes come in the order of their scores, in tiles of 64. 64 threads take a pair of tiles, one no later than the
@@ -43,6 +43,11 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_overlap_f32(
     int count, int tiles,
     Real threshold)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     constexpr int GROUP = 16;  // boxes that are compared with in one go
     constexpr int PAIRS = 256 / TILE;  // of tiles, of a block: one later tile with several earlier ones
     __shared__ Box others[PAIRS][TILE];

@@ -11,7 +11,7 @@
 //   grid                 (ceil(N / 32))
 //
 //   after   sorting by counting
-//   parts   nms_rank.cu.j2 62fe47ab
+//   parts   nms_rank.cu.j2 4affe456, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build nms_rank_f32
 
 // The place of a box in the order of scores is the number of boxes before it: those of a higher score, and those of an
@@ -59,6 +59,11 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_rank_f32(
     int count,
     long long boxes_row, long long boxes_column, long long scores_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ Keys keys[CHUNK / WIDE];
 
     const int lane = threadIdx.x % 32;

@@ -17,14 +17,14 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 5fa00764, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//   parts   norm.cu.j2 71a4bdf8, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
 //           common/rows.cuh.j2 628b2ff3, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 2e5b1a76, common/rows_exchanges.cuh.j2 afdefad8,
-//           common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2 3ac869d8, common/rows_groups.cuh.j2
-//           9ea453a9, common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba,
-//           common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2
-//           5d7b2e69, common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f
+//           048ee80b, common/rows_channels.cuh.j2 2e5b1a76, common/after_previous.cuh.j2 9af5dfb3,
+//           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2
+//           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 a608b212,
+//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
+//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_t128_n4_v8_rms_residual_weight_bf16
 
 // A row stays in registers from its one reading to its one writing.
@@ -140,6 +140,11 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_resid
     float eps, float weight_offset,
     long long x_row, long long residual_row, long long y_row, long long total_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const float count = static_cast<float>(columns);
     __shared__ float exchanges[2][SLOTS];
     int turn = 0;

@@ -21,13 +21,13 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 8d40a223, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//   parts   norm_backward.cu.j2 d6751b05, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
 //           common/rows.cuh.j2 628b2ff3, common/rows_weight.cuh.j2 048ee80b,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_exchanges.cuh.j2 afdefad8,
-//           common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
-//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
-//           common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
+//           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2
+//           3ac869d8, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a,
+//           common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2
+//           d702c129, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32
 
 // Both rows stay in registers, as they are in memory, from their one reading to the writing of the gradient.
@@ -121,6 +121,11 @@ extern "C" __global__ void __launch_bounds__(128, 6) kgen_norm_backward_t32_n2_v
     int rows, int columns, int wave,
     long long dy_row, long long x_row, long long dx_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const float share = 1.0f / static_cast<float>(columns);
     // Not all multiprocessors are as fast. Of the blocks that start when others have ended each has fewer rows, so that
     // all end at about the same time: a wave takes three quarters of what is left, and the last one all of it.

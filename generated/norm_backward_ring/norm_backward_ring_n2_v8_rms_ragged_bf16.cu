@@ -19,11 +19,12 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 57ddad64, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_backward_ring.cu.j2 aa56b88b, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
-//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
+//           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_backward_ring_n2_v8_rms_ragged_bf16
 
 // The threads of a block share a row of both arrays, which stays in shared memory from its one reading to the writing
@@ -174,6 +175,9 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_n2_
     int rows, int columns, float weight_offset,
     long long dy_row, long long x_row, long long dx_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
     const float share = 1.0f / static_cast<float>(columns);
     __shared__ Exchange exchanges[EXCHANGES];
     if (threadIdx.x == 0) {

@@ -18,11 +18,11 @@
 //                         for; all run at once
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_grid.cu.j2 435aca54, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
+//   parts   norm_grid.cu.j2 8be59f59, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 2e5b1a76,
-//           common/rows_grid_place.cuh.j2 5e70891c, common/rows_groups.cuh.j2 9ea453a9,
-//           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
-//           6e7c1261, common/rows_around.cuh.j2 d702c129
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_grid_place.cuh.j2 5e70891c,
+//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2
+//           4891bdba, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 d702c129
 //   again   kgen build norm_grid_n2_v8_s5_rms_weight_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -191,6 +191,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v8_s5_r
     float eps, float weight_offset,
     long long x_row, long long y_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ float2 of_warp[2][WARPS];  // of two rows in turn
     __shared__ float2 of_row[2];  // mean, 1 / sqrt(variance + eps)
     const int team = blockIdx.x / parts;

@@ -17,11 +17,12 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 c57cc8c0, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
-//           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_pack.cuh.j2
-//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
-//           common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
+//   parts   norm_span.cu.j2 9291d824, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b,
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
+//           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_span_t8_n7_v2_weight_bias_bf16
 
 // Rows pass through shared memory, many of them side by side: they are copied there, and back, by whole chunks wherever
@@ -114,6 +115,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n7_v2
     unsigned* __restrict__ claims,  // of spans: how many; zero before and after
     int rows, int columns, float eps)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const float share = 1.0f / static_cast<float>(columns);  // of each number in a mean
     const int spans = (rows + HEIGHT - 1) / HEIGHT;
 

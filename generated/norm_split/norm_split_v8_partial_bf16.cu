@@ -14,9 +14,10 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 3ac0c06e, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 2e5b1a76,
-//           common/rows_affine.cuh.j2 a608b212, common/rows_around.cuh.j2 d702c129
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_affine.cuh.j2 a608b212,
+//           common/rows_around.cuh.j2 d702c129
 //   again   kgen build norm_split_v8_partial_bf16
 
 // A block finds the mean of its part of a row, and the sum of squares about it: each thread first of the numbers that
@@ -106,6 +107,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_partia
     float2* __restrict__ parts_moments,  // [rows, parts]: mean, sum of squares about it
     int columns, int parts, int width, long long x_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int block = blockIdx.x;
     const long long row = block / parts;
     const int part = block % parts;

@@ -16,9 +16,10 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 3ac0c06e, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 2e5b1a76,
-//           common/rows_affine.cuh.j2 a608b212, common/rows_around.cuh.j2 d702c129
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_affine.cuh.j2 a608b212,
+//           common/rows_around.cuh.j2 d702c129
 //   again   kgen build norm_split_v8_weight_bias_channels_bf16
 
 // The parts of a row are put together, in the same order in every block; then the row is read again.
@@ -137,6 +138,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_weight
     float eps,
     long long x_row, long long y_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int block = gridDim.x - 1 - blockIdx.x;  // the last parts first, which the cache still has
     const long long row = block / parts;
     const int part = block % parts;

@@ -11,7 +11,7 @@
 //   grid           a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 d87dad4d, common/convert.cuh.j2 2d24696b
+//   parts   norm_total.cu.j2 5a6e3808, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build norm_total_t512_bias_bf16
 
 #include <cuda_bf16.h>
@@ -31,6 +31,11 @@ extern "C" __global__ void __launch_bounds__(512) kgen_norm_total_t512_bias_bf16
     Element* __restrict__ dbias,
     int parts, int columns)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int lane = threadIdx.x;
     const int tiles = (columns + LANES - 1) / LANES;
     const bool of_bias = blockIdx.x >= tiles;  // the first half of the blocks is for the weights

@@ -14,8 +14,8 @@
 //   grid                 a block for each strip of columns and part of the rows
 //
 //   after   the chain rule
-//   parts   norm_weights.cu.j2 45bfe23e, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
-//           common/rows_around.cuh.j2 d702c129
+//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 d702c129
 //   again   kgen build norm_weights_v4_bias_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines. The DEPTH threads of a column go
@@ -55,6 +55,11 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_norm_weights_v4
     int rows, int columns, int height,
     long long dy_row, long long x_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ float columns_weight[DEPTH][STRIDE];
     __shared__ float columns_bias[DEPTH][STRIDE];
     const int lane = threadIdx.x % LANES;

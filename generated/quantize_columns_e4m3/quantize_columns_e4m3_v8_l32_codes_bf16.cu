@@ -13,8 +13,8 @@
 //   grid           (ceil(columns / (LANES * VEC)) * splits * matrices): column tiles vary fastest
 //
 //   after   the scaled formats of 8-bit training and inference
-//   parts   quantize_columns.cu.j2 516a3413, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2
-//           15a45b21
+//   parts   quantize_columns.cu.j2 f9162572, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2
+//           15a45b21, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build quantize_columns_e4m3_v8_l32_codes_bf16
 
 // Groups lie across rows: numbers of a matrix that are in one column share a scale. A block takes LANES * VEC columns
@@ -87,6 +87,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_columns_e4m3
     float* __restrict__ scales,
     int rows, int columns, int column_tiles, int splits, int split_rows)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int split = blockIdx.x / column_tiles % splits;
     const int matrix = blockIdx.x / column_tiles / splits;
     const int column = (blockIdx.x % column_tiles * LANES + threadIdx.x % LANES) * VEC;

@@ -13,7 +13,8 @@
 //   grid           (ceil(groups * LANES / (THREADS * DOWN))): LANES threads for each group
 //
 //   after   the scaled formats of 8-bit training and inference
-//   parts   quantize.cu.j2 b9ba80a5, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2 15a45b21
+//   parts   quantize.cu.j2 b564e026, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2 15a45b21,
+//           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build quantize_e4m3_v8_l8_i2_bf16
 
 // LANES threads hold a group of neighbours in registers: they look for its largest magnitude, and divide its numbers by
@@ -124,6 +125,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_e4m3_v8_l8_i
     const Element* __restrict__ x, Code* __restrict__ q, float* __restrict__ scales,
     int columns, int group, int row_groups, long long groups, long long pitch)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int lane = threadIdx.x % LANES;
     const long long first = static_cast<long long>(blockIdx.x) * (TEAMS * DOWN) + threadIdx.x / LANES;
 

@@ -10,7 +10,8 @@
 //   shared memory    32  bytes, static
 //   grid                 any number of blocks, which share the array
 //
-//   parts   quantize_largest.cu.j2 2777cfea, common/convert.cuh.j2 2d24696b
+//   parts   quantize_largest.cu.j2 5049fe2a, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build quantize_largest_v8_bf16
 
 // A block walks over its share of the array and leaves its largest magnitude.
@@ -35,6 +36,11 @@ struct alignas(VEC * sizeof(Element)) Pack {
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_largest_v8_bf16(
     const Element* __restrict__ x, float* __restrict__ out, long long n)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ float of_warp[THREADS / 32];
 
     const long long whole = n / VEC;

@@ -11,7 +11,7 @@
 //   grid              (ceil(B T D / (2 PAIRS THREADS)) * parts of the heads)
 //
 //   after   Su et al., RoFormer (2021); halves as in GPT-NeoX
-//   parts   rope.cu.j2 87b28e78, common/convert.cuh.j2 2d24696b
+//   parts   rope.cu.j2 7385e78d, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build rope_p4_f32
 
 // A thread owns PAIRS neighbouring pairs of features of one token and turns them in one head after the other: the sines
@@ -41,6 +41,11 @@ extern "C" __global__ void __launch_bounds__(256, 3) kgen_rope_p4_f32(
     long long out_batch, long long out_head, long long out_step,
     double ratio)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int thread = blockIdx.x / head_blocks * 256 + threadIdx.x;
     const int unit = thread % units;
     const int token = thread / units;

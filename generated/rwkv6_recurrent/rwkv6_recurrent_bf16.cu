@@ -12,7 +12,8 @@
 //
 //   after   Peng et al., Eagle and Finch: RWKV, 2024; flash-linear-attention's fused_recurrent_rwkv6 of that
 //           year
-//   parts   rwkv6_recurrent.cu.j2 49c5af40, common/convert.cuh.j2 2d24696b
+//   parts   rwkv6_recurrent.cu.j2 382a759d, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
+//           9af5dfb3
 //   again   kgen build rwkv6_recurrent_bf16
 
 // A block is one warp, and takes TILE features and TILE value columns of one sequence through all of its time steps: a
@@ -47,6 +48,11 @@ extern "C" __global__ void __launch_bounds__(TILE) kgen_rwkv6_recurrent_bf16(
     long long initial_batch, long long initial_head, long long initial_feature, long long initial_column,
     long long last_batch, long long last_head, long long last_feature, long long last_column)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     struct alignas(16) Feature {
         float r, k, w, u;
     };

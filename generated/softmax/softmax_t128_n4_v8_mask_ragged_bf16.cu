@@ -16,12 +16,13 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 d2902a68, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//   parts   softmax.cu.j2 2982f9e4, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
 //           common/rows_exp.cuh.j2 81255214, common/rows.cuh.j2 628b2ff3, common/rows_mask.cuh.j2 f263f385,
-//           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a,
-//           common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2
-//           d702c129, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_exchanges.cuh.j2 afdefad8,
+//           common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
+//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
+//           common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_t128_n4_v8_mask_ragged_bf16
 
 // A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential
@@ -174,6 +175,11 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_mask_r
     int rows, int columns, int mask_inner,
     long long x_row, long long y_row, long long mask_outer, long long mask_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ float exchanges[2][SLOTS];
     int turn = 0;
     const long long row = blockIdx.x;

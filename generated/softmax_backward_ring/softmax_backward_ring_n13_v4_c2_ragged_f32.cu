@@ -16,13 +16,13 @@
 //                          room for
 //
 //   after   the chain rule
-//   parts   softmax_backward_ring.cu.j2 a63b22b8, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
-//           81255214, common/rows.cuh.j2 628b2ff3, common/rows_ring.cuh.j2 b47aad41,
-//           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
-//           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f
+//   parts   softmax_backward_ring.cu.j2 cd45c57b, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
+//           81255214, common/rows.cuh.j2 628b2ff3, common/after_previous.cuh.j2 9af5dfb3,
+//           common/rows_ring.cuh.j2 b47aad41, common/rows_ring_second.cuh.j2 2643ee59,
+//           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
+//           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 d702c129,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_backward_ring_n13_v4_c2_ragged_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory and registers from its one reading to the
@@ -216,6 +216,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     int rows, int columns,
     long long dy_row, long long y_row, long long dx_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
     // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a
     // barrier also waits for all that is on its way from memory by then.
     __shared__ Exchange exchanges[EXCHANGES];

@@ -16,10 +16,11 @@
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 98f0aa32, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//   parts   softmax_columns.cu.j2 b15da69d, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
 //           common/rows_exp.cuh.j2 81255214, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
-//           common/columns_known.cuh.j2 52d0f020, common/rows_around.cuh.j2 d702c129
+//           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
+//           common/rows_around.cuh.j2 d702c129
 //   again   kgen build softmax_columns_t16_d16_n8_v8_online_bf16
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
@@ -137,6 +138,11 @@ extern "C" __global__ void __launch_bounds__(256, 3) kgen_softmax_columns_t16_d1
     int length, int columns,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int lane = threadIdx.x % LANES;
     const int depth = threadIdx.x / LANES;
     const int strips = (columns + WIDTH - 1) / WIDTH;  // of a plane

@@ -16,9 +16,10 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 5eab0a93, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
-//           common/rows_exp.cuh.j2 81255214, common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2
-//           4891bdba, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 d702c129
+//   parts   softmax_grid.cu.j2 7143aee6, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
+//           common/rows_exp.cuh.j2 81255214, common/after_previous.cuh.j2 9af5dfb3,
+//           common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
+//           6e7c1261, common/rows_around.cuh.j2 d702c129
 //   again   kgen build softmax_grid_n2_v8_s6_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -194,6 +195,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v8_s
     int rows, int columns, int parts, int width,
     long long x_row, long long y_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ float2 of_warp[2][WARPS];  // of two rows in turn
     __shared__ float2 of_row[2];
     const int team = blockIdx.x / parts;

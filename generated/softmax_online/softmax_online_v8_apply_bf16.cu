@@ -14,8 +14,9 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 313d7845, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
-//           common/rows_exp.cuh.j2 81255214, common/rows_around.cuh.j2 d702c129
+//   parts   softmax_online.cu.j2 71c167e3, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//           common/rows_exp.cuh.j2 81255214, common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2
+//           d702c129
 //   again   kgen build softmax_online_v8_apply_bf16
 
 // Of each part of a row the greatest number and the sum of the exponentials below it are known. They are put together,
@@ -126,6 +127,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_ap
     int columns, int parts, int width,
     long long x_row, long long y_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int block = gridDim.x - 1 - blockIdx.x;  // the last parts first, which the cache still has
     const long long row = block / parts;
     const int part = block % parts;

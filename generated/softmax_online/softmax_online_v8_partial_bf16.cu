@@ -14,8 +14,9 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 313d7845, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
-//           common/rows_exp.cuh.j2 81255214, common/rows_around.cuh.j2 d702c129
+//   parts   softmax_online.cu.j2 71c167e3, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//           common/rows_exp.cuh.j2 81255214, common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2
+//           d702c129
 //   again   kgen build softmax_online_v8_partial_bf16
 
 // A thread carries the greatest number so far and the sum of exponentials below it; when a greater one comes, the sum
@@ -118,6 +119,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_pa
     int columns, int parts, int width,
     long long x_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int block = blockIdx.x;
     const long long row = block / parts;
     const int part = block % parts;

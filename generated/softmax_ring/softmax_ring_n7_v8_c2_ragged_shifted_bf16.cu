@@ -17,13 +17,13 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 785d19fb, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 628b2ff3, common/rows_mask.cuh.j2 f263f385, common/rows_ring.cuh.j2 b47aad41,
-//           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_place.cuh.j2 b8fce5f5,
-//           common/rows_around.cuh.j2 d702c129, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f
+//   parts   softmax_ring.cu.j2 47b00561, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//           common/rows.cuh.j2 628b2ff3, common/rows_mask.cuh.j2 f263f385, common/after_previous.cuh.j2
+//           9af5dfb3, common/rows_ring.cuh.j2 b47aad41, common/rows_ring_second.cuh.j2 2643ee59,
+//           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
+//           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 d702c129,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_ring_n7_v8_c2_ragged_shifted_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing. Each
@@ -317,6 +317,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     int rows, int columns,
     long long x_row, long long y_row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
     // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a
     // barrier also waits for all that is on its way from memory by then.
     __shared__ Exchange exchanges[EXCHANGES];

@@ -17,12 +17,13 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 99c403e2, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 ec8d622d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
-//           common/columns_known.cuh.j2 52d0f020, common/rows_around.cuh.j2 d702c129, common/cluster.cuh.j2
-//           2d32a30a, common/cluster_claims.cuh.j2 ce495d8f, common/shared_address.cuh.j2 0bac500b,
-//           common/pipeline.cuh.j2 ca9aeafd, common/messages.cuh.j2 6e7c1261
+//           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
+//           common/rows_around.cuh.j2 d702c129, common/cluster.cuh.j2 2d32a30a, common/cluster_claims.cuh.j2
+//           ce495d8f, common/shared_address.cuh.j2 0bac500b, common/pipeline.cuh.j2 ca9aeafd,
+//           common/messages.cuh.j2 6e7c1261
 //   again   kgen build softmax_strips_l8_n8_v8_grid_bf16
 
 // A strip of neighbouring columns stays in the shared memory of all blocks of a team,
@@ -373,6 +374,9 @@ extern "C" __global__ void __launch_bounds__(THREADS + EARS, 1)
     int length, int columns, int strips, int parts,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+
     const int STEP = parts * DEPTH;  // from a thread's row to its next one
     __shared__ float2 of_slot[SLOTS][PITCH];
     __shared__ Total of_column[TURNS][LANES * VEC];

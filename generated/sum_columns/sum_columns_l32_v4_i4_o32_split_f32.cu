@@ -17,8 +17,9 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 7ebd69a5, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           e63198bf, common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
+//   parts   reduce_columns.cu.j2 7697606f, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           e63198bf, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_f32
 
 // A block owns one of several parts of WIDTH neighbouring columns.
@@ -167,6 +168,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
     long long out0, long long out1, long long out2, long long out3,
     double factor)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ Value shared[SETS * WIDTH > THREADS ? SETS * WIDTH : THREADS];
 
     const int lane = threadIdx.x % LANES;

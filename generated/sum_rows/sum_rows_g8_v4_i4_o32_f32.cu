@@ -14,8 +14,9 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_rows.cu.j2 8ef2df24, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           e63198bf, common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
+//   parts   reduce_rows.cu.j2 4bcd0ae3, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           e63198bf, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_rows_g8_v4_i4_o32_f32
 
 // A group of GROUP lanes owns a row. A thread has ITEMS loads in flight before it combines the first.
@@ -179,6 +180,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_sum_rows_g8_v4_i4_
     long long out0, long long out1, long long out2, long long out3,
     double factor)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int lane = threadIdx.x % GROUP;
     const long long row = static_cast<long long>(blockIdx.x) * ROWS + threadIdx.x / GROUP;
 

@@ -11,8 +11,9 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_short.cu.j2 889d4553, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           e63198bf, common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
+//   parts   reduce_short.cu.j2 d2933950, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           e63198bf, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_short_o32_f32
 
 // Rows are short and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong
@@ -84,6 +85,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_sum_short_o32_f32(
     const Element* __restrict__ x, Result* __restrict__ out,
     int rows, int length, long long out_row, double factor)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ Pack packs[THREADS * ITEMS];
     const int each = BYTES / static_cast<int>(sizeof(Element)) / length;  // rows of a thread
     const long long first = static_cast<long long>(blockIdx.x) * THREADS * each;

@@ -12,7 +12,7 @@
 //   grid          (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))
 //
 //   after   a gathering copy
-//   parts   take.cu.j2 b8c5d29c, common/tell_first.cuh.j2 f4b808eb
+//   parts   take.cu.j2 768f7e36, common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build take_n16_l32_a1_i64
 
 // LANES threads copy one row of the table, ACROSS words of it and 4 rows at once for each thread.
@@ -34,6 +34,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_n16_l32_a1_i64(
     int rows, int width, int column_tiles,
     long long entries, long long table_row, long long table_step, long long indices_step)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     const int first_column = blockIdx.x % column_tiles * (LANES * ACROSS) + threadIdx.x % LANES;
     const int first_row = blockIdx.x / column_tiles * (GROUPS * DOWN) + threadIdx.x / LANES;
 

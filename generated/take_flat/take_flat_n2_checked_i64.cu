@@ -12,8 +12,8 @@
 //   grid                 (ceil(rows / group_rows) * pieces): one block per piece of a group of rows
 //
 //   after   a gathering copy
-//   parts   take_flat.cu.j2 667ef8df, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2 4673fbe3,
-//           common/tell_first.cuh.j2 f4b808eb
+//   parts   take_flat.cu.j2 7e892f01, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2 4673fbe3,
+//           common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build take_flat_n2_checked_i64
 
 // Rows of the table begin anywhere and are of any length. The result is written pack by pack as it lies. A block first
@@ -141,6 +141,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_flat_n2_checked_
     int rows, int width, int group_rows, int pieces,
     long long entries, long long table_row, long long indices_step, long long first, long long last)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ long long starts[MOST_ROWS];
 
     // Groups of rows begin at multiples of a line; they are cut into pieces.

@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 42077cec
+//   parts   transpose.cu.j2 02bd4281, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_r64_c64_i1_o1_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -51,6 +51,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i1_
     long long x_column,
     long long out_column)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ __align__(16) Element tile[ROOM];
 
     // Tiles follow each other along the rows of the result, so that what is written lies together.

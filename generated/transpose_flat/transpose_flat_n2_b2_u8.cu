@@ -12,8 +12,8 @@
 //   grid                 (ceil(rows / group_rows) * pieces): one block per piece of a group of rows
 //
 //   after   a strided copy
-//   parts   transpose_flat.cu.j2 b9f72a1c, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2
-//           4673fbe3
+//   parts   transpose_flat.cu.j2 5be4224c, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2
+//           4673fbe3, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_flat_n2_b2_u8
 
 // The last axis keeps its place, so that whole rows move; they begin anywhere and are of any length. The result is
@@ -136,6 +136,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_flat_n2_b2_
     long long x_1,
     long long first, long long last)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ long long starts[MOST_ROWS];
 
     // Groups of rows begin at multiples of a line; they are cut into pieces.

@@ -13,7 +13,7 @@
 //   grid                 (ceil(packs / THREADS) * further axes): one block per THREADS packs of a long row
 //
 //   after   arrays of structures and structures of arrays
-//   parts   transpose_narrow.cu.j2 bba0cb93
+//   parts   transpose_narrow.cu.j2 7f1c9917, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_narrow_w2_split_u32
 
 // Rows of WIDTH elements, one behind the other, become WIDTH long rows. A thread takes WIDTH packs of 16 bytes that
@@ -41,6 +41,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_narrow_w2_s
     int packs, int tiles,
     long long row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ uint4 staged[THREADS / 32][32 * WIDTH];
 
     const int lane = threadIdx.x % 32;

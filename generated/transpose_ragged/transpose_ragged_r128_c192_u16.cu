@@ -15,7 +15,7 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 32ddf50e
+//   parts   transpose_ragged.cu.j2 29c92f1b, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_ragged_r128_c192_u16
 
 // A block turns one tile over in shared memory. Whatever the rows' addresses and lengths are, memory is read and
@@ -71,6 +71,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_transpose_ragged_r
     long long x_row,
     long long out_column)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     extern __shared__ Word tile[];
 
     // Tiles follow each other along the rows of the result.

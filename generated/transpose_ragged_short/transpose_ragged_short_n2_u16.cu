@@ -13,7 +13,7 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, in tiles whose edges follow the memory's
-//   parts   transpose_ragged_short.cu.j2 cb97f467
+//   parts   transpose_ragged_short.cu.j2 f6e3270c, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_ragged_short_n2_u16
 
 // A few long rows that start anywhere become rows of as many elements, one behind the other. Warps of a block spread
@@ -76,6 +76,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_ragged_shor
     int length, int width, int tiles,
     long long row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ __align__(16) Element tile[ROOM / sizeof(Element)];
 
     const int lane = threadIdx.x % 32;

@@ -12,7 +12,7 @@
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 14e8e1b5
+//   parts   transpose_short.cu.j2 a42a75c8, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_short_b1_u16
 
 // A few long rows become rows of as many elements, one behind the other. Warps of a block spread packs of 16 bytes of
@@ -44,6 +44,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_b1_u1
     long long x_0, long long out_0,
     long long row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ __align__(16) Element tile[ROOM / sizeof(Element)];
 
     int outer = blockIdx.x / tiles;

@@ -13,7 +13,7 @@
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 14e8e1b5
+//   parts   transpose_short.cu.j2 a42a75c8, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_short_split_u32
 
 // Rows of a few elements, one behind the other, become as many long rows. A block takes what lies side by side as it is
@@ -43,6 +43,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_split
     int row_packs, int width, int tile_packs, int tiles,
     long long row)
 {
+    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ __align__(16) Element tile[ROOM / sizeof(Element)];
 
     const int first_pack = blockIdx.x % tiles * tile_packs;  // of each long row

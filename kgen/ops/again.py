@@ -21,13 +21,12 @@ and `add(x1, x2, out=out)` the function is
             frame = frames.pop()
         except IndexError:
             frame = make()
-        slots, addresses, _ = frame
+        slots, addresses, configuration, at = frame
         slots[0] = p0
         slots[1] = p1
         slots[2] = p2
-        try:
-            start(function, blocks, 1, 1, threads, 1, 1, smem, stream(0), addresses, 0)
-        except Exception:
+        configuration.stream = stream(0)
+        if start(at, function, addresses, None) != 0:
             launch((p0, p1, p2), stream(0))
         frames.append(frame)
         return (x2,)
@@ -214,11 +213,10 @@ def _started(form: Form, pointers: Sequence[str], launch: str) -> list[str]:
         "        frame = frames.pop()",
         "    except IndexError:",
         "        frame = make()",
-        "    slots, addresses, _ = frame",
+        "    slots, addresses, configuration, at = frame",
         *(f"    slots[{i}] = {0 if at is None else pointers[at]}" for i, at in enumerate(form.places)),
-        "    try:",
-        f"        start(function, blocks, 1, 1, threads, 1, 1, smem, {form.stream}, addresses, 0)",
-        "    except Exception:",
+        f"    configuration.stream = {form.stream}",
+        "    if start(at, function, addresses, None) != 0:",
         f"        {launch}",
         "    frames.append(frame)",
     ]

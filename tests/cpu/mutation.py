@@ -33,7 +33,7 @@ _HIDDEN = re.compile(
 _BUILTIN = re.compile(r"\b__(syncthreads(?:_or|_and|_count)?|syncwarp|threadfence(?:_block|_system)?)\(")
 _IN_ASM = re.compile(
     r"\b(bar|barrier)\.|\bmbarrier\.(arrive|try_wait|test_wait)|\bcp\.async\.(wait|commit|mbarrier|bulk\.(wait|commit))"
-    r"|\bfence\.|\bmembar\.|\bwgmma\.(fence|commit|wait)|\bgriddepcontrol\."
+    r"|\bfence\.|\bmembar\.|\bwgmma\.(fence|commit|wait)"
 )
 _ASM = re.compile(r"\basm\b(?:\s+volatile)?\s*\(")
 _FUNCTION = re.compile(r"\b__device__\b([^;{}()]*?)\b(\w+)\(")

@@ -71,3 +71,48 @@ def test_a_thread_that_never_used_cuda_launches_a_call_that_was_met(library):
     with ThreadPoolExecutor(1) as pool:
         pool.submit(kgen.negative, x, out=out).result()
     assert (out == -x).all()
+
+
+SLOW = """\
+extern "C" __global__ void slow(float* x, int n)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");  // what follows may begin
+#endif
+    const long long begin = clock64();
+    while (clock64() - begin < 1000000) {
+    }
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        x[i] += 1.0f;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_a_kernel_that_begins_early_sees_all_that_the_one_before_writes(captured):
+    """Another library's kernel lets it begin at once, and writes a millisecond later; then kernels of ours follow."""
+    import cupy
+
+    slow = cupy.RawKernel(SLOW, "slow")
+    x = cupy.zeros(1000, "f")
+    kept = [cupy.empty_like(x) for _ in range(4)]
+
+    def calls():
+        slow((1,), (256,), (x, np.int32(x.size)))
+        kgen.add(x, 1.0, out=kept[0])
+        for source, result in zip(kept, kept[1:]):
+            kgen.multiply(source, 2.0, out=result)
+
+    calls()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        if captured:
+            stream.begin_capture()
+            calls()
+            graph = stream.end_capture()
+        for _ in range(20):
+            graph.launch() if captured else calls()
+    stream.synchronize()
+    assert (x == 21).all()
+    assert [float(result.min()) for result in kept] == [float(result.max()) for result in kept] == [22, 44, 88, 176]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import sys
 import textwrap
 import types
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kgen
-from kgen import streams
+from kgen import driver, streams
 from kgen.dtypes import F16, F32, FLOATS, I32, I64
 from kgen.launch import Launcher, Run, Step, picked
 from kgen.operand import Operand, extent
@@ -26,6 +27,7 @@ from kgen.ops.calls import Operator, Plan
 from kgen.scratch import listing
 
 cupy = pytest.importorskip("cupy", reason="operands are read through CuPy")
+launch = importlib.import_module("kgen.launch")
 
 STREAM = 7
 
@@ -38,7 +40,7 @@ class Recorded:
     def __init__(self, **traits: Any) -> None:
         self.prepared: list[tuple[Any, ...]] = []
         self.launched: list[tuple[list[int], int]] = []
-        self.refusals: list[Exception] = []
+        self.refusals: list[int] = []
         self.run = self.bound() if self.written_out else self.record
         self.operator = Operator("recorded", ("x", "y"), ("scale",), self.results, self.prepare, **traits)
 
@@ -57,18 +59,18 @@ class Recorded:
     def bound(self) -> Run:
         """A launch as every kernel has it, which a repeated call writes out; the pointers come in another order."""
 
-        def start(function, x, y, z, threads, ty, tz, smem, stream, addresses, extra):
+        def start(at, function, addresses, extra):
             if self.refusals:
-                raise self.refusals.pop()
-            places = (ctypes.c_void_p * 3).from_address(addresses)
-            out, *inputs = (ctypes.c_uint64.from_address(place).value for place in places)
-            self.record([*inputs, out], stream)
+                return self.refusals.pop()
+            out, *inputs = (ctypes.c_uint64.from_address(place).value for place in addresses)
+            self.record([*inputs, out], at._obj.stream or 0)
+            return 0
 
         launcher = object.__new__(Launcher)
-        launcher.spec, launcher.smem = kgen.parse("lmha_chunk_e64_m64_f32"), 0
+        launcher.spec, launcher.smem, launcher.overlaps = kgen.parse("lmha_chunk_e64_m64_f32"), 0, False
         launcher.function = types.SimpleNamespace(ptr=42)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(cupy.cuda.driver, "launchKernel", start)
+            patch.setattr(driver, "launch", lambda: start)
             return picked(launcher.bind(Step(launcher.spec, 1, 3)), (2, 0, 1))
 
     def __call__(self, x, y, out, scale=1, stream=None):
@@ -144,14 +146,15 @@ def test_alignment_is_that_of_each_array_and_not_of_all_together(recorded, first
     assert len(recorded.prepared) == 2
 
 
-def test_what_the_driver_refuses_is_launched_the_plain_way_which_raises(recorded):
+def test_what_the_driver_refuses_is_launched_the_plain_way_which_raises(recorded, monkeypatch):
+    monkeypatch.setattr(launch, "_refused", lambda result: RuntimeError(f"result {result}"))
     recorded(array(X), array(Y), array(OUT))
-    recorded.refusals = [RuntimeError("once")]
+    recorded.refusals = [1]
     recorded(array(X), array(Y), array(OUT))
     assert recorded.launched == [([X, Y, OUT], STREAM)] * 2
     if recorded.written_out:
-        recorded.refusals = [RuntimeError("again"), RuntimeError("first")]
-        with pytest.raises(RuntimeError, match="again"):
+        recorded.refusals = [719, 1]  # the last comes first
+        with pytest.raises(RuntimeError, match="result 719"):
             recorded(array(X), array(Y), array(OUT))
 
 

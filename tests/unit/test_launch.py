@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import kgen
+from kgen import driver
 from kgen.arch import Arch
 from kgen.device import device_arch
 from kgen.errors import ArchError, DeviceError
+from kgen.render import render
 from kgen.step import Step, parts
 
 cupy = pytest.importorskip("cupy", reason="kernels are loaded through CuPy")
@@ -41,9 +43,10 @@ def test_a_driver_that_refuses_a_cubin_is_named_with_what_to_do(monkeypatch):
         def __init__(self) -> None:  # the real one asks the driver for its words
             RuntimeError.__init__(self, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION")
 
-    def refuse(spec, cubin):
+    def refuse(spec, cubin, *, overlaps):
         raise Refusal
 
+    monkeypatch.setattr(driver, "captures_overlaps", lambda: True)
     monkeypatch.setattr(launch, "Launcher", refuse)
     monkeypatch.setattr(launch, "_refuse_capture", lambda spec: None)
     monkeypatch.setattr(launch, "device_arch", lambda device: Arch.parse("sm_90a"))
@@ -114,6 +117,15 @@ def test_a_device_older_than_the_compiler_knows_is_refused(monkeypatch):
         device_arch(9876)
 
 
+def launcher_of(monkeypatch, spec, start):
+    """Of a kernel that is launched by `start`."""
+    launcher = object.__new__(launch.Launcher)
+    launcher.spec, launcher.smem, launcher.overlaps = spec, spec.dynamic_smem, True
+    launcher.function = types.SimpleNamespace(ptr=42)
+    monkeypatch.setattr(driver, "launch", lambda: start)
+    return launcher
+
+
 @pytest.mark.parametrize("cooperative", [False, True])
 @pytest.mark.parametrize("ints", [(), (1,), (1, -2, 3)])
 @pytest.mark.parametrize("floats", [(), (0.5, -1.25)])
@@ -125,53 +137,94 @@ def test_arguments_are_packed_as_the_driver_reads_them(monkeypatch, cooperative,
     for values, kind in ((ints, "int32"), (floats, "float"), (longs, "int64"), (doubles, "double")):
         types += [getattr(ctypes, f"c_{kind}")] * len(values)
 
-    def fake(function, x, y, z, threads, ty, tz, smem, stream, addresses, *extra):
-        addresses = (ctypes.c_void_p * len(types)).from_address(addresses)
-        read = [kind.from_address(address).value for kind, address in zip(types, addresses)]
+    def fake(at, function, addresses, extra):
+        asked = at._obj
+        read = [kind.from_address(address).value for kind, address in zip(types, addresses, strict=True)]
         aligned = not any(address % ctypes.sizeof(kind) for kind, address in zip(types, addresses))
-        seen.append((function, x, threads, smem, stream, read, aligned, extra))
-
-    class Function:
-        ptr = 42
+        attributes = [(of.id, of.value[0]) for of in asked.attributes[: asked.number_of_attributes]]
+        seen.append((function.value, *asked.grid, *asked.block, asked.smem, asked.stream, attributes, read, aligned))
+        return 0
 
     spec = kgen.parse("lmha_chunk_e64_m64_f32")
-    launcher = object.__new__(launch.Launcher)
-    launcher.spec, launcher.function, launcher.smem, launcher.module = spec, Function, spec.dynamic_smem, None
-    monkeypatch.setattr(cupy.cuda.driver, "launchCooperativeKernel" if cooperative else "launchKernel", fake)
+    launcher = launcher_of(monkeypatch, spec, fake)
     bound = launcher.bind(Step(spec, 9, 2, ints, longs, floats, doubles, cooperative))
     for shift in (0, 1):  # the second call reuses the first one's buffer
-        bound((10 + shift, 2**63 + shift), 5)
-    extra = () if cooperative else (0,)
+        bound((10 + shift, 2**63 + shift), 5 + shift)
+    sizes = 42, 9, 1, 1, spec.threads, 1, 1, spec.dynamic_smem
+    attributes = (
+        [(2, 1)] if cooperative else [(6, 1)]
+    )  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION
     assert seen == [
-        (42, 9, spec.threads, spec.dynamic_smem, 5, [*pointers, *ints, *floats, *longs, *doubles], True, extra)
-        for pointers in ((10, 2**63), (11, 2**63 + 1))
+        (*sizes, stream, attributes, [*pointers, *ints, *floats, *longs, *doubles], True)
+        for pointers, stream in (((10, 2**63), 5), ((11, 2**63 + 1), 6))
     ]
 
 
 def test_a_thread_without_a_context_gets_one_and_launches(monkeypatch):
-    class Error(Exception):
-        status = 201
-
     current: list[int] = []
     launched = []
 
     def fake(*arguments):
         if not current:
-            raise Error
+            return 201  # CUDA_ERROR_INVALID_CONTEXT
         launched.append(arguments)
+        return 0
 
     runtime = types.SimpleNamespace(getDevice=lambda: 3, setDevice=current.append)
     monkeypatch.setattr(launch, "gpu", lambda: types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime)))
-    monkeypatch.setattr(cupy.cuda.driver, "launchKernel", fake)
     spec = kgen.parse("lmha_chunk_e64_m64_f32")
-    launcher = object.__new__(launch.Launcher)
-    launcher.spec, launcher.smem, launcher.module = spec, 0, None
-    launcher.function = types.SimpleNamespace(ptr=42)
-    bound = launcher.bind(Step(spec, 1, 1))
+    bound = launcher_of(monkeypatch, spec, fake).bind(Step(spec, 1, 1))
     for _ in range(2):
         bound((5,), 0)
     assert current == [3]
     assert len(launched) == 2
+
+
+def test_what_the_driver_refuses_is_raised_and_the_next_launch_is_made(monkeypatch):
+    class Refusal(Exception):
+        pass
+
+    results = [719, 0]
+    cuda = types.SimpleNamespace(driver=types.SimpleNamespace(CUDADriverError=Refusal))
+    monkeypatch.setattr(launch, "gpu", lambda: types.SimpleNamespace(cuda=cuda))
+    spec = kgen.parse("lmha_chunk_e64_m64_f32")
+    bound = launcher_of(monkeypatch, spec, lambda *arguments: results.pop(0)).bind(Step(spec, 1, 1))
+    with pytest.raises(Refusal, match="719"):
+        bound((5,), 0)
+    bound((5,), 0)
+    assert results == []
+
+
+@pytest.mark.parametrize(
+    ("arch", "version", "overlap", "expected"),
+    [
+        ("sm_90a", 13000, "on", True),
+        ("sm_100a", 12030, "on", True),
+        ("sm_90a", 12020, "on", False),  # such a driver cannot capture it
+        ("sm_89", 13000, "on", False),
+        ("sm_90a", 13000, "off", False),
+    ],
+)
+def test_a_kernel_overlaps_where_device_driver_and_user_let_it(monkeypatch, arch, version, overlap, expected):
+    monkeypatch.setenv("KGEN_OVERLAP", overlap)
+    monkeypatch.setattr(driver, "captures_overlaps", lambda: version >= driver.IN_GRAPHS)
+    assert launch._overlaps(render(kgen.parse("softmax_t128_n4_v8_bf16")), Arch.parse(arch)) is expected
+
+
+def test_a_kernel_that_does_not_wait_is_not_launched_early(monkeypatch, make_kernel):
+    monkeypatch.setattr(driver, "captures_overlaps", lambda: True)
+    assert not launch._overlaps(render(make_kernel().spec(N=64, dtype="f16")), Arch.parse("sm_90a"))
+
+
+def test_launches_lie_in_memory_as_the_driver_reads_them():
+    assert ctypes.sizeof(driver.configuration(1, 32, 0)) == 56
+    made = driver.configuration(5, 64, 7, cooperative=True, overlaps=True)
+    assert bytes(made)[:28] == b"".join(n.to_bytes(4, "little") for n in (5, 1, 1, 64, 1, 1, 7))
+    assert type(made).stream.offset == 32
+    assert bytes(made)[48:52] == (2).to_bytes(4, "little")
+    at = int.from_bytes(bytes(made)[40:48], "little")
+    read = [ctypes.string_at(at + 72 * i, 72) for i in range(2)]
+    assert read == [bytes([of, *[0] * 7, 1, *[0] * 63]) for of in (2, 6)]
 
 
 @pytest.mark.parametrize(("places", "nulls"), [([1], 0), ([2], 2), ([0, 2], 0), ([3, 0, 1], 1)])
@@ -185,11 +238,8 @@ def test_a_kernel_that_takes_some_of_the_pointers_gets_them_in_its_order(places,
 
 
 def test_what_is_picked_twice_is_known_by_where_it_comes_from_at_first(monkeypatch):
-    monkeypatch.setattr(cupy.cuda.driver, "launchKernel", None)
     spec = kgen.parse("lmha_chunk_e64_m64_f32")
-    launcher = object.__new__(launch.Launcher)
-    launcher.spec, launcher.smem, launcher.function = spec, 0, types.SimpleNamespace(ptr=42)
-    bound = launcher.bind(Step(spec, 1, 3))
+    bound = launcher_of(monkeypatch, spec, None).bind(Step(spec, 1, 3))
     assert tuple(parts(bound).places) == (0, 1, 2)
     once = launch.picked(bound, (3, 1), nulls=1)
     assert parts(once).places == [3, 1, None]

@@ -27,7 +27,8 @@ LAYERS = (
     ("store",),
     ("build",),
     ("cpu",),
-    ("backend", "device", "operand", "streams", "arrays", "views", "results", "scratch", "fork", "step", "launch"),
+    ("backend", "driver"),
+    ("device", "operand", "streams", "arrays", "views", "results", "scratch", "fork", "step", "launch"),
     ("ops",),
     ("catalog",),
     ("kgen",),  # the public face
