@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_a_kernel_that_begins_early_sees_all_that_the_one_before_writes(captured
     def calls():
         slow((1,), (256,), (x, np.int32(x.size)))
         kgen.add(x, 1.0, out=kept[0])
-        for source, result in zip(kept, kept[1:]):
+        for source, result in pairwise(kept):
             kgen.multiply(source, 2.0, out=result)
 
     calls()
