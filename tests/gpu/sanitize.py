@@ -5,8 +5,9 @@
 CuPy's memory pool is off, so that every array is an allocation of its own and an access past its end is seen.
 
 racecheck does not follow an arrival at an mbarrier that one lane makes for its warp after __syncwarp, and reports what
-the other lanes wrote or read. Under it, kernels whose lanes do so are therefore run with one change: every thread
-arrives for itself.
+the other lanes wrote or read; nor that what a warp reads behind a barrier, at which the others only arrive, is written
+again when they have heard, through the mbarriers of a cluster, what became of it. Under it, kernels that do so are
+therefore run with one change: every thread arrives for itself, and waits.
 """
 
 from __future__ import annotations
@@ -44,6 +45,16 @@ ARRIVALS = {
         """        asm volatile("mbarrier.arrive""": """    }
     {
         asm volatile("mbarrier.arrive""",
+    },
+    "common/rows_deferred.cuh.j2": {
+        """    const unsigned barrier = 1 + nth % 2;
+    if (threadIdx.x >= 32) {
+        asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "n"(LANES) : "memory");
+    } else {
+        asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "n"(LANES) : "memory");
+""": """    __syncthreads();
+    if (threadIdx.x < 32) {
+""",
     },
 }
 """By template, what is written otherwise."""

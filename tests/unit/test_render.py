@@ -221,10 +221,23 @@ def test_templates_decide_nothing_that_python_could() -> None:
         assert not whole or text.startswith('{% include "common/header.j2" %}\n')
 
 
-@pytest.mark.parametrize("name", ["norm_ring_n5_v8_c1_weight_bias_bf16", "norm_backward_ring_t64_n2_v8_bias_bf16"])
-def test_racecheck_is_given_texts_in_which_every_thread_arrives(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "own", "given"),
+    [
+        ("norm_ring_n5_v8_c1_weight_bias_bf16", '"n"(WARPS)', '"n"(32 * WARPS)'),
+        ("norm_backward_ring_t64_n2_v8_bias_bf16", '"n"(WARPS)', '"n"(32 * WARPS)'),
+        (
+            "norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32",
+            "barrier.arrive %0",
+            "    __syncthreads();\n    if",
+        ),
+    ],
+)
+def test_racecheck_is_given_texts_in_which_every_thread_arrives(
+    name: str, own: str, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = kgen.parse(name)
-    assert '"n"(WARPS)' in render(spec).text
+    assert own in render(spec).text and given not in render(spec).text
     monkeypatch.setenv("KGEN_TEMPLATES", "")  # as it was, in the end
     let_every_thread_arrive()
-    assert '"n"(32 * WARPS)' in render(spec).text
+    assert given in render(spec).text and own not in render(spec).text
