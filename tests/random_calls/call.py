@@ -11,7 +11,7 @@ import kgen
 from kgen.dtypes import DType
 from tests.random_calls.compare import Wrong
 from tests.random_calls.draw import Array, Draw, Shape
-from tests.random_calls.views import Device, View, behind, layout, plain, poison, repeated
+from tests.random_calls.views import Device, Layout, View, behind, layout, plain, poison, repeated
 
 AGAIN = 0.1
 """How many calls are made twice, to see whether the same bits come."""
@@ -36,18 +36,18 @@ class Call(Draw):
 
     def array(self, values: Array, dtype: DType, *, plainly: float = 0.45) -> View:
         """An input; contiguous and by itself with that probability, now and then the same all along an axis."""
-        where = plain(values.shape) if self.chance(plainly) else layout(self, values.shape)
+        where = plain(values.shape) if self.chance(plainly) else self._layout(values.shape)
         if values.ndim > 1 and self.chance(REPEATED):
             where = repeated(where, self.between(0, values.ndim - 1))
         return View(self.device, self._rounded(values, dtype), where)
 
     def in_place(self, values: Array, dtype: DType) -> View:
         """What the operator reads and overwrites."""
-        return View(self.device, self._rounded(values, dtype), layout(self, values.shape), writable=True)
+        return View(self.device, self._rounded(values, dtype), self._layout(values.shape), writable=True)
 
     def out(self, shape: Shape, dtype: DType, *, contiguous: bool = False) -> View:
         """Where a result goes; what is not written of it stays poison."""
-        where = behind(plain(shape), self.pick(0, 1, 3, 64)) if contiguous else layout(self, shape)
+        where = behind(plain(shape), self.pick(0, 1, 3, 64)) if contiguous else self._layout(shape)
         return View(self.device, np.full(shape, poison(dtype), dtype.numpy), where, writable=True)
 
     def maybe_out(self, shape: Shape, dtype: DType, *, contiguous: bool = False) -> dict[str, View]:
@@ -57,6 +57,9 @@ class Call(Draw):
     def results(self, x: View, dtype: DType) -> dict[str, View]:
         """`out=`, which may be x itself where that may be written, or nothing."""
         return {"out": x} if x.writable else self.maybe_out(x.values.shape, dtype)
+
+    def _layout(self, shape: Shape) -> Layout:
+        return layout(self, shape, reverses=self.device.reverses)
 
     @staticmethod
     def _rounded(values: Array, dtype: DType) -> Array:

@@ -101,10 +101,12 @@ def check_within(result: Array, expected: Array, most: Array, dtype: DType, what
         raise Wrong(f"{what} is {result[at]} at {list(at)}, not {expected[at]}: {error[at]:.2e} off; {far.sum()} such")
 
 
-def check_equal(result: Array, expected: Array, dtype: DType, what: str = "the result") -> None:
-    """The same numbers; NaN is not equal to itself."""
+def check_equal(result: Array, expected: Array, dtype: DType, what: str = "the result", *, nan: bool = False) -> None:
+    """The same numbers; NaN is equal to NaN only where it may be in the result."""
     check_form(result, expected.shape, dtype, what)
     unlike = np.asarray(result != expected)
+    if nan:
+        unlike &= ~(np.isnan(result) & np.isnan(expected))
     if unlike.any():
         at = tuple(int(i) for i in np.argwhere(unlike)[0])
         raise Wrong(f"{what} is {result[at]} at {list(at)}, not {expected[at]}; {int(unlike.sum())} such")

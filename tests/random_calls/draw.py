@@ -47,6 +47,16 @@ class Draw:
         """float32 numbers in [0, 1)."""
         return self.rng.random(shape, np.float32)
 
+    def special(self, values: Array) -> Array:
+        """The same; now and then some are infinite or NaN, in few places or in many."""
+        if self.chance(0.9):
+            return values
+        result = values.copy()
+        for what in (np.nan, np.inf, -np.inf):
+            if self.chance(0.6):
+                result[self.uniform(values.shape) < self.pick(2 / max(1, values.size), 0.2)] = what
+        return result
+
     def width(self) -> int:
         """Of a row: a few numbers, an odd number, around a power of two, or so many that several blocks share it."""
         kind = self.rng.random()

@@ -43,6 +43,8 @@ def named(call: Call, operator: str) -> None:
         arrays[0] = abs(arrays[0]) + np.float32(0.01)
     if operator == "divide":
         arrays[1] = abs(arrays[1]) + np.float32(0.1)
+    if operator in ARITHMETIC:
+        arrays[0] = call.special(arrays[0])
     first = call.in_place(arrays[0], dtype) if call.chance(0.1) else call.array(arrays[0], dtype)
     given = [first, *(call.array(x, dtype) for x in arrays[1:])]
     with np.errstate(all="ignore"):

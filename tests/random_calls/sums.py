@@ -46,16 +46,17 @@ def prod(call: Call, operator: str) -> None:
 
 @calls("max", "min", weight=0.6)
 def extremes(call: Call, operator: str) -> None:
-    x = _numbers(call, *DTYPES, F64, *INTEGERS)
+    x = _numbers(call, *DTYPES, F64, *INTEGERS, special=True)
     axis, keepdims = call.axis(len(x.values.shape)), call.chance(0.2)
     expected = getattr(np, operator)(x.exact if x.dtype != I64 else x.values, axis, keepdims=keepdims)
-    check_equal(call(operator, x, axis=axis, keepdims=keepdims), np.asarray(expected).astype(x.dtype.numpy), x.dtype)
+    result = call(operator, x, axis=axis, keepdims=keepdims)
+    check_equal(result, np.asarray(expected).astype(x.dtype.numpy), x.dtype, nan=True)
 
 
 @calls("argmax", "argmin", weight=0.6)
 def places_of_extremes(call: Call, operator: str) -> None:
-    """The first among equals, of which 16 bits and int8 have many."""
-    x = _numbers(call, *DTYPES, F64, *INTEGERS)
+    """The first among equals, of which 16 bits and int8 have many; NaN is beyond all numbers."""
+    x = _numbers(call, *DTYPES, F64, *INTEGERS, special=True)
     axis = call.axis(len(x.values.shape))
     axis = axis[0] if isinstance(axis, tuple) else axis
     expected = getattr(np, operator)(x.exact if x.dtype != I64 else x.values, axis)
@@ -124,8 +125,9 @@ def _check_products(result: Array, products: Array, dtype: DType) -> None:
     check_within(result, expected, sum_distance(expected, abs(products).sum(), dtype), dtype)
 
 
-def _numbers(call: Call, *dtypes: DType) -> View:
+def _numbers(call: Call, *dtypes: DType, special: bool = False) -> View:
     dtype, shape = call.pick(*dtypes), call.shape()
     if dtype in INTEGERS:
         return call.array(call.rng.integers(-100, 100, shape), dtype)
-    return call.array(call.normal(shape), dtype)
+    values = call.normal(shape)
+    return call.array(call.special(values) if special else values, dtype)

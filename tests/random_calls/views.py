@@ -64,8 +64,11 @@ def repeated(where: Layout, axis: int) -> Layout:
     return where._replace(strides=tuple(0 if i == axis else stride for i, stride in enumerate(where.strides)))
 
 
-def layout(draw: Draw, shape: Shape) -> Layout:
-    """Axes in any order, elements or rows apart, beginning anywhere; no two elements at one place."""
+def layout(draw: Draw, shape: Shape, *, reverses: bool = False) -> Layout:
+    """Axes in any order, elements or rows apart, beginning anywhere; no two elements at one place.
+
+    `reverses`: some axes may go backwards through memory.
+    """
     order = draw.shuffled(range(len(shape))) if draw.chance(0.2) else range(len(shape))
     strides = [0] * len(shape)
     step = 1
@@ -75,16 +78,23 @@ def layout(draw: Draw, shape: Shape) -> Layout:
         step += draw.pick(1, 3, 8, 16) if draw.chance(0.15) else 0
     offset = draw.pick(0, 0, 0, 1, 2, 3, 5, 8, 16) + draw.pick(0, 64)
     extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
-    return Layout(shape, tuple(strides), offset, offset + max(0, extent) + BEHIND)
+    length = offset + max(0, extent) + BEHIND
+    for axis in range(len(shape)):
+        if reverses and draw.chance(0.1):
+            offset += max(0, shape[axis] - 1) * strides[axis]
+            strides[axis] = -strides[axis]
+    return Layout(shape, tuple(strides), offset, length)
 
 
 class Device(Protocol):
     """Where arrays lie.
 
-    most  the numbers of the largest one
+    most      the numbers of the largest one
+    reverses  whether axes may go backwards through memory
     """
 
     most: int
+    reverses: bool
 
     def put(self, memory: Array) -> Any:
         """A copy of a flat array."""
@@ -98,6 +108,8 @@ class Device(Protocol):
 
 class Host:
     """NumPy arrays, for the CPU executor."""
+
+    reverses = True
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -114,6 +126,8 @@ class Host:
 
 class Gpu:
     """torch tensors on its current GPU."""
+
+    reverses = False
 
     def __init__(self, most: int) -> None:
         self.most = most
