@@ -146,6 +146,7 @@ STRIPS = register(
             "softmax_strips_l8_n8_v4_c2_f32",
             "softmax_strips_l8_n16_v8_bf16",
             "softmax_strips_l16_n4_v4_ragged_f32",
+            "softmax_strips_l32_n4_v8_ragged_bf16",
             "softmax_strips_l8_n8_v8_grid_bf16",
             "softmax_strips_l16_n16_v4_grid_f32",
         ),
