@@ -11,13 +11,13 @@
 //   ragged           yes  rows begin anywhere, those of x and of y at the same places in a pack
 //   dtype            f32  float in memory, float in registers
 //   threads          512  per block
-//   shared memory   9232  bytes, static
+//   shared memory   9216  bytes, static
 //   shared memory  98304  bytes, dynamic: asked for at launch
 //   grid                  as many blocks, clusters or teams for many strips as all multiprocessors have room
 //                         for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 ec8d622d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 c94f675d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -83,6 +83,7 @@ constexpr int CHUNK = 2;  // rows of a thread that come together
 constexpr int CHUNKS = 2;  // of a strip
 constexpr int STAGES = 6;  // chunks for which there is room: of this strip, and of those that follow
 constexpr int LEAD = 1;  // chunks of the next strip that are taken before the result of this one is begun
+constexpr int FIRST = 4;  // chunks that are asked for at once
 constexpr int AHEAD = 3;  // strips that are known to come: stages may be of so many
 constexpr int SLOTS = 16;  // groups of threads that find something of a column
 constexpr int VEC = 4;  // neighbours in memory that make a pack
@@ -129,7 +130,8 @@ __device__ __forceinline__ void wait_for_rows()
 }
 constexpr int TEAM = THREADS / (LANES * VEC);  // threads that put together what was found of a column
 constexpr int KNOWN = WIDTH + VEC - 1;  // columns of which numbers are needed for a strip's packs, in all rows
-constexpr int PITCH = LANES * VEC + 16 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
+constexpr int GAP = 16 / TEAM;  // between findings, so that a warp reads out of all banks at once
+constexpr int PITCH = LANES * VEC + GAP;  // from one finding to the next
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
 __device__ __forceinline__ float shift(float top) { return top > -INF ? top : 0.0f; }
@@ -202,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     constexpr int STEP = DEPTH;  // from a thread's row to its next one
-    __shared__ float2 of_slot[SLOTS][PITCH];
+    __shared__ float2 of_slot[SLOTS * PITCH - GAP];
     __shared__ Total of_column[LANES * VEC];
     __shared__ int claimed_strip;
     const int lane = threadIdx.x % LANES;
@@ -217,11 +219,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int across = (columns + VEC - 1 + WIDTH - 1) / WIDTH;  // strips of a plane
     const int teams = gridDim.x;  // blocks, which take strips in turn
     int strip = blockIdx.x;
-    const Element* const x_end = x + (strips / across - 1) * x_plane + (length - 1) * x_step + columns;
-
-    // By how many elements a row begins after a pack does.
+    // By how many elements a row of y begins after a pack does, as one of x.
     const auto shift_of = [&](int strip) {
-        const size_t address = reinterpret_cast<size_t>(x + strip / across * x_plane + first * x_step);
+        const size_t address = reinterpret_cast<size_t>(y + strip / across * y_plane + first * y_step);
         return static_cast<int>(address / sizeof(Element) % VEC);
     };
     // Where this thread's packs begin, and the row after its last one.
@@ -259,12 +259,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     int coming_row = first;
     int coming_end = 0;
     int coming_column = 0;
+    int coming_edge = 0;  // row of which a pack lies partly before the first element of a plane, or after its last
     const Element* coming_x = x;
     const auto begin_strip = [&](int coming) {
         coming_x = x + coming / across * x_plane + column_of(coming) + first * x_step;
         coming_row = first;
         coming_end = end_of(coming);
         coming_column = column_of(coming);
+        coming_edge = coming_column < 0 ? 0 : coming_column + VEC > columns ? length - 1 : -1;
     };
     int then = strip + teams;  // the strip after that which comes
     const auto fetch = [&](Pack* stage) {
@@ -276,8 +278,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         for (int pack = 0; pack < CHUNK; ++pack) {
             if (coming_row >= coming_end) {
                 stage[pack * THREADS] = filled(-INF);
-            } else if (coming_x < x || coming_x + VEC > x_end) {  // at the ends of the array
-#pragma unroll
+            } else if (coming_row == coming_edge) {
+#pragma unroll 1
                 for (int i = 0; i < VEC; ++i) {
                     const bool there = 0 <= coming_column + i && coming_column + i < columns;
                     stage[pack * THREADS].at[i] = there ? coming_x[i] : from_float(-INF);
@@ -290,10 +292,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
         close_group();
     };
-    begin_strip(strip);
-    for (int stage = 0; stage < STAGES; ++stage) {
-        fetch(ring + stage * CHUNK * THREADS);
-    }
 
     // Of the strip that is taken: the greatest number of each column, and the sum of the exponentials below it, of this
     // thread's rows so far.
@@ -343,13 +341,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             for (int i = 0; i < VEC; ++i) {
                 const int column = lane * VEC + i - before;
                 if (0 <= column) {
-                    of_slot[threadIdx.x / 32][place_of(column)] = make_float2(top[i], sum[i]);
+                    of_slot[threadIdx.x / 32 * PITCH + place_of(column)] = make_float2(top[i], sum[i]);
                 }
             }
         }
         __syncthreads();  // every warp's share is there
         float top_of_block;
-        const double of_block = merge<SLOTS>(&of_slot[0][found], top_of_block);
+        const double of_block = merge<SLOTS>(of_slot + found, top_of_block);
         if (threadIdx.x % TEAM == 0) {
             of_column[own] = total_of(top_of_block, of_block);
         }
@@ -361,11 +359,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         taken_strip = following;
     };
 
+    // The first chunks are asked for at once, the others while these are taken: to ask for more than may be on its way
+    // takes as long as that needs to come.
     begin_columns();
+    begin_strip(strip);
 #pragma unroll 1
-    for (int chunk = 0; chunk < CHUNKS + LEAD; ++chunk) {
-        close_group();  // of nothing, so that as many are allowed to be on their way each time
-        wait_for_rows<STAGES>();
+    for (int chunk = -FIRST; chunk < CHUNKS + LEAD; ++chunk) {
+        if (chunk + FIRST < STAGES) {
+            fetch(ring + (chunk + FIRST) * CHUNK * THREADS);
+        } else {
+            close_group();  // of nothing, so that as many are allowed to be on their way each time
+        }
+        if (chunk < 0) {
+            continue;
+        }
+        wait_for_rows<FIRST>();
         take();
         if (chunk == CHUNKS - 1) {
             tell_all(ahead[0]);
@@ -386,8 +394,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             inverse[i] = make_float2(total.y, total.z);
         }
         const int column = column_of(strip);
-        const int end = 0 < lane && lane < LANES - 1 ? end_of(strip) : 0;
         const bool whole = 0 <= column && column + VEC <= columns;
+        const int rows = 0 < lane && lane < LANES - 1 ? end_of(strip) : 0;
+        const int end = whole ? rows : 0;  // of rows of which this thread's packs are written whole
+        const int part_end = whole ? 0 : rows;  // or in part, at the ends of rows
         Element* to = y + strip / across * y_plane + column + first * y_step;
         int row = first;
 #pragma unroll 1
@@ -408,14 +418,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                     given.at[i] = from_float(times(exponential_below(float_of(taken, i), peak[i]), inverse[i]));
                 }
                 if (row < end) {
-                    if (whole) {
-                        store(to, given);
-                    } else {
+                    store(to, given);
+                }
+                if (row < part_end) {
 #pragma unroll
-                        for (int i = 0; i < VEC; ++i) {
-                            if (0 <= column + i && column + i < columns) {
-                                to[i] = given.at[i];
-                            }
+                    for (int i = 0; i < VEC; ++i) {
+                        if (0 <= column + i && column + i < columns) {
+                            to[i] = given.at[i];
                         }
                     }
                 }

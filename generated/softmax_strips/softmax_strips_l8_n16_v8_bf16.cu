@@ -16,7 +16,7 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 ec8d622d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 c94f675d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -120,7 +120,8 @@ __device__ __forceinline__ void wait_for_rows()
     asm volatile("cp.async.wait_group %0;" ::"n"(COMING) : "memory");
 }
 constexpr int TEAM = THREADS / (LANES * VEC);  // threads that put together what was found of a column
-constexpr int PITCH = LANES * VEC + 16 / TEAM;  // from one finding to the next: a warp reads out of all banks at once
+constexpr int GAP = 16 / TEAM;  // between findings, so that a warp reads out of all banks at once
+constexpr int PITCH = LANES * VEC + GAP;  // from one finding to the next
 
 using Two = __nv_bfloat162;
 

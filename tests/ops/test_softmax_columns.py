@@ -60,6 +60,8 @@ STRIPS = [
     ("softmax_strips_l32_n4_v4_c2_ragged_f32", (2, 121, 703)),
     ("softmax_strips_l64_n8_v4_ragged_f32", (3, 61, 1002)),
     ("softmax_strips_l32_n4_v8_ragged_bf16", (3, 61, 1001)),
+    ("softmax_strips_l64_n8_v8_ragged_bf16", (2, 61, 2001)),
+    ("softmax_strips_l32_n4_v8_c2_bf16", (2, 120, 712)),
     ("softmax_strips_l16_n8_v8_c2_ragged_f16", (3, 501, 331)),
     ("softmax_strips_l16_n8_v4_grid_f32", (700, 700)),
     ("softmax_strips_l16_n8_v8_grid_bf16", (2, 511, 328)),
@@ -106,6 +108,18 @@ def test_a_result_takes_the_place_of_columns_that_neighbours_read(
     assert_close(result[..., 3:-4], reference(whole[..., 3:-4], 1), dtype, ulps=12)
     assert result[..., :3].tobytes() == whole[..., :3].tobytes()
     assert result[..., -4:].tobytes() == whole[..., -4:].tobytes()
+
+
+def test_strips_read_nothing_beside_rows_that_overlap(clusters: int) -> None:
+    """Though these begin anywhere, at the same places in a pack as those of the result."""
+    x = np.lib.stride_tricks.sliding_window_view(numbers((803,), "f32")[1:-1], 701)
+    out = poison((x.size + 1,), "f32", np)[1:].reshape(x.shape)
+    with kgen.backend("cpu"):
+        with listing_steps() as steps:
+            softmax(x, 0, algorithm="softmax_strips", out=out)
+        assert "ragged" not in steps[0].spec.flags
+        softmax(x, 0, algorithm="softmax_strips", out=out)
+    assert_close(out, reference(x, 0), "f32", ulps=12)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
@@ -274,7 +288,10 @@ H200 = [
     (1, 200, 1000000, BF16, "l32_n14_v8_bf16"),  # as many rows as there are, or nearly
     (1024, 1024, 64, BF16, "l8_n16_v8_bf16"),  # no wider than they are
     (1, 1024, 65535, F32, "l32_n16_v4_c4_ragged_f32"),
+    (1, 1024, 65535, BF16, "l16_n16_v8_c2_ragged_bf16"),
     (1, 128, 524287, BF16, "l64_n16_v8_ragged_bf16"),
+    (1, 300, 500001, F32, "l32_n20_v4_ragged_f32"),  # rather than wider ones, of clusters
+    (1, 300, 500001, BF16, "l32_n20_v8_ragged_bf16"),
     (1, 32768, 2048, F32, "l16_n16_v4_grid_f32"),
     (1, 65536, 2048, BF16, "l8_n16_v8_grid_bf16"),  # two teams rather than a wider strip of one
     (1, 131072, 512, F32, "l8_n16_v4_grid_f32"),

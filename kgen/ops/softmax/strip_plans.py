@@ -23,8 +23,8 @@ from kgen.spec import Spec
 from kgen.streams import on
 from kgen.views import device_view
 
-ASIDE = 16384
-"""What it costs a block to begin a strip, in bytes of one."""
+ASIDE = {False: 16384, True: 49152}
+"""What it costs a block to begin a strip, in bytes of one; where rows begin anywhere, and a cluster shares it."""
 LEAST_LANES = {False: 8, True: 16}
 """Threads side by side: where rows begin anywhere, in narrower strips so much is read for others that two readings
 of all columns take less time."""
@@ -91,7 +91,8 @@ def _cost(spec: Spec, read: Planes, device: int) -> float:
     if spec["grid"]:
         told = max(1, spec["LANES"] * spec["VEC"] / SEVERAL)
         return turns * part * (1 + APART / width) * (1 + WAITS * told / (teams * spec.derived["LEAD"]))
-    return turns * (part + ASIDE) * (1 + NARROW[bool(spec["ragged"])] / width)
+    anywhere = bool(spec["ragged"])
+    return turns * (part + ASIDE[anywhere and spec["CLUSTER"] > 1]) * (1 + NARROW[anywhere] / width)
 
 
 def _pays(spec: Spec, read: Planes, device: int) -> bool:
@@ -121,7 +122,8 @@ def plan_strips(
     if wanted.op == "logsumexp" or y.dtype is not x.dtype:
         return None
     full = VECTOR // x.dtype.itemsize
-    anywhere = vec < full and ragged(x, y, read, written) and (spec is None or spec["ragged"])
+    apart = read.step >= read.columns  # what lies beside a row is in others
+    anywhere = vec < full and apart and ragged(x, y, read, written) and (spec is None or spec["ragged"])
     vec = full if anywhere else vec
     if spec is None:
         asked = {name for name, on in wanted.flags(wide=False).items() if on}

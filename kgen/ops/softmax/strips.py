@@ -19,12 +19,14 @@ LEAD = {False: 2, True: 8}
 grid, whose blocks hear one another only some 5 us later."""
 COMING = 2  # chunks on their way, at least
 ENOUGH = 5  # chunks of a lead that one on its way gives way to
+FIRST = 4  # chunks that are asked for at once, at least
 LEAST = 4  # bytes of a copy that does without registers
 WIDTHS = (128, 256, 512, 1024)
 """Bytes of a row in a strip: in narrower ones, columns are copied at half the speed, or less."""
 EARS = 128  # threads of a block that hear the others of its team, beside those that hold packs
 HEARD = 5  # blocks of a team that a lane hears
 STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
+FOUND = 32 * 1024  # of these for what the threads of a block find, beyond which half of them tell the others first
 
 LANES = Axis("LANES", "l", (8, 16, 32, 64), "threads side by side, each on a pack of columns")
 PACKS = Axis("PACKS", "n", (4, 6, 8, 10, 12, 14, 16, 18, 20), "rows of a thread, of a strip")
@@ -47,7 +49,8 @@ def _derive(spec: Spec) -> dict[str, int]:
     cluster, width, chunks = spec["CLUSTER"], spec["LANES"] * spec["VEC"], spec["PACKS"] // CHUNK
     chunk = THREADS * CHUNK * spec["VEC"] * spec.dtype.itemsize
     slots = THREADS // max(32, spec["LANES"])
-    pitch = width + 16 // max(1, THREADS // width)
+    gap = 16 // max(1, THREADS // width)
+    pitch = width + gap
     totals = (12 if spec.dtype is F32 and not spec["log"] else 8) * width
     # Of how many strips blocks tell one another at the same time: a power of two, by which it is faster to divide.
     turns = 1 << (_lead(spec, SHARED // chunk - 1) // chunks + 1).bit_length()
@@ -55,10 +58,16 @@ def _derive(spec: Spec) -> dict[str, int]:
         totals, exchanges = turns * totals, 2 * 8 * turns
     else:
         exchanges = 2 * (8 * cluster * pitch + 16) if cluster > 1 else 8
-    static = -(-(8 * slots * pitch + -(-totals // 8) * 8 + exchanges) // VECTOR) * VECTOR
+    found = 8 * slots * pitch
+    folded = spec["ragged"] and cluster == 1 and found > FOUND
+    if spec["ragged"]:
+        slots //= 1 + folded
+        found = 8 * (slots * pitch - gap)
+    static = -(-(found + -(-totals // 8) * 8 + exchanges) // VECTOR) * VECTOR
     stages = (SHARED - static) // chunk
     if not spec["grid"]:
         stages = min(stages, 3 * chunks)
+    lead = _lead(spec, stages)
     return {
         "THREADS": THREADS + (EARS if spec["grid"] else 0),
         "WORKERS": THREADS,
@@ -68,10 +77,12 @@ def _derive(spec: Spec) -> dict[str, int]:
         "DYNAMIC_SMEM": stages * chunk,
         "DEPTH": THREADS // spec["LANES"],
         "SLOTS": slots,
+        "FOLDED": int(folded),
         "CHUNK": CHUNK,
         "CHUNKS": chunks,
         "STAGES": stages,
-        "LEAD": _lead(spec, stages),
+        "LEAD": lead,
+        "FIRST": min(stages, max(FIRST, stages - chunks - lead)),
         "CLUSTER": cluster,
         "HEARD": HEARD,
         "AHEAD": -(-stages // chunks),
@@ -106,6 +117,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "overlapping": bool(spec["ragged"]),
         "grid": bool(spec["grid"]),
         "number": number,
+        "pairs": spec.dtype is not F32,
         "slack": spec.dtype is not F32 and not spec["scaled"],
         "two": "__half2" if spec.dtype is F16 else "__nv_bfloat162",
         "two_from": "__floats2half2_rn" if spec.dtype is F16 else "__floats2bfloat162_rn",
@@ -134,6 +146,7 @@ STRIPS = register(
             "softmax_strips_l8_n8_v4_c2_f32",
             "softmax_strips_l8_n16_v8_bf16",
             "softmax_strips_l16_n4_v4_ragged_f32",
+            "softmax_strips_l32_n4_v8_ragged_bf16",
             "softmax_strips_l8_n8_v8_grid_bf16",
             "softmax_strips_l16_n16_v4_grid_f32",
         ),
