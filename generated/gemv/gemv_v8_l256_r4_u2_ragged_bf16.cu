@@ -17,7 +17,7 @@
 //                        fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 5de4053b, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv.cu.j2 5de4053b, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/reduce.cuh.j2 7695e377, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gemv_v8_l256_r4_u2_ragged_bf16
 

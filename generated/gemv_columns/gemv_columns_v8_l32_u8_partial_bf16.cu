@@ -16,7 +16,7 @@
 //   grid                 (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 e4033c07, common/gemv_weights.cuh.j2 6ec84f5c, common/exact_sum.cuh.j2
+//   parts   gemv_columns.cu.j2 e4033c07, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2
 //           047b6350, common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gemv_columns_v8_l32_u8_partial_bf16
 

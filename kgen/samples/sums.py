@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from kgen.dtypes import dtype_of
+from kgen.ops.gemv import flat as gemv_flats
+from kgen.ops.gemv import span
 from kgen.ops.gemv.gemv import gemv as kgen_gemv
 from kgen.ops.histogram.histogram import bincount
 from kgen.ops.histogram.histogram import histogram as kgen_histogram
-from kgen.ops.reduce import launches, reduce, waves
+from kgen.ops.reduce import flat, launches, reduce, waves
 from kgen.ops.reduce.dot import dot as kgen_dot
 from kgen.samples.accuracy import rms_bar
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -49,6 +52,30 @@ def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
         settings += ((waves, "parts_of_columns", lambda groups, tiles, wave: 1),)
     shapes = (shape,) if shape else tuple((rows, columns) for rows in every)
     return tuple(_reduction(spec, one, 0)._replace(settings=settings) for one in shapes)
+
+
+def sum_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows of odd widths, from the midst of a pack, in parts of two cohorts, and in two that have a second round."""
+    cases = []
+    for one, parts in [(shape, 2)] if shape else _of_flat(spec):
+        case = _reduction(spec, one, 0)
+        cut = flat.Cut(spec.threads, flat.period_of(one[1], spec.dtype), parts)
+        settings = ((flat, "cut", lambda *about, cut=cut, **further: cut),)
+        cases.append(case._replace(inputs=(_amid_a_pack(spec, case),), settings=settings))
+    return tuple(cases)
+
+
+def _of_flat(spec: Spec) -> Iterator[tuple[Shape, int]]:
+    """Rows and columns, few or more than a block has threads, and parts: rounds that are nearly full."""
+    for columns, parts, rounds in ((21, flat.COHORT + 2, 1), (spec.threads + 2, 2, 2)):
+        period = flat.period_of(columns, spec.dtype)
+        together = spec.threads // period * period * spec.derived["VEC"]  # elements that a block reads at once
+        yield ((rounds * parts * spec.derived["ITEMS"] - 1) * together // columns - 3, columns), parts
+
+
+def _amid_a_pack(spec: Spec, case: Case) -> Array:
+    """The first input, from the last element of a pack on."""
+    return between_poison(case.inputs[0], 256 + spec.derived["VEC"] - 1)
 
 
 def _reduction(spec: Spec, shape: Shape, axis: int) -> Case:
@@ -168,13 +195,32 @@ def gemv_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, .
     return tuple(_product(spec, rows, n, algorithm=whole.name, trans=True) for n in (depth, 4 * round_))
 
 
+def gemv_span(spec: Spec, shape: Shape | None = None) -> Case:
+    """All spans of a block and three of another, the last of fewer rows; of odd rows from the midst of a chunk on."""
+    rows = (2 * span.TURNS * spec.threads // 32 + 5) * spec.derived["HEIGHT"] // 2
+    case = _product(spec, *(shape or (rows, spec["COLUMNS"])), algorithm=None)
+    a = between_poison(case.inputs[0], 256 + spec["COLUMNS"] % 2)
+    return case._replace(inputs=(a, *case.inputs[1:]), settings=((span, "cut", lambda product: spec),))
+
+
+def gemv_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """As `sum_flat`."""
+    cases = []
+    for one, parts in [(shape, 2)] if shape else _of_flat(spec):
+        case = _product(spec, *one[::-1], algorithm=None, trans=True)
+        cut = gemv_flats.Cut(spec, flat.period_of(one[1], spec.dtype), parts)
+        settings = ((gemv_flats, "cut", lambda product, sms, cut=cut: cut),)
+        cases.append(case._replace(inputs=(_amid_a_pack(spec, case), *case.inputs[1:]), settings=settings))
+    return tuple(cases)
+
+
 def gemv_sum(spec: Spec, shape: Shape | None = None) -> Case:
     """Sums in a few pieces."""
     rows, depth = shape or (13, 7 * 32 * 4 + 12)
     return _product(spec, rows, depth, algorithm=f"gemv_v4_l32_r1_u1_{spec.dtype}")
 
 
-def _product(spec: Spec, rows: int, depth: int, *, algorithm: str, trans: bool = False) -> Case:
+def _product(spec: Spec, rows: int, depth: int, *, algorithm: str | None, trans: bool = False) -> Case:
     shape = (depth, rows) if trans else (rows, depth)
     options: dict[str, Any] = {"alpha": 1.5, "beta": -0.5, "trans": trans, "algorithm": algorithm}
     quantized = spec.dtype.numpy.kind == "i"
@@ -200,6 +246,7 @@ CASES = {
     "reduce_rows": reduce_rows,
     "reduce_columns": reduce_columns,
     "reduce_short": reduce_short,
+    "sum_flat": sum_flat,
     "dot": dot,
     "histogram": histogram,
     "histogram_extremes": histogram_extremes,
@@ -212,4 +259,8 @@ CASES = {
     "gemv_columns": gemv_columns,
     "gemv_columns_quantized": gemv_columns,
     "gemv_sum": gemv_sum,
+    "gemv_span": gemv_span,
+    "gemv_span_quantized": gemv_span,
+    "gemv_flat": gemv_flat,
+    "gemv_flat_quantized": gemv_flat,
 }

@@ -140,6 +140,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("gemv_v*_f32", "at < end", "a number of x is read where it is multiplied, which no pack past the end is"),
     Survivor("gemv_v*_f32", "lane < ROWS", f"lanes beside those that write: {_IDLE}", "*total = sums*"),
     Survivor("gemv_v*_f32", "fabsf(lost) <= 3.402823466e38f", "no sample has an infinity; test_rounded_once.py has"),
+    Survivor("gemv_span*_f32", "fabsf(lost) <= 3.402823466e38f", "the same; test_narrow_rows.py has"),
     Survivor("gla_inner*", "key <= query", f"scores above the diagonal: {_IDLE}"),
     Survivor(
         "histogram_*_packed_*",
@@ -149,6 +150,18 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("histogram_*_packed_*", "before < HALF", "the same"),
     Survivor("histogram_weights*", "shift < -63", "the hardware shifts by more than 63 bits as by 64: nothing is left"),
+    Survivor("gemv_span*", "* -> (blockIdx.x + 1) * turns * WARPS", f"spans behind the matrix are zero: {_IDLE}"),
+    Survivor(
+        "gemv_span*", "* -> rows - head - nth * HEIGHT", "further bytes than those of the span are not asked for either"
+    ),
+    Survivor("*_flat_*", "threadIdx.x < together", f"what further threads find is not kept: {_IDLE}", "*? packs : 0*"),
+    Survivor(
+        "*_flat_*",
+        "* -> (end - at + together - 1) / together",
+        "so that the number is an int: no sample has 2^31 packs for a thread",
+    ),
+    Survivor("*_flat_*", "min(columns, THREADS) -> THREADS", "one thread for each column finds the same"),
+    Survivor("*_flat_*", "share < sharers", f"threads beside those that share a column: {_IDLE}"),
     Survivor("norm_span*", "threadIdx.x >= 2 * CHUNK", "further threads find that theirs is behind the span, too"),
     Survivor("norm_backward*_f32", "sizeof(Number) < 4", "a shift by no bits: these numbers are words"),
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),

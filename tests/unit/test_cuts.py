@@ -16,6 +16,7 @@ from kgen.dtypes import dtype_of
 from kgen.operand import Operand
 from kgen.ops import calls, rows, rows_cut, rows_ring
 from kgen.ops.elementwise import plans
+from kgen.ops.gemv import flat as gemv_flat
 from kgen.ops.gemv import plan as gemv_plan
 from kgen.ops.moving import transpose_steps
 from kgen.ops.norm import span
@@ -27,7 +28,7 @@ BYTES = 1 << 28
 
 @pytest.fixture(autouse=True)
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rows, rows_cut, rows_ring, span, plans, gemv_plan, transpose_steps):
+    for module in (rows, rows_cut, rows_ring, span, plans, gemv_plan, gemv_flat, transpose_steps):
         monkeypatch.setattr(module, "multiprocessors", lambda device: 132)
     monkeypatch.setattr(calls, "remember", lambda *_: None)
 
@@ -112,6 +113,8 @@ def test_three_blocks_are_resident_where_registers_allow() -> None:
         ("f32", 256, "gemv_columns_v4_l8_u4_partial_f32"),
         ("bf16", 512, "gemv_columns_v8_l8_u4_partial_bf16"),
         ("f32", 16, "gemv_columns_v4_l4_u4_t512_partial_f32"),
+        ("f32", 33, "gemv_flat_t512_f32"),
+        ("bf16", 17, "gemv_flat_t256_bf16"),
         ("f32", 8193, "gemv_columns_v4_l32_p2_u2_t512_ragged_partial_f32"),
         ("bf16", 8193, "gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16"),
         ("bf16", 129, "gemv_columns_v8_l8_p2_u2_t512_ragged_partial_bf16"),
@@ -187,9 +190,14 @@ def test_tiles_of_rows_that_begin_anywhere_are_wide_where_sums_are_in_few_parts(
     ("dtype", "width", "expected"),
     [
         ("bf16", 32, "gemv_v8_l4_r4_u1_bf16"),
+        ("bf16", 7, "gemv_span_k7_t4_bf16"),
+        ("bf16", 96, "gemv_span_k96_t1_bf16"),
+        ("bf16", 127, "gemv_span_k127_t1_bf16"),
         ("bf16", 129, "gemv_v8_l8_r4_u2_ragged_bf16"),
         ("bf16", 512, "gemv_v8_l32_r4_u2_bf16"),
         ("bf16", 8192, "gemv_v8_l128_r1_u4_bf16"),
+        ("f32", 33, "gemv_span_k33_t1_f32"),
+        ("f32", 65, "gemv_v4_l8_r4_u2_ragged_f32"),
         ("f32", 128, "gemv_v4_l16_r4_u2_f32"),
         ("f32", 256, "gemv_v4_l32_r4_u2_f32"),
         ("f32", 513, "gemv_v4_l32_r4_u2_ragged_f32"),

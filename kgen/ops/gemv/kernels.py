@@ -19,12 +19,17 @@ _SUM_COLUMNS, _SUM_THREADS = 32, 512
 
 _RAGGED = Flag("ragged", "rows that start anywhere and are of any length")
 _PARTIAL = Flag("partial", "sums of a piece of the matrix, in the type in which they are added")
-_QUANTIZED_FLAGS = (
-    _RAGGED,
+_INNER = Flag("inner", "scales belong to the numbers of x")
+VALUE_FLAGS = (
     Flag("half", "x, y and the result are float16; without it they are float32"),
     Flag("brain", "x, y and the result are bfloat16"),
+)
+QUANTIZED_FLAGS = (*VALUE_FLAGS, _INNER)
+_QUANTIZED_FLAGS = (
+    _RAGGED,
+    *VALUE_FLAGS,
     Flag("blocks", "a scale for every block of a row, instead of one for the row"),
-    Flag("inner", "scales belong to the numbers of x"),
+    _INNER,
     _PARTIAL,
 )
 _VEC = Axis("VEC", "v", (1, 2, 4, 8, 16), "consecutive elements that are loaded at once")
@@ -70,24 +75,26 @@ def _columns_problem(spec: Spec) -> str | None:
     return _problem(spec)
 
 
-def _text(spec: Spec) -> dict[str, object]:
+def types_of(spec: Spec, vec: int) -> dict[str, object]:
     """The types that a template writes: of the vectors, of sums, and of a pack below eight bytes."""
-    quantized = spec.dtype in QUANTIZED
-    word = {1: "unsigned char", 2: "unsigned short"}.get(spec["VEC"] * spec.dtype.itemsize, "unsigned")
+    word = {1: "unsigned char", 2: "unsigned short"}.get(vec * spec.dtype.itemsize, "unsigned")
     value = value_of(spec)
     real, total = ("double" if dtype is F64 else "float" for dtype in (spec.dtype, total_of(spec)))
-    columns = spec["LANES"] * spec["VEC"]
-    sharers = 1 if spec["ragged"] else max(1, WARP // columns)  # lanes of a warp, where there are fewer columns
     return {
-        "quantized": quantized,
+        "quantized": spec.dtype in QUANTIZED,
         "value": value.c,
         "real": real,
         "total": total,
         "part": "double" if value in (F32, F64) else "float",
         "exact": spec.dtype is F32,
         "word": word,
-        "sharers": sharers,
     }
+
+
+def _text(spec: Spec) -> dict[str, object]:
+    columns = spec["LANES"] * spec["VEC"]
+    sharers = 1 if spec["ragged"] else max(1, WARP // columns)  # lanes of a warp, where there are fewer columns
+    return types_of(spec, spec["VEC"]) | {"sharers": sharers, "spans": False}
 
 
 def total_of(spec: Spec) -> DType:

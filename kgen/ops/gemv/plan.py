@@ -7,9 +7,11 @@ from kgen.errors import SpecError
 from kgen.operand import INT_MAX
 from kgen.ops.calls import Plan
 from kgen.ops.gemv.column_plans import column_vec, cut_columns
+from kgen.ops.gemv.flat import plan_flat
 from kgen.ops.gemv.kernels import COLUMNS, COLUMNS_QUANTIZED, GEMV, GEMV_QUANTIZED, QUANTIZED, value_of
 from kgen.ops.gemv.product import Product, carry_out, flags_of
 from kgen.ops.gemv.row_plans import cut_rows, row_vec
+from kgen.ops.gemv.span import plan_span
 from kgen.registry import parse
 from kgen.spec import Spec
 
@@ -19,6 +21,11 @@ def plan(product: Product, algorithm: str | None, op: str) -> Plan:
     if max(product.rows, product.depth) > INT_MAX:
         raise ValueError(f"{op}: a has shape {product.a.shape}; it takes up to {INT_MAX} rows and columns")
     sms = multiprocessors(product.out.device)
+    if algorithm is None:
+        why = f"{product.rows} sums of {product.depth} products"
+        narrow = plan_span(product, why) if product.along_rows else plan_flat(product, why)
+        if narrow is not None:
+            return narrow
     asked = _asked(product, algorithm, op) if algorithm else None
     made = cut_rows(product, sms, asked) if product.along_rows else cut_columns(product, sms, asked)
     return carry_out(product, *made)

@@ -161,7 +161,7 @@ def operation(spec: Spec) -> str:
     return spec.kernel.name.partition("_")[0]
 
 
-def _text(spec: Spec) -> dict[str, Any]:
+def text_of(spec: Spec) -> dict[str, Any]:
     op = operation(spec)
     if not summed(op):
         return text_of_extreme(op, spec.dtype)
@@ -180,14 +180,14 @@ def value_bytes(spec: Spec) -> int:
     return max(4, spec.dtype.itemsize)
 
 
-_BITS = Axis("OUT", "o", (64, 32, 16, 8), "bits of an element of the result")
-_OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("brain", "16 bits that are bfloat16"))
+BITS = Axis("OUT", "o", (64, 32, 16, 8), "bits of an element of the result")
+OF_SUMS = (Flag("fractional", "integers with a floating-point result"), Flag("brain", "16 bits that are bfloat16"))
 _RAGGED = Flag("ragged", "rows that begin anywhere and are of any length")
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
 def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
-    bits, flags = ((_BITS,), (_SPLIT, *_OF_SUMS)) if summed(op) else ((), (_SPLIT,))
+    bits, flags = ((BITS,), (_SPLIT, *OF_SUMS)) if summed(op) else ((), (_SPLIT,))
     rows = Kernel(
         name=f"{op}_rows",
         summary=f"The {WORDS[op]} of every row, which is contiguous or, with VEC 1, of any stride.",
@@ -206,7 +206,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
         origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
         defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_rows_")),
         stem="reduce_rows",
-        text=_text,
+        text=text_of,
     )
     columns = Kernel(
         name=f"{op}_columns",
@@ -226,7 +226,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
         origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
         defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_columns_")),
         stem="reduce_columns",
-        text=_text,
+        text=text_of,
     )
     short = Kernel(
         name=f"{op}_short",
@@ -241,7 +241,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
         origin="the transposition of arrays of structures through shared memory",
         defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_short_")),
         stem="reduce_short",
-        text=_text,
+        text=text_of,
     )
     return register(rows), register(columns), register(short)
 

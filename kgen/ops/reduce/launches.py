@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kgen.dtypes import FLOATS, DType
 from kgen.launch import Step
-from kgen.ops.reduce import waves
+from kgen.ops.reduce import flat, waves
 from kgen.ops.reduce.axes import Kept, Layout
 from kgen.ops.reduce.kernels import (
     COLUMN_THREADS,
@@ -82,11 +82,13 @@ def launches(one: Pass) -> Iterator[Launch]:
     outside, inside = others[: max(0, len(others) - LEVELS)], others[max(0, len(others) - LEVELS) :]
     while math.prod(axis.size for axis in inside) >= 1 << 31:
         outside, inside = (*outside, inside[0]), inside[1:]
-    step, partials = _rows(one, inside) if form == "rows" else _columns(one, columns, inside)
+    step, partials = (
+        _rows(one, inside) if form == "rows" else _flat(one, columns, inside) or _columns(one, columns, inside)
+    )
     for index in itertools.product(*(range(axis.size) for axis in outside)):
         source = one.layout.start + sum(i * axis.stride for i, axis in zip(index, outside))
         target = sum(i * axis.out for i, axis in zip(index, outside))
-        groups = step.blocks // step.ints[0] if partials else 0
+        groups = _groups(step) if partials else 0
         yield Launch(step, source * one.dtype.itemsize, target * _out_bytes(one), partials, groups)
 
 
@@ -230,6 +232,30 @@ def _columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, in
         doubles=_divisor(one),
     )
     return step, outer * tiles * parts * lanes * vec * value_bytes(spec) if split else 0
+
+
+def _groups(step: Step) -> int:
+    """Of blocks that meet."""
+    if step.spec.kernel is flat.FLAT:
+        return flat.counters_of(step.blocks)
+    return step.blocks // step.ints[0]
+
+
+def _flat(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int] | None:
+    """All rows read as one, where they lie one behind the other and loads do not begin with them."""
+    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 0)
+    whole = LOAD_BYTES // one.dtype.itemsize
+    even = columns.size % whole == 0 and one.low % LOAD_BYTES == 0
+    dense = columns.stride == 1 and stride == columns.size and math.prod(axis.size for axis in inside) == 1
+    if not dense or one.op != "sum" or one.out is not one.dtype or one.dtype not in FLOATS or one.algorithm:
+        return None
+    cut = flat.cut(columns.size, length * columns.size, one.dtype, one.sms, even=even)
+    if cut is None:
+        return None
+    spec = flat.FLAT.spec(THREADS=cut.threads, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
+    ints = (columns.size, cut.period)
+    step = Step(spec, cut.parts, 4, ints, (length * columns.size, columns.out), doubles=_divisor(one))
+    return step, cut.parts * columns.size * value_bytes(spec)
 
 
 def ragged_lanes(columns: int, vec: int) -> int:

@@ -1,0 +1,150 @@
+"""A transposed matrix of narrow rows that begin anywhere, all of them read as one; and the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kgen.device import multiprocessors
+from kgen.dtypes import FLOATS, I8
+from kgen.launch import Step, bind
+from kgen.ops.calls import Plan
+from kgen.ops.gemv.kernels import PACK, QUANTIZED, QUANTIZED_FLAGS, total_of, types_of
+from kgen.ops.gemv.product import Product, flags_of
+from kgen.ops.reduce.flat import COHORT, counters_of, period_of
+from kgen.ops.reduce.workspace import workspace
+from kgen.registry import register
+from kgen.spec import Axis, Kernel, Spec
+
+THREADS = Axis("THREADS", "t", tuple(range(256, 513, 32)), "of a block: a multiple of a period, and few to spare")
+MOST = {1: 768, 2: 1024, 4: 1024}
+"""Threads among which the registers of a multiprocessor are divided, by the bytes of a number: those have columns of
+their own each."""
+PAYS = range(17, 64)
+"""For which columns this pays,"""
+LEAST = 64 << 20
+"""and bytes of a matrix from which on."""
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    threads, vec = spec["THREADS"], PACK // spec.dtype.itemsize
+    return {
+        **{name: int(name in spec.flags) for name in ("half", "brain", "inner")},
+        "THREADS": threads,
+        "VEC": vec,
+        "ITEMS": 4,
+        "COHORT": COHORT,
+        "BLOCKS": MOST[spec.dtype.itemsize] // threads,
+        "STATIC_SMEM": (threads * (vec + 1) + 1) * total_of(spec).itemsize,
+    }
+
+
+def _check(spec: Spec) -> str | None:
+    if spec["THREADS"] > MOST[spec.dtype.itemsize]:
+        return "a thread has no registers for columns of its own"
+    if {"half", "brain"} <= spec.flags:
+        return "the vectors are of one type"
+    return None
+
+
+def _text(spec: Spec) -> dict[str, object]:
+    return types_of(spec, PACK // spec.dtype.itemsize) | {"spans": False}
+
+
+_SUMMARY = "A matrix times a vector, for columns of narrow rows one behind the other: sums across rows."
+_GRID = "(parts): of the numbers"
+_ORIGIN = "fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction"
+
+FLAT = register(
+    Kernel(
+        name="gemv_flat",
+        summary=_SUMMARY,
+        formula="y[n] = alpha (sum over k of a[k][n] x[k]) + beta y[n]",
+        axes=(THREADS,),
+        dtypes=FLOATS,
+        derive=_derive,
+        text=_text,
+        check=_check,
+        grid=_GRID,
+        origin=_ORIGIN,
+        defaults=("gemv_flat_t384_f32", "gemv_flat_t448_bf16"),
+    )
+)
+FLAT_QUANTIZED = register(
+    Kernel(
+        name="gemv_flat_quantized",
+        stem="gemv_flat",
+        summary=_SUMMARY,
+        formula="y[n] = alpha (sum over k of s[k] a[k][n] x[k]) + beta y[n]",
+        axes=(THREADS,),
+        flags=QUANTIZED_FLAGS,
+        dtypes=(I8,),
+        derive=_derive,
+        text=_text,
+        check=_check,
+        grid=_GRID,
+        origin=_ORIGIN,
+        defaults=("gemv_flat_quantized_t256_inner_i8",),
+    )
+)
+
+
+class Cut(NamedTuple):
+    """A specialization, packs after which columns begin again, and parts."""
+
+    spec: Spec
+    period: int
+    parts: int
+
+
+def cut(product: Product, sms: int) -> Cut | None:
+    """Blocks of which the fewest threads have nothing to do; None where others do better, or this one cannot do it."""
+    a, columns = product.a, product.rows
+    over_results, over_products, _ = product.a_strides
+    vec = PACK // a.dtype.itemsize
+    kernel, flags = FLAT_QUANTIZED if a.dtype in QUANTIZED else FLAT, flags_of(product)
+    dense = over_results == 1 and over_products == columns and product.batches == 1
+    if a.dtype not in kernel.dtypes or flags.pop("blocks", False) or not dense or columns not in PAYS:
+        return None
+    even = columns % vec == 0 and a.ptr % PACK == 0
+    if even or columns * product.depth * a.dtype.itemsize < LEAST:
+        return None
+    period = period_of(columns, a.dtype)
+    fitting = [threads for threads in THREADS.values if threads <= MOST[a.dtype.itemsize] // 2]
+    threads = max(fitting, key=lambda threads: (threads // period * period / threads, -threads))
+    spec = kernel.spec(THREADS=threads, **flags, dtype=a.dtype)
+    tile = spec.derived["ITEMS"] * (threads // period * period) * vec
+    return Cut(spec, period, min(sms * spec.derived["BLOCKS"], max(1, columns * product.depth // tile)))
+
+
+def plan_flat(product: Product, why: str) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do it."""
+    device = product.out.device
+    found = cut(product, multiprocessors(device))
+    if found is None:
+        return None
+    step = _step(product, found)
+    (run,) = bind([step], device)
+    nbytes = found.parts * product.rows * total_of(found.spec).itemsize
+    quantized = product.a.dtype in QUANTIZED
+
+    def launch(at: Sequence[int], stream: int) -> None:
+        a, x, y, scale, out = at
+        partials, counters, held = workspace(nbytes, counters_of(found.parts), device, stream)
+        run((*((a, x, scale) if quantized else (a, x)), y or out, out, partials, counters), stream)
+        del held
+
+    return Plan(launch, (str(step),), f"{why} are cut into {found.parts} parts")
+
+
+def _step(product: Product, cut: Cut) -> Step:
+    quantized = product.a.dtype in QUANTIZED
+    scale = (product.scale.row if product.scale else 0,) if quantized else ()
+    return Step(
+        cut.spec,
+        cut.parts,
+        7 if quantized else 6,
+        (product.rows, cut.period),
+        (product.rows * product.depth, product.x_strides[0], *scale, product.y_strides[0], product.out_strides[0]),
+        floats=(product.alpha, product.beta),
+    )

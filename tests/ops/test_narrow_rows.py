@@ -1,0 +1,151 @@
+"""Narrow rows that begin anywhere: products along and across them, and what columns come to, beside float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kgen.backend import backend
+from kgen.checking import watching
+from kgen.dtypes import F16, F32, DType
+from kgen.ops.gemv import flat as gemv_flat
+from kgen.ops.gemv import span
+from kgen.ops.gemv.gemv import gemv
+from kgen.ops.questions import explain
+from kgen.ops.reduce import flat, reduce
+from tests.ops.test_gemv import QUANTIZED, assert_product, draw, on, quantized
+
+AsNumpy = Callable[[Any], np.ndarray]
+
+
+@pytest.fixture
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few rows there are."""
+    for module in (span, flat, gemv_flat):
+        monkeypatch.setattr(module, "LEAST", 0)
+
+
+def among_others(x: np.ndarray, ahead: int) -> np.ndarray:
+    """A copy of x that begins so many elements behind a multiple of a chunk; what lies around it is NaN."""
+    around = np.full(x.size + ahead + 64, np.nan if x.dtype.kind != "i" else 77).astype(x.dtype)
+    begin = -(around.ctypes.data // x.dtype.itemsize) % (16 // x.dtype.itemsize) + ahead
+    own = around[begin : begin + x.size].reshape(x.shape)
+    own[...] = x
+    return own
+
+
+def matrix(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> np.ndarray:
+    given_type: np.ndarray = quantized(rng, shape, kind) if kind in QUANTIZED else draw(rng, shape, kind)
+    return given_type
+
+
+def assert_products_agree(kind: str, shape: tuple[int, int], ahead: int, x_type: str, trans: bool, kernel: str) -> None:
+    rng = np.random.default_rng(shape)
+    a = among_others(matrix(rng, shape, kind), ahead)
+    x, y = draw(rng, shape[0 if trans else 1], x_type), draw(rng, shape[1 if trans else 0], x_type)
+    scale = rng.random(shape[0]).astype("f") if kind in QUANTIZED else None
+    assert kernel in explain(gemv, a, x, y, beta=2.0, trans=trans, scale=scale)
+    with watching() as watch:
+        got = gemv(a, x, y, beta=2.0, trans=trans, scale=scale)
+        again = gemv(a, x, y, beta=2.0, trans=trans, scale=scale)
+    assert watch.findings == []
+    assert got.tobytes() == again.tobytes()
+    whole = a.astype(np.float64) * (1 if scale is None else scale.astype(np.float64)[:, None])
+    whole = whole.T if trans else whole
+    both = np.concatenate([whole, 2 * np.diag(y.astype(np.float64))], 1)
+    assert_product(got, both, np.concatenate([x.astype(np.float64), np.ones(len(y))]), x_type)
+
+
+examples = settings(
+    max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+KINDS = st.sampled_from(("float32", "float16", "bfloat16", "int8"))
+
+
+@examples
+@given(data=st.data())
+def test_products_with_narrow_rows_wherever_they_begin(everywhere: None, data: st.DataObject) -> None:
+    kind = data.draw(KINDS)
+    columns = data.draw(st.integers(1, 31 if kind == "float32" else 63).map(lambda half: 2 * half + 1))
+    shape = (data.draw(st.integers(20, 700)), columns)
+    x_type = data.draw(st.sampled_from(("float32", "float16", "bfloat16"))) if kind in QUANTIZED else kind
+    with backend("cpu"):
+        assert_products_agree(kind, shape, data.draw(st.integers(0, 9)), x_type, trans=False, kernel="gemv_span")
+
+
+@examples
+@given(data=st.data())
+def test_products_across_narrow_rows_wherever_they_begin(everywhere: None, data: st.DataObject) -> None:
+    kind = data.draw(KINDS)
+    columns = data.draw(st.integers(8, 31).map(lambda half: 2 * half + 1))
+    shape = (data.draw(st.integers(4, 9000 // columns)), columns)
+    x_type = data.draw(st.sampled_from(("float32", "float16", "bfloat16"))) if kind in QUANTIZED else kind
+    with backend("cpu"):
+        assert_products_agree(kind, shape, data.draw(st.integers(0, 9)), x_type, trans=True, kernel="gemv_flat")
+
+
+@examples
+@given(data=st.data())
+def test_columns_of_narrow_rows_wherever_they_begin(everywhere: None, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from((np.float32, np.float16, ml_dtypes.bfloat16)))
+    columns = data.draw(st.integers(8, 200).map(lambda half: 2 * half + 1))
+    rows = data.draw(st.integers(4, 9000 // columns))
+    x = np.random.default_rng(rows).integers(-3, 4, (rows, columns)).astype(kind)
+    x = among_others(x, data.draw(st.integers(0, 7)))
+    with backend("cpu"), watching() as watch:
+        assert "sum_flat" in explain(reduce.sum, x, 0)
+        got, again, mean = (np.asarray(op(x, 0)) for op in (reduce.sum, reduce.sum, reduce.mean))
+    assert watch.findings == []
+    assert got.tobytes() == again.tobytes()
+    np.testing.assert_array_equal(got, x.astype("f8").sum(0).astype(got.dtype))
+    bar = 4 * 2.0 ** -ml_dtypes.finfo(kind).nmant
+    np.testing.assert_allclose(mean.astype("f8"), x.astype("f8").mean(0), rtol=0, atol=bar)
+
+
+@pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])
+def test_a_nan_reaches_its_own_row_and_its_own_column(
+    xp: ModuleType, asnumpy: AsNumpy, everywhere: None, shared_cache: Any, kind: Any
+) -> None:
+    a = np.ones((500, 33), kind)
+    a[77, 32], a[78, 3] = np.nan, np.inf
+    device = on(xp, a)
+    along = asnumpy(gemv(device, xp.ones(33, device.dtype))).astype("f")
+    across = asnumpy(gemv(device, xp.ones(500, device.dtype), trans=True)).astype("f")
+    assert np.isnan(along[77]) and np.isinf(along[78]) and (np.delete(along, [77, 78]) == 33).all()
+    assert np.isnan(across[32]) and np.isinf(across[3]) and (np.delete(across, [32, 3]) == 500).all()
+
+
+@pytest.mark.usefixtures("everywhere")
+def test_other_matrices_are_left_to_other_kernels() -> None:
+    """Whose rows lie apart, or are wide, or are packs of which lanes have their share."""
+    with backend("cpu"):
+        for shape, kernel in (((90, 33), "gemv_span"), ((90, 65), "gemv_v"), ((90, 48), "gemv_v")):
+            assert kernel in explain(gemv, np.ones(shape, "f"), np.ones(shape[1], "f"))
+        apart = np.ones((90, 40), "f")[:, :33]
+        assert "gemv_v" in explain(gemv, apart, np.ones(33, "f"))
+        assert "gemv_columns" in explain(gemv, apart, np.ones(90, "f"), trans=True)
+        assert "gemv_flat" not in explain(gemv, np.ones((90, 129), "f"), np.ones(90, "f"), trans=True)
+        assert "gemv_span" in explain(gemv, np.ones((90, 48), "i1"), np.ones(48, "f"))
+        assert "gemv_span" not in explain(gemv, np.ones((90, 64), "i1"), np.ones(64, "f"))
+        for columns, flat_one in ((100, True), (128, False), (112, False), (520, False), (33, True), (16, False)):
+            assert ("sum_flat" in explain(reduce.sum, np.ones((90, columns), "f"), 0)) is flat_one, columns
+        assert "sum_flat" not in explain(reduce.sum, apart, 0)
+        assert "sum_flat" not in explain(reduce.sum, np.ones((90, 33), "e"), 0, dtype="f4")
+
+
+@settings(max_examples=120)
+@given(st.integers(17, 600), st.integers(1, 1 << 28), st.sampled_from((F16, F32)), st.integers(1, 150))
+def test_threads_meet_the_same_columns_in_all_packs(columns: int, rows: int, dtype: DType, sms: int) -> None:
+    cut = flat.cut(columns, rows * columns, dtype, sms, even=False)
+    if cut is not None:
+        vec = 16 // dtype.itemsize
+        together = cut.threads // cut.period * cut.period * vec
+        assert together > 0 and together % columns == 0
+        assert cut.parts >= 1 and (cut.parts - 1) * together < rows * columns
