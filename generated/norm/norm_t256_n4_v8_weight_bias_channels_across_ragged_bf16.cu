@@ -15,17 +15,17 @@
 //   ragged          yes  rows of the result begin anywhere, or end so, not at multiples of a pack
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         256  per block
-//   shared memory    64  bytes, static
+//   shared memory  8264  bytes, static
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 71a4bdf8, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//   parts   norm.cu.j2 ed85053d, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
 //           common/rows.cuh.j2 628b2ff3, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 2e5b1a76, common/after_previous.cuh.j2 9af5dfb3,
+//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/after_previous.cuh.j2 9af5dfb3,
 //           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 a608b212,
+//           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 1d9aa3b1,
 //           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
+//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_t256_n4_v8_weight_bias_channels_across_ragged_bf16
 
@@ -141,6 +141,14 @@ __device__ __forceinline__ Within further(Within from, Within by, int spatial)
     return {from.channel + by.channel + next, next ? element - spatial : element};
 }
 
+constexpr int CHANNELS = 1025;  // whose weights there is room for
+
+// What goes with a channel.
+struct Affine {
+    float weight;
+    float bias;
+};
+
 extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bias_channels_across_ragged_bf16(
     const Element* x,
     const Weight* __restrict__ weight,
@@ -229,31 +237,15 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
 
     const Within origin = within(first, spatial);  // of its first pack
     const Within stride = within(STRIDE, spatial);
-    // The weights of its packs' channels are asked for before they are needed.
+    // Meanwhile the weights of the row's channels, of each of which many packs need them.
+    __shared__ Affine channel[CHANNELS];
     const int first_channel = static_cast<unsigned>(row) % groups * channels;
-    Weight channel_weight[PACKS]{};
-    Weight channel_bias[PACKS]{};
+#pragma unroll 1
+    for (int i = threadIdx.x; i < channels; i += LANES) {
+        channel[i] = {weight_to_float(weight[first_channel + i]), weight_to_float(bias[first_channel + i])};
+    }
     Within at = origin;
-#pragma unroll
-    for (int pack = 0; pack < PACKS; ++pack) {
-        if (first + pack * STRIDE < end) {
-            channel_weight[pack] = weight[first_channel + at.channel];
-            channel_bias[pack] = bias[first_channel + at.channel];
-        }
-        at = further(at, stride, spatial);
-    }
 
-    // And those of the elements before and after the packs.
-    Weight edge_weight[EDGES]{};
-    Weight edge_bias[EDGES]{};
-#pragma unroll
-    for (int i = 0; i < EDGES; ++i) {
-        const int column = edge_column(i);
-        if (column < columns) {
-            edge_weight[i] = weight[first_channel + column / spatial];
-            edge_bias[i] = bias[first_channel + column / spatial];
-        }
-    }
     square = over_row<Sum>(square, exchanges, turn);
     const float rstd = rsqrtf(__fdividef(square, count) + eps);
     if (rstds != nullptr && place == 0) {
@@ -262,27 +254,30 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
     }
 
     // The result.
-    at = origin;
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
         if (column >= end) {
             continue;
         }
-        const float factor = rstd * weight_to_float(channel_weight[pack]);
-        const float shift = weight_to_float(channel_bias[pack]);
+        const float factor = rstd * channel[at.channel].weight;
+        const float shift = channel[at.channel].bias;
         Pack given;
         const int left = spatial - at.element;  // of the channel's elements
-        float next_factor = factor;
-        float next_shift = shift;
-        if (left < VEC) {  // the pack ends in the next one
-            next_factor = rstd * weight_to_float(weight[first_channel + at.channel + 1]);
-            next_shift = weight_to_float(bias[first_channel + at.channel + 1]);
-        }
+        if (left >= VEC) {
 #pragma unroll
-        for (int i = 0; i < VEC; ++i) {
-            const float normal = (float_of(value[pack], i) - mean) * (i < left ? factor : next_factor);
-            given.at[i] = from_float(normal + (i < left ? shift : next_shift));
+            for (int i = 0; i < VEC; ++i) {
+                const float normal = (float_of(value[pack], i) - mean) * factor;
+                given.at[i] = from_float(normal + shift);
+            }
+        } else {
+            const float next_factor = rstd * channel[at.channel + 1].weight;
+            const float next_shift = channel[at.channel + 1].bias;
+#pragma unroll
+            for (int i = 0; i < VEC; ++i) {
+                const float normal = (float_of(value[pack], i) - mean) * (i < left ? factor : next_factor);
+                given.at[i] = from_float(normal + (i < left ? shift : next_shift));
+            }
         }
         store(y + column, given);
         at = further(at, stride, spatial);
@@ -291,8 +286,9 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
     for (int i = 0; i < EDGES; ++i) {
         const int column = edge_column(i);
         if (column < columns) {
+            const Affine& edge_channel = channel[column / spatial];
             const float normal = (edge[i] - mean) * rstd;
-            y[column] = from_float(normal * weight_to_float(edge_weight[i]) + weight_to_float(edge_bias[i]));
+            y[column] = from_float(normal * edge_channel.weight + edge_channel.bias);
         }
     }
 }

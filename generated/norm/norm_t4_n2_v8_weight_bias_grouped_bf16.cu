@@ -16,13 +16,13 @@
 //   grid           a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 71a4bdf8, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//   parts   norm.cu.j2 ed85053d, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
 //           common/rows.cuh.j2 628b2ff3, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 2e5b1a76, common/after_previous.cuh.j2 9af5dfb3,
+//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/after_previous.cuh.j2 9af5dfb3,
 //           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 a608b212,
+//           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 1d9aa3b1,
 //           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 d702c129,
+//           6a6d0d17, common/rows_team.cuh.j2 5d7b2e69, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_t4_n2_v8_weight_bias_grouped_bf16
 

@@ -14,20 +14,20 @@
 //   ragged            yes  rows begin anywhere, or end so, not at multiples of a pack
 //   dtype             f32  float in memory, float in registers
 //   threads           512  per block
-//   shared memory     832  bytes, static
-//   shared memory  229376  bytes, dynamic: asked for at launch
+//   shared memory   21312  bytes, static
+//   shared memory  196608  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 55a864e1, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_ring.cu.j2 899d068a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           2e5b1a76, common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 b47aad41, common/rows_ring_second.cuh.j2 2643ee59,
+//           56c5f855, common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
+//           common/rows_ring.cuh.j2 51ef0084, common/rows_ring_second.cuh.j2 2643ee59,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
-//           common/rows_affine.cuh.j2 a608b212, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
+//           common/rows_affine.cuh.j2 1d9aa3b1, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
-//           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 d702c129,
+//           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32
 
@@ -43,7 +43,7 @@ using Element = float;
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
-constexpr int STAGES = 7;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 6;  // rows of which a block has its part in shared memory
 constexpr int PART = 2048;  // packs of such a part
 constexpr int SECTOR = 8;  // elements that memory is read and written by
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
@@ -304,6 +304,14 @@ __device__ __forceinline__ Within further(Within from, Within by, int spatial)
     return {from.channel + by.channel + next, next ? element - spatial : element};
 }
 
+constexpr int CHANNELS = 2560;  // whose weights there is room for
+
+// What goes with a channel.
+struct Affine {
+    float weight;
+    float bias;
+};
+
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LANES, 1)
     kgen_norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32(
     const Element* x,
@@ -388,6 +396,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         claimed = claim();
     }
 
+    // Meanwhile the weights of all channels, for all rows.
+    __shared__ Affine affines[CHANNELS];
+    Affine own[CHANNELS / LANES];
+#pragma unroll
+    for (int nth = 0; nth < CHANNELS / LANES; ++nth) {
+        const int i = nth * LANES + threadIdx.x;
+        if (i < groups * channels) {
+            own[nth] = {weight_to_float(weight[i]), weight_to_float(bias[i])};
+        }
+    }
     const Within origin = within(place, spatial);  // of its first pack in an aligned row
     const Within stride = within(STRIDE, spatial);
     const unsigned share_of_groups = 0xffffffff / groups;
@@ -476,38 +494,23 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     for (int stage = 2; stage < STAGES; ++stage) {
         begin_stage(stage);
     }
+
+    // The weights have come, and lie in shared memory from now on.
+#pragma unroll
+    for (int nth = 0; nth < CHANNELS / LANES; ++nth) {
+        if (nth * LANES + threadIdx.x < groups * channels) {
+            affines[nth * LANES + threadIdx.x] = own[nth];
+        }
+    }
+    __syncthreads();  // all are there
+
     Pack* stage = ring;
     for (int turn = 0; row[0] < rows; ++turn) {
         Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
         const int head = head_of(row[0]);
         const Element coming_edge = ask(row[2]);
+        const Affine* const channel = affines + group_of(row[0]) * channels;
         const Within origin_of_row = further(origin, {0, head}, spatial);
-        // The weights of its packs' channels are asked for before they are needed.
-        const int first_channel = group_of(row[0]) * channels;
-        Weight channel_weight[PACKS]{};
-        Weight next_weight[PACKS]{};  // of the channel that a pack ends in, if it is another
-        Weight channel_bias[PACKS]{};
-        Weight next_bias[PACKS]{};  // of the channel that a pack ends in, if it is another
-        Within at = origin_of_row;
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            if (there(pack, head)) {
-                channel_weight[pack] = weight[first_channel + at.channel];
-                channel_bias[pack] = bias[first_channel + at.channel];
-                if (at.element > spatial - VEC) {
-                    next_weight[pack] = weight[first_channel + at.channel + 1];
-                    next_bias[pack] = bias[first_channel + at.channel + 1];
-                }
-            }
-            at = further(at, stride, spatial);
-        }
-        Weight edge_weight{};
-        Weight edge_bias{};
-        if (edge_column(head) < columns) {
-            const int channel = first_channel + static_cast<unsigned>(edge_column(head)) / spatial;
-            edge_weight = weight[channel];
-            edge_bias = bias[channel];
-        }
 
         wait_for_rows<STAGES - 2>();
         if (row[1] < rows) {
@@ -534,7 +537,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 copy_async(stage + pack * LANES, coming_x + pack * STRIDE);
             }
         };
-        at = origin_of_row;
+        Within at = origin_of_row;
         Pack values[PACKS];
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -550,8 +553,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack, head)) {
                 const Pack value = values[pack];
-                const float factor = rstd * weight_to_float(channel_weight[pack]);
-                const float shift = weight_to_float(channel_bias[pack]);
+                const float factor = rstd * channel[at.channel].weight;
+                const float shift = channel[at.channel].bias;
                 Pack given;
                 const int left = spatial - at.element;  // of the channel's elements
                 if (left >= VEC) {
@@ -561,8 +564,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                         given.at[i] = from_float(normal + shift);
                     }
                 } else {
-                    const float next_factor = rstd * weight_to_float(next_weight[pack]);
-                    const float next_shift = weight_to_float(next_bias[pack]);
+                    const float next_factor = rstd * channel[at.channel + 1].weight;
+                    const float next_shift = channel[at.channel + 1].bias;
 #pragma unroll
                     for (int i = 0; i < VEC; ++i) {
                         const float normal = (float_of(value, i) - mean) * (i < left ? factor : next_factor);
@@ -575,10 +578,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         }
         close_group();
         if (edge_column(head) < columns) {
+            const Affine& edge_channel = channel[static_cast<unsigned>(edge_column(head)) / spatial];
             const float apart = to_float(edge) - mean;
             const float normal = fmaf(apart, rstd, apart * rest);
             Element& edge_result = result[edge_column(head) - head - place];
-            edge_result = from_float(normal * weight_to_float(edge_weight) + weight_to_float(edge_bias));
+            edge_result = from_float(normal * edge_channel.weight + edge_channel.bias);
         }
         edge = next_edge;
         next_edge = coming_edge;

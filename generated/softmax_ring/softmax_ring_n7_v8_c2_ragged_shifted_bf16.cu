@@ -17,12 +17,12 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 47b00561, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_ring.cu.j2 af8b9d42, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows.cuh.j2 628b2ff3, common/rows_mask.cuh.j2 f263f385, common/after_previous.cuh.j2
-//           9af5dfb3, common/rows_ring.cuh.j2 b47aad41, common/rows_ring_second.cuh.j2 2643ee59,
+//           9af5dfb3, common/rows_ring.cuh.j2 51ef0084, common/rows_ring_second.cuh.j2 2643ee59,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
-//           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 d702c129,
+//           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f
 //   again   kgen build softmax_ring_n7_v8_c2_ragged_shifted_bf16
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ float exponential(float x)
 constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int SLOTS = 528;  // for a pack of each thread: a warp has one more
 constexpr int PART = SLOTS * 7;  // slots of such a part
-constexpr int TOGETHER = 2;  // packs of a thread that are moved at once
+constexpr int WORD = 2;  // elements of a word
 constexpr int ROWS = STAGES + 1;  // of a cluster, with the one in registers
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int SECTOR = 16;  // elements that memory is read and written by
@@ -103,37 +103,6 @@ __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterp
 __device__ __forceinline__ const Element* around(const Element* from)
 {
     return from - reinterpret_cast<size_t>(from) / sizeof(Element) % VEC;
-}
-
-// So many words.
-template <int N>
-struct Words {
-    static constexpr int COUNT = N;
-};
-
-// What is to be done with all packs of a warp: all its lanes are in one row, so that they branch alike, and only once.
-template <typename Move>
-__device__ __forceinline__ void move_by_words(const Element* from, const Move& move)
-{
-    switch (reinterpret_cast<size_t>(from) / 4 % 4) {
-    case 0: return move(Words<0>{});
-    case 1: return move(Words<1>{});
-    case 2: return move(Words<2>{});
-    default: return move(Words<3>{});
-    }
-}
-
-// The pack that lies so far behind the begin of another, and in what follows that.
-template <int WORDS>
-__device__ __forceinline__ Pack moved(const unsigned (&words)[8], Words<WORDS>, const Element* from)
-{
-    const unsigned half = reinterpret_cast<size_t>(from) % 4 * 8;  // of a word, in bits
-    Pack moved;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        reinterpret_cast<unsigned*>(moved.at)[i] = __funnelshift_r(words[WORDS + i], words[WORDS + i + 1], half);
-    }
-    return moved;
 }
 
 // cp.async: a pack from global memory to shared memory.
@@ -370,34 +339,29 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         }
     };
 
-    // When a row has come, packs of the result are put where those of memory lie that they begin in.
-    const auto align = [&](Pack* stage, int row) {
+    // When a row has come, a lane takes every 32nd word of what its warp has copied: wherever the result's packs begin,
+    // these words are neighbours in shared memory, and so are those that the warp stores.
+    const int aside = threadIdx.x % 32 * (VEC - WORD);  // elements from a lane's first word to its pack
+    const auto has_word = [&](int pack, int nth, int head) {
+        return pack < PACKS - 1 || place - aside + pack * STRIDE + nth * 32 * WORD < packs_of(head) * VEC;
+    };
+    const auto take = [&](const Pack* stage, int pack, int row) {
         const int head = head_of(row);
-        const Element* const from = x + row * x_row + head;
-        if (row >= rows || from == around(from)) {
-            return;
-        }
-        __syncwarp();  // what its lanes have copied is there
-        move_by_words(from, [&](auto by) {
+        const unsigned offset = reinterpret_cast<size_t>(x + row * x_row + head) / sizeof(Element) % VEC;
+        const Element* const copied = reinterpret_cast<const Element*>(stage + pack * SLOTS) - aside;
+        const unsigned* const words = reinterpret_cast<const unsigned*>(copied) + offset / WORD;
+        Pack taken = filled(-INF);
 #pragma unroll
-            for (int first = 0; first < PACKS; first += TOGETHER) {
-                Pack inside[TOGETHER];
-#pragma unroll
-                for (int pack = first; pack < first + TOGETHER && pack < PACKS; ++pack) {
-                    if (there(pack, head)) {
-                        Pack both[2] = {stage[pack * SLOTS], stage[pack * SLOTS + 1]};
-                        inside[pack - first] = moved(reinterpret_cast<const unsigned(&)[8]>(both), by, from);
-                    }
-                }
-                __syncwarp();  // they have read it
-#pragma unroll
-                for (int pack = first; pack < first + TOGETHER && pack < PACKS; ++pack) {
-                    if (there(pack, head)) {
-                        stage[pack * SLOTS] = inside[pack - first];
-                    }
+        for (int nth = 0; nth < VEC / WORD; ++nth) {
+            if (has_word(pack, nth, head)) {
+                unsigned& word = reinterpret_cast<unsigned*>(taken.at)[nth];
+                word = words[nth * 32];
+                if (offset % 2 > 0) {
+                    word = __funnelshift_r(word, words[nth * 32 + 1], 16);
                 }
             }
-        });
+        }
+        return taken;
     };
     int row[ROWS];  // that this cluster takes, from this one on
     row[STAGES] = blockIdx.x / CLUSTER + STAGES * teams;
@@ -436,12 +400,20 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const auto find_top = [&](const Pack* stage, int row, Element edge) {
         const int head = head_of(row);
         float top = edge_column(head) < columns ? to_float(edge) : -INF;
+        // What lies around the packs of the result may be the greatest, too. Of the packs that the last lane has copied
+        // besides, each lane takes one.
+        const int nth = threadIdx.x % 32;
+        const int behind = place + (31 - nth) * VEC + nth * STRIDE;  // where the last lane's pack begins
+        const Pack* const last = stage + 32 + nth * (SLOTS - 1);
         Pack tops = filled(-INF);
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            if (there(pack, head)) {
+            if (needed(pack, head)) {
                 tops = greater(tops, stage[pack * SLOTS]);
             }
+        }
+        if (threadIdx.x % 32 < PACKS && behind + VEC <= columns - head - MARGIN) {
+            tops = greater(tops, *last);
         }
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
@@ -460,7 +432,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         float sum = edge_power;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            const Pack taken = there(pack, head) ? stage[pack * SLOTS] : filled(-INF);
+            const Pack taken = take(stage, pack, row);
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
                 power[pack][i] = exponential(float_of(taken, i) - below);
@@ -472,6 +444,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
     // The packs of a row, to where one lay that is in registers.
     const auto fetch_row = [&](Pack* stage, int row) {
+        __syncwarp();  // all lanes have read what lay there
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             fetch(stage + pack * SLOTS, row, pack);
@@ -487,7 +460,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     Element next_edge = ask(row[1]);
     cluster_wait();
     wait_for_rows<1>();
-    align(ring, row[0]);
+    __syncwarp();  // what its lanes have copied is there
     float top_of_warp = 0.0f;
     if (row[0] < rows) {
         top_of_warp = find_top(ring, row[0], edge);
@@ -503,7 +476,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         edge = next_edge;
         next_edge = ask(row[2]);
         wait_for_rows<STAGES - 1>();
-        align(stage, row[1]);
+        __syncwarp();  // what its lanes have copied is there
         const float next_top = row[1] < rows ? find_top(stage, row[1], edge) : 0.0f;
 
         const float2 of_block = hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);
@@ -520,8 +493,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             for (int i = 0; i < VEC; ++i) {
                 given.at[i] = from_float(power[pack][i] * inverse);
             }
-            if (there(pack, head)) {
-                store(result + pack * STRIDE, given);
+#pragma unroll
+            for (int nth = 0; nth < VEC / WORD; ++nth) {
+                if (has_word(pack, nth, head)) {
+                    reinterpret_cast<unsigned*>(result - aside + pack * STRIDE)[nth * 32] =
+                        reinterpret_cast<const unsigned*>(given.at)[nth];
+                }
             }
         }
         if (edge_column(head) < columns) {

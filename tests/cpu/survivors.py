@@ -71,6 +71,24 @@ SURVIVORS: tuple[Survivor, ...] = (
         "a zero more, of which the greatest number is taken: tests of operators have numbers far below",
         "*float top = *",
     ),
+    Survivor(
+        "softmax_ring*_shifted_bf16",
+        "threadIdx.x % 32 < PACKS",
+        "where a lane has no such pack, the last one's would lie behind the row",
+        "*behind + VEC <= columns*",
+    ),
+    Survivor(
+        "softmax_ring*_c[248]_ragged_shifted_bf16",
+        "__syncwarp()",
+        "what the block has found of the row that lay there is told before, for which all warps wait",
+        "*auto fetch_row*",
+    ),
+    Survivor(
+        "norm_ring*channels_across_ragged*",
+        "nth * LANES + threadIdx.x < groups * channels",
+        f"there is room for more: {_IDLE}",
+        "*affines[[]*own*",
+    ),
     Survivor("softmax_strips*", "threadIdx.x % 32 < LANES", _SAME),
     Survivor(
         "softmax_strips*_grid_*",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -230,6 +231,41 @@ def test_groups_of_any_length_have_weights_by_channel(
         x, w, b = (xp.asarray(array) for array in (host, weight, bias))
         assert "norm_split" in explain(group_norm, x, 2, w, b)
         assert_close(asnumpy(group_norm(x, 2, w, b)), exact(host, 2, weight, bias)[0], "bf16", terms=8)
+
+
+@pytest.mark.parametrize(
+    ("channels", "cut", "expected"),
+    [
+        (2560, Cut(6, 4, 1, 2, ragged=True), "norm_ring_n6_v4_c1_weight_bias_channels_across_ragged_f32"),
+        (2562, Cut(6, 4, 1, 2, ragged=True), "norm_t"),
+        (2802, Cut(7, 4, 1, 2, ragged=True), "norm_ring_n7_v4_c1_weight_bias_channels_across_ragged_f32"),
+    ],
+)
+def test_weights_of_as_many_channels_as_shared_memory_has_room_for(
+    channels: int, cut: Cut, expected: str, xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: cut)
+    host, weight, bias = (
+        numbers((3, channels, 9), "f32"),
+        numbers((channels,), "f32", 1),
+        numbers((channels,), "f32", 2),
+    )
+    x, w, b = (xp.asarray(array) for array in (host, weight, bias))
+    assert explain(group_norm, x, 2, w, b).startswith(expected)
+    assert_close(asnumpy(group_norm(x, 2, w, b)), exact(host, 2, weight, bias)[0], "f32", terms=8)
+
+
+@pytest.mark.parametrize(("dtype", "channels", "places"), [("bf16", 1280, 8), ("f16", 1131, 9), ("bf16", 4, 2557)])
+def test_a_block_gathers_the_weights_of_any_group_that_it_holds(dtype: str, channels: int, places: int) -> None:
+    """A channel has as many elements as a pack, at least, so that there is room for all."""
+    cut = rows_cut.Cut(256, 5, 8, 1)
+    x, y = (rows_apart(4, channels * places, 0, 1, DTYPES[dtype].numpy).reshape(2, 2 * channels, places) for _ in "xy")
+    x[:], weight, bias = numbers(x.shape, dtype), numbers(x.shape[1:2], dtype, 1), numbers(x.shape[1:2], dtype, 2)
+    with mock.patch.object(rows_cut, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
+        for about in ((weight, bias), (weight, None), (None, bias)):
+            assert "across_ragged" in explain(group_norm, x, 2, *about, out=y)
+            group_norm(x, 2, *about, out=y)
+            assert_close(y, exact(x, 2, *about)[0], dtype, terms=40)
 
 
 @pytest.mark.parametrize(

@@ -334,6 +334,23 @@ def test_results_of_aligned_rows_may_begin_anywhere(dtype: str, columns: int, by
     assert surroundings(y).tobytes() == poison.tobytes()
 
 
+@pytest.mark.parametrize("scale", [1.0, -1.0])
+@pytest.mark.parametrize(("dtype", "by"), [("f32", 3), ("bf16", 1), ("bf16", 7), ("f16", 2)])
+def test_the_greatest_number_is_found_wherever_the_parts_of_warps_meet(dtype: str, by: int, scale: float) -> None:
+    """Without it the exponentials of a warp overflow."""
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    columns, rows = 1032 * vec, 2 * vec + 9
+    x, y = (rows_apart(rows, columns, 0, offset, DTYPES[dtype].numpy) for offset in (by, 0))
+    x[:] = -200 * scale
+    x[np.arange(rows), 32 * vec + np.arange(rows)] = 200 * scale
+    x[:, [0, -1]] = 199 * scale
+    cut = Cut(2, vec, 1, 2, ragged=True)
+    with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
+        assert "shifted" in explain(softmax, x, -1, scale=scale, out=y)
+        softmax(x, -1, scale=scale, out=y)
+    test_softmax.assert_close(np.asarray(y), test_softmax.reference(x.astype(np.float32) * scale, -1), dtype)
+
+
 @pytest.mark.parametrize(
     ("dtype", "rows", "columns", "cut", "causal", "masked"),
     [(*case, *out) for case, out in zip([*CASES, MASKED, *ALONE], cycle([(True, True), (False, True), (True, False)]))],

@@ -68,8 +68,20 @@ def _kept(spec: Spec) -> int:
     return kept if spec["looped"] and kept <= room else 0
 
 
+def _gathered(spec: Spec) -> bool:
+    """Whether a block gathers the weights of its group's channels in shared memory.
+
+    That takes less time where packs of eight begin anywhere, and may end in another channel.
+    """
+    wide = spec["LANES"] > 32 and spec["CLUSTER"] == 1 and not spec["looped"]
+    return bool(spec["ragged"] and spec["across"]) and wide and spec.dtype is not F32
+
+
 def _derive(spec: Spec) -> dict[str, int]:
     derived = rows.derive(spec, kept=_kept(spec))
+    if _gathered(spec):
+        derived["CHANNELS"] = spec["LANES"] * spec["PACKS"] + 1  # each is as wide as a pack, at least
+        derived["STATIC_SMEM"] += derived["CHANNELS"] * F32.itemsize * len(affines(spec))
     plain = not (spec["rms"] or spec["ragged"] or spec["shifted"] or spec["looped"])
     if plain and spec["LANES"] == rows.WIDEST and spec["CLUSTER"] == 1 and spec["PACKS"] <= 4 and spec["VEC"] == 8:
         derived["RESIDENT"] = 3  # 40 registers hold packs of 16 bits; while one row meets, others are on their way
@@ -86,11 +98,14 @@ def _text_of_rows(spec: Spec) -> dict[str, Any]:
         "centred": centred(spec, "float_of(value[pack], i)"),
         "off": off_mean(spec, "float_of(value[pack], i)"),
         "affines": affines(spec),
-        "ahead": bool(spec["across"] and spec["looped"]) and spec.dtype is not F32,
+        "gathered": _gathered(spec),
+        "ahead": bool(spec["across"]) and (_gathered(spec) or (bool(spec["looped"]) and spec.dtype is not F32)),
         "affine": affine_of_packs(spec),
         "edge_centred": centred(spec, "edge[i]"),
         "edge_off": off_mean(spec, "edge[i]"),
-        "edge_affine": affine(spec, "weight_to_float(edge_weight[i])", "weight_to_float(edge_bias[i])"),
+        "edge_affine": affine(spec, "edge_channel.weight", "edge_channel.bias")
+        if _gathered(spec)
+        else affine(spec, "weight_to_float(edge_weight[i])", "weight_to_float(edge_bias[i])"),
     }
 
 

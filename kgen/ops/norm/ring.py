@@ -17,6 +17,9 @@ from kgen.ops.rows_text import affine, affine_of_packs, centred, off_mean, text_
 from kgen.registry import register
 from kgen.spec import Kernel, Spec
 
+CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
+FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
+
 
 def _check(spec: Spec) -> str | None:
     if spec["residual"] and not spec["rms"]:
@@ -27,6 +30,20 @@ def _check(spec: Spec) -> str | None:
     if kept > 4 * rows_ring.WEIGHTS:
         return "a thread has no registers for so many weights"
     return check_affine(spec) or rows_ring.check(spec)
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    found, arrays = 4 if spec["rms"] else 8, 1 + spec["residual"]
+    posted = _posted(spec)
+    if not _gathered(spec):
+        return rows_ring.derive(spec, found, arrays, posted=posted)
+    beside = CHANNELS * F32.itemsize * len(affines(spec))
+    return {"CHANNELS": CHANNELS, **rows_ring.derive(spec, found, arrays, posted=posted, beside=beside)}
+
+
+def _gathered(spec: Spec) -> bool:
+    """Whether the weights of all channels lie in shared memory: packs that begin anywhere lie in others in each row."""
+    return bool(spec["channels"] and spec["ragged"]) and spec["PACKS"] <= FEW
 
 
 def _posted(spec: Spec) -> bool:
@@ -51,7 +68,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "known": _known(spec),
         "posted": _posted(spec),
         # Packs are read once, unless weights of columns, or of two channels for each of many packs, take the registers.
-        "once": not (spec["rms"] or vectors(spec) or (spec["across"] and spec["PACKS"] > 6)),
+        "once": not (spec["rms"] or vectors(spec) or (spec["across"] and spec["PACKS"] > FEW)),
         "merges": {"Sum": "a + b"},
         "moments": not spec["rms"],
         "sources": ["x", "residual"] if spec["residual"] else ["x"],
@@ -68,7 +85,10 @@ def _text(spec: Spec) -> dict[str, Any]:
         "affine": affine_of_packs(spec),
         "edge_centred": centred(spec, f"to_float({edge})"),
         "edge_off": off_mean(spec, f"to_float({edge})"),
-        "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
+        "edge_affine": affine(spec, "edge_channel.weight", "edge_channel.bias")
+        if _gathered(spec)
+        else affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
+        "gathered": _gathered(spec),
     }
 
 
@@ -79,9 +99,7 @@ RING = register(
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
         axes=rows_ring.AXES,
         flags=(RMS, RESIDUAL, *AFFINE, RAGGED),
-        derive=lambda spec: rows_ring.derive(
-            spec, found=4 if spec["rms"] else 8, arrays=1 + spec["residual"], posted=_posted(spec)
-        ),
+        derive=_derive,
         text=_text,
         check=_check,
         min_arch=rows_cut.CLUSTERS,
@@ -154,6 +172,8 @@ def plan_ring(
     if cut is None:
         return None
     if groups:
+        if cut.ragged and cut.packs <= FEW and groups[0] * groups[1] > CHANNELS:
+            return None
         flags = {**flags, "across": flags["across"] or cut.ragged}
     elif taken.ragged and bias and taken.vec == 8:
         cut = cut._replace(clusters=_even(cut.clusters, rows_ring.SECTOR // y.dtype.itemsize))

@@ -42,6 +42,8 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **ring,
         "shifted": bool(spec["shifted"]),
+        # Plain rows are read from their places word by word; others are put in their places by whole packs first.
+        "spread": spec.flags == {RAGGED.name, SHIFTED.name},
         "margin": spec["VEC"] if spec["shifted"] else MARGIN if spec["mask"] else 0,
         "joined": True,
         "filled": True,
