@@ -17,7 +17,6 @@ from kgen.ops.rows_text import affine, affine_of_packs, centred, off_mean, text_
 from kgen.registry import register
 from kgen.spec import Flag, Kernel, Spec
 
-
 MOVING = 4  # blocks of a cluster whose rows are those of one array, up to which it moves weights
 MOVED = Flag("moved", "weights are kept for columns, and lanes hand them on to where a row begins")
 
