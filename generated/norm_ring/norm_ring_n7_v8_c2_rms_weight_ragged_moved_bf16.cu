@@ -19,7 +19,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 68b9c18f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_ring.cu.j2 12e93977, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
 //           2e5b1a76, common/rows_weight_lanes.cuh.j2 260f37a2, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_ring.cuh.j2 b47aad41,
@@ -392,8 +392,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         claimed = claim();
     }
 
-    // Meanwhile the weights of the columns that packs of a row without a head have; and those behind a warp's, which its
-    // last lanes need for others.
+    // Meanwhile the weights of the columns that packs of a row without a head have; and those behind a warp's, which
+    // its last lanes need for others.
     const int warp = threadIdx.x / 32;
     __shared__ Weights behind[WARPS][PACKS][2];
     Weights kept[PACKS];
