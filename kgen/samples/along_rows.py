@@ -56,7 +56,7 @@ def in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ..
     columns = room - 5 * vec + spec["ragged"]
     most = room + (rows_ring.EDGE + 1) * vec - 1 if spec["ragged"] else columns
     rounds = 4 if spec["ragged"] else 2  # so that clusters have rows of their own before they claim any
-    own = ((rounds * spec.derived["STAGES"] + 3, columns), (1, most))
+    own = ((rounds * spec.derived["STAGES"] + 4, columns), (1, most))  # that begin at all places of a sector
     shapes = (shape,) if shape else own
     return tuple((each, settings) for each in shapes)
 

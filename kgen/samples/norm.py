@@ -8,7 +8,7 @@ import numpy as np
 
 from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_plans, backward_ring, norm, span
+from kgen.ops.norm import backward_plans, backward_ring, norm, ring, span
 from kgen.ops.norm import plans as norm_plans
 from kgen.samples.along_rows import NO_CUT, Settings, in_teams, in_turn, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -110,7 +110,8 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
 
 def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn; and of such that do not vary, where eps is 0."""
-    cases = tuple(_normalisation(spec, *about) for about in in_turn(spec, shape))
+    moves = ((ring, "moves", lambda *about: bool(spec["moved"])),)
+    cases = tuple(_normalisation(spec, each, (*settings, *moves)) for each, settings in in_turn(spec, shape))
     if shape:
         return cases
     without_variance = _groups_without_variance if spec["channels"] else _without_variance

@@ -110,6 +110,11 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("softmax_columns*", "threadIdx.x % 32 < LANES", _SAME),
     Survivor("softmax_columns*ragged*", "min(first_column + WIDTH, columns) -> *", _BESIDE),
     Survivor("softmax_columns*ragged*", "column < end_column", _BESIDE),
+    Survivor(
+        "norm_ring*_moved_*",
+        "columns >= VEC",
+        "behind its columns a pack has poison of the sample's memory, and nobody uses it",
+    ),
     Survivor("softmax_strips*ragged*", "column < columns", f"packs behind the row: {_IDLE}", "*column + VEC > 0*"),
     Survivor("softmax_strips*ragged*", "column < KNOWN", f"columns that are of no pack that it writes: {_IDLE}"),
     Survivor("softmax_columns*_partial_ragged*", "slice < SLICES", f"beside the slices: {_IDLE}"),

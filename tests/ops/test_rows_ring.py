@@ -201,10 +201,35 @@ def test_all_rows_are_taken_in_whatever_order(rows: int, vec: int, take: Take) -
     for clusters in (1, 2, 9):
         take(Cut(2, vec, 2, clusters, ragged=True))
         host = numbers((rows, (1025 + EDGE) * vec + 1 + 2 * clusters), dtype)
-        weight = numbers(host.shape[1:], dtype, 2)
+        weight, bias = numbers(host.shape[1:], dtype, 2), numbers(host.shape[1:], dtype, 3)
         with kgen.backend("cpu"):
-            result = np.asarray(rms_norm(host, weight, eps=1e-5))
-        test_norm.assert_close(result, test_norm.reference(host, (1,), weight, rms=True)[0], dtype, terms=4)
+            result = np.asarray(layer_norm(host, weight, bias))
+        test_norm.assert_close(result, test_norm.reference(host, (1,), weight, bias)[0], dtype, terms=8)
+
+
+@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize("own", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_weights_are_moved_to_all_places_of_a_sector_where_rows_begin(
+    dtype: str, own: str, cluster: int, take: Take
+) -> None:
+    """By lanes of a warp, of which the last ones take what lies behind. Weights begin anywhere, too."""
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    take(Cut(2, vec, cluster, 2, ragged=True))
+    for offset, columns in enumerate((2 * THREADS * cluster * vec - 3, (2 * THREADS * cluster - 61) * vec)):
+        shape = (2 * vec + 3, columns, 1 - columns % 2, 3, DTYPES[dtype].numpy)
+        x, residual, y = (rows_apart(*shape) for _ in range(3))
+        weight = rows_apart(1, columns, 0, offset, DTYPES[own].numpy)[0]
+        x[:], residual[:], weight[:] = numbers(x.shape, dtype), numbers(x.shape, dtype, 1), numbers((columns,), own, 2)
+        poison = surroundings(y).copy()
+        with kgen.backend("cpu"):
+            assert "_moved" in explain(rms_norm, x, weight, out=y)
+            rms_norm(x, weight, eps=1e-5, out=y)
+            test_norm.assert_close(y, test_norm.reference(x, (1,), weight, rms=True)[0], dtype, terms=4)
+            assert "_moved" in explain(fused_add_rms_norm, x, residual, weight, out=y)
+            fused_add_rms_norm(x, residual, weight, eps=1e-5, out=y)  # leaves the sum in its place
+        test_norm.assert_close(y, test_norm.reference(residual, (1,), weight, rms=True)[0], dtype, terms=4)
+        assert surroundings(y).tobytes() == poison.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -273,20 +298,19 @@ def test_rows_in_turn_have_the_same_bits_again_and_again_on_any_number_of_cluste
 def test_the_counter_of_claimed_rows_is_zero_again(
     rows: int, clusters: int, ordered: bool, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weighted rows that begin anywhere are claimed once a cluster has done its own."""
+    """Rows that begin anywhere, with weights and biases, are claimed once a cluster has done its own."""
     take(Cut(3, 4, 2, clusters, ragged=ordered))
     claims = np.zeros(1, np.uint32)
     monkeypatch.setattr(rows_ring, "workspace", lambda *about: (0, notice(claims).ctypes.data, claims))
     host = numbers((rows, 12000 + 4 * clusters + ordered), "f32")
-    weight = numbers(host.shape[1:], "f32", 2)
+    weight, bias = numbers(host.shape[1:], "f32", 2), numbers(host.shape[1:], "f32", 3)
     for _ in range(2):
         result = host.copy()  # and in its place, so that no row is taken twice
         with kgen.backend("cpu"):
-            _ = rms_norm(result, weight, eps=1e-5, out=result) if ordered else softmax(result, -1, out=result)
+            _ = layer_norm(result, weight, bias, out=result) if ordered else softmax(result, -1, out=result)
         assert claims[0] == 0
         if ordered:
-            expected, _, _ = test_norm.reference(host, (1,), weight, rms=True)
-            test_norm.assert_close(result, expected, "f32", terms=4)
+            test_norm.assert_close(result, test_norm.reference(host, (1,), weight, bias)[0], "f32", terms=8)
         else:
             test_softmax.assert_close(result, test_softmax.reference(host, -1), "f32")
 
@@ -594,8 +618,8 @@ def test_other_rows_are_left_to_other_kernels(rows: int, columns: int, packs: ro
         ("f32", 131072, "weight", True, "norm_ring_n4_v4_c16_rms_residual_weight_f32 on 112 blocks"),
         ("f32", 131100, "weight", True, "norm_t"),
         ("bf16", 16384, "weight", True, "norm_t"),
-        ("bf16", 50257, "weight", True, "norm_ring_n4_v8_c4_rms_residual_weight_ragged_bf16 on 120 blocks"),
-        ("bf16", 50257, "weight", False, "norm_ring_n7_v8_c2_rms_weight_ragged_bf16 on 132 blocks"),
+        ("bf16", 50257, "weight", True, "norm_ring_n4_v8_c4_rms_residual_weight_ragged_moved_bf16 on 120 blocks"),
+        ("bf16", 50257, "weight", False, "norm_ring_n7_v8_c2_rms_weight_ragged_moved_bf16 on 132 blocks"),
         ("bf16", 50257, "weight bias", False, "norm_ring_n7_v8_c2_weight_bias_ragged_bf16 on 128 blocks"),
         ("bf16", 100003, "weight bias", False, "norm_ring_n7_v8_c4_weight_bias_ragged_bf16 on 120 blocks"),
     ],
@@ -611,6 +635,31 @@ def test_norms_take_turns_where_that_pays(
     function, about = (rms_norm, {"residual": x} if residual else {}) if len(vectors) == 1 else (layer_norm, {})
     with kgen.backend("cpu"):
         assert explain(function, x, *vectors, **about).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "pitch", "residual", "moved"),
+    [
+        ("f32", 65535, 65535, False, True),
+        ("f32", 131071, 131071, False, False),
+        ("bf16", 131071, 131071, False, True),
+        ("bf16", 262143, 262143, False, False),
+        ("bf16", 262143, 262143, True, True),
+        ("bf16", 65535, 65536, False, False),
+        ("bf16", 65535, 65544, False, True),
+    ],
+)
+def test_weights_are_moved_where_rows_begin_at_several_places(
+    dtype: str, columns: int, pitch: int, residual: bool, moved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of sectors; of one array, by clusters of a few blocks."""
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 132)
+    x = np.empty((1000, pitch), DTYPES[dtype].numpy)[:, :columns]
+    weight = np.empty(columns, x.dtype)
+    with kgen.backend("cpu"):
+        told = explain(rms_norm, x, weight, out=x, **({"residual": x} if residual else {}))
+    assert told.startswith("norm_ring")
+    assert ("_ragged_moved_" in told) == moved
 
 
 @pytest.mark.parametrize(

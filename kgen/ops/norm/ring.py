@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kgen.dtypes import F32
+from kgen.dtypes import F32, DType
 from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
@@ -15,7 +15,10 @@ from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, affines, check_affine, 
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import affine, affine_of_packs, centred, off_mean, text_of_weights, weight_of
 from kgen.registry import register
-from kgen.spec import Kernel, Spec
+from kgen.spec import Flag, Kernel, Spec
+
+MOVING = 4  # blocks of a cluster whose rows are those of one array, up to which it moves weights
+MOVED = Flag("moved", "weights are kept for columns, and lanes hand them on to where a row begins")
 
 CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
 FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
@@ -26,6 +29,8 @@ def _check(spec: Spec) -> str | None:
         return "only an RMS norm takes a residual"
     if spec["channels"] and spec["ragged"] and not spec["across"]:
         return "packs that begin anywhere end so"
+    if spec["moved"] and not (spec["rms"] and spec["weight"] and spec["ragged"]):
+        return "nothing but the weights of an RMS norm is moved, beside rows that begin anywhere"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
     if kept > 4 * rows_ring.WEIGHTS:
         return "a thread has no registers for so many weights"
@@ -34,16 +39,21 @@ def _check(spec: Spec) -> str | None:
 
 def _derive(spec: Spec) -> dict[str, int]:
     found, arrays = 4 if spec["rms"] else 8, 1 + spec["residual"]
-    posted = _posted(spec)
-    if not _gathered(spec):
-        return rows_ring.derive(spec, found, arrays, posted=posted)
-    beside = CHANNELS * F32.itemsize * len(affines(spec))
-    return {"CHANNELS": CHANNELS, **rows_ring.derive(spec, found, arrays, posted=posted, beside=beside)}
+    constants = rows_ring.derive(spec, found, arrays, posted=_posted(spec), beside=_beside(spec))
+    return {"CHANNELS": CHANNELS, **constants} if _gathered(spec) else constants
 
 
 def _gathered(spec: Spec) -> bool:
     """Whether the weights of all channels lie in shared memory: packs that begin anywhere lie in others in each row."""
     return bool(spec["channels"] and spec["ragged"]) and spec["PACKS"] <= FEW
+
+
+def _beside(spec: Spec) -> int:
+    """Bytes of weights in shared memory: those of all channels, or, where weights are moved, those behind what each warp
+    keeps of a pack."""
+    if _gathered(spec):
+        return CHANNELS * F32.itemsize * len(affines(spec))
+    return rows_ring.THREADS // 32 * spec["PACKS"] * 2 * spec["VEC"] * weight_of(spec).itemsize if spec["moved"] else 0
 
 
 def _posted(spec: Spec) -> bool:
@@ -76,7 +86,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "edge_most": (rows_ring.EDGE + 1) * spec["VEC"] - 1,  # elements of an edge
         "vectors": vectors(spec),
         "held": True,
-        "ordered": spec["ragged"] and vectors(spec) != [],
+        "ordered": spec["ragged"] and vectors(spec) != [] and not spec["moved"],
         # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
         "folded": "" if spec.dtype is F32 or spec["rms"] else "float_of(value, i)",
         "centred": centred(spec, "float_of(value, i)"),
@@ -98,7 +108,7 @@ RING = register(
         summary="Normalises wide rows, which blocks, or clusters of them, take in turn.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
         axes=rows_ring.AXES,
-        flags=(RMS, RESIDUAL, *AFFINE, RAGGED),
+        flags=(RMS, RESIDUAL, *AFFINE, RAGGED, MOVED),
         derive=_derive,
         text=_text,
         check=_check,
@@ -113,6 +123,8 @@ RING = register(
             "norm_ring_n4_v8_c2_weight_bias_ragged_bf16",
             "norm_ring_n4_v8_c2_rms_residual_weight_bf16",
             "norm_ring_n2_v4_c2_rms_residual_weight_ragged_f32",
+            "norm_ring_n7_v8_c2_rms_weight_ragged_moved_bf16",
+            "norm_ring_n4_v4_c4_rms_residual_weight_ragged_moved_f32",
             "norm_ring_n4_v8_c2_weight_bias_channels_across_bf16",
             "norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32",
         ),
@@ -125,6 +137,15 @@ def _even(clusters: int, places: int) -> int:
     rows of one place. Weights and biases of eight columns are dear to load again."""
     idle = clusters % places
     return clusters - idle if 16 * idle <= clusters else clusters
+
+
+def moves(cut: rows_ring.Cut, pitch: int, flags: Mapping[str, bool], dtype: DType) -> bool:
+    """Whether weights are moved to where each row begins, rather than loaded anew by clusters that take rows in a fixed
+    order: not for rows that all begin at one place of a sector, so many elements apart; without a residual large
+    clusters do better in order, and a bias beside the weights leaves no registers to move them in."""
+    apart = pitch % (rows_ring.SECTOR // dtype.itemsize) > 0
+    pays = bool(flags["residual"]) or cut.cluster <= MOVING
+    return cut.ragged and apart and pays and bool(flags["rms"] and flags.get("weight"))
 
 
 def _turns(taken: rows_cut.Packs) -> int:
@@ -177,7 +198,8 @@ def plan_ring(
         flags = {**flags, "across": flags["across"] or cut.ragged}
     elif taken.ragged and bias and taken.vec == 8:
         cut = cut._replace(clusters=_even(cut.clusters, rows_ring.SECTOR // y.dtype.itemsize))
-    spec = RING.spec(**cut.values(), **flags, dtype=x.dtype)
+    moved = moves(cut, pitches[0], flags, x.dtype)
+    spec = RING.spec(**cut.values(), **flags, moved=moved, dtype=x.dtype)
     pointers = len(order) + len(nobody) + 1
     step = Step(spec, cut.blocks, pointers, (read.rows, read.columns, *groups), tuple(pitches), floats)
     run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
