@@ -49,8 +49,7 @@ def _gathered(spec: Spec) -> bool:
 
 
 def _beside(spec: Spec) -> int:
-    """Bytes of weights in shared memory: those of all channels, or, where weights are moved, those behind what each warp
-    keeps of a pack."""
+    """Bytes of weights in shared memory: those of all channels, or, where they are moved, those behind a warp's own."""
     if _gathered(spec):
         return CHANNELS * F32.itemsize * len(affines(spec))
     return rows_ring.THREADS // 32 * spec["PACKS"] * 2 * spec["VEC"] * weight_of(spec).itemsize if spec["moved"] else 0
