@@ -11,7 +11,7 @@
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
-//   parts   gemv_flat.cu.j2 ea10c066, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv_flat.cu.j2 e00e2787, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3,
 //           common/flat_meeting.cuh.j2 62844ce2
 //   again   kgen build gemv_flat_t384_f32
@@ -176,7 +176,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t384_f32
 
     const auto edge = [&](int column, Total total) {
         const auto product = [&](long long at) {
-            return static_cast<Total>(to_real(a[at])) * to_real(x[at / columns * x_step]);
+            const long long row = at / columns;
+            return static_cast<Total>(to_real(a[at])) * to_real(x[row * x_step]);
         };
         for (int at = column; at < before; at += columns) {
             total += product(at);

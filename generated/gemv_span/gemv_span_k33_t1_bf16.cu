@@ -14,7 +14,7 @@
 //                         for
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   gemv_span.cu.j2 44074b63, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv_span.cu.j2 6bf9eb5c, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gemv_span_k33_t1_bf16
 
@@ -82,8 +82,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 6) kgen_gemv_span_k33_t1_b
     const int lane = threadIdx.x % 32;
     unsigned char* const stages = memory + threadIdx.x / 32 * (STAGES * SPAN);
 
-    // The first span begins with the first row that begins with a chunk, so that all do. A block has `turns` of them for
-    // each of its warps, side by side.
+    // The first span begins with the first row that begins with a chunk, so that all do. A block has `turns` of them
+    // for each of its warps, side by side.
     const auto* const bytes = reinterpret_cast<const unsigned char*>(a + static_cast<long long>(head) * COLUMNS);
     const int first = blockIdx.x * turns * WARPS + threadIdx.x / 32;
     const int end = min((blockIdx.x + 1) * turns * WARPS, (rows - head + HEIGHT - 1) / HEIGHT);

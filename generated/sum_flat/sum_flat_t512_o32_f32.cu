@@ -13,14 +13,14 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   sum_flat.cu.j2 da379cda, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 e63198bf,
+//   parts   sum_flat.cu.j2 0dd617fa, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 e63198bf,
 //           common/after_previous.cuh.j2 9af5dfb3, common/flat_meeting.cuh.j2 62844ce2,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_flat_t512_o32_f32
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
-// packs at once as begin again in the same column, so that each of its threads meets the same columns in all packs. Each
-// block has one of several parts, and the last one to be done puts together what all have found.
+// packs at once as begin again in the same column, so that each of its threads meets the same columns in all packs.
+// Each block has one of several parts, and the last one to be done puts together what all have found.
 
 constexpr int VEC = 4;  // elements of a pack
 constexpr int ITEMS = 4;  // packs of a thread that are in flight together
