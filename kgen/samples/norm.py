@@ -200,7 +200,9 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     columns = (room - 5) * vec + spec["ragged"]
     cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
-    shapes = (shape,) if shape else ((height, columns), (1, columns))
+    shapes = [shape] if shape else [(height, columns), (1, columns)]
+    if spec.derived["SORTED"] and not shape:  # the second team's rows all begin elsewhere than the first one's
+        shapes.append((backward_ring.SECTOR * vec, columns))
     return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
 
 
