@@ -15,7 +15,7 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 d37d1e19, common/histogram_bins.cuh.j2 7baf56bf, common/after_previous.cuh.j2
+//   parts   histogram.cu.j2 1f6c2eac, common/histogram_bins.cuh.j2 7baf56bf, common/after_previous.cuh.j2
 //           9af5dfb3
 //   again   kgen build histogram_k112_c32_v4_uniform_f32
 
@@ -23,6 +23,7 @@
 // There are COPIES counters for each bin, one for each lane: no two lanes meet in a counter or a bank.
 
 using Element = float;
+using Edge = float;  // of NumPy's edges for such elements
 
 constexpr int VEC = 4;  // elements of a load
 constexpr int ITEMS = 4;  // loads of a thread that are in flight together
@@ -66,6 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_k112_c32
     const Element* __restrict__ x,
     const double* __restrict__ table,
     unsigned long long* counts,
+    Edge* own_edges,
     int bins, long long length, long long step)
 {
     // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
@@ -85,6 +87,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_k112_c32
     // Before the edges stand the number of bins per unit of x, and by how many bins a quotient may be off.
     const double* edges = table + 2;
     const Bins map{edges, static_cast<unsigned>(bins), edges[0], edges[bins], table[0], table[1]};
+    // The caller gets edges of its own. The table has their values, which came from this type.
+    for (unsigned i = blockIdx.x * THREADS + threadIdx.x; i <= bins; i += gridDim.x * THREADS) {
+        own_edges[i] = static_cast<Edge>(edges[i]);
+    }
 
     const auto add = [&](unsigned bin, unsigned times) {
         atomicAdd(&counters[bin * COPIES + threadIdx.x % COPIES], times);

@@ -110,6 +110,28 @@ def test_float16_falls_into_the_bin_that_its_value_is_in(xp: ModuleType, asnumpy
     np.testing.assert_array_equal(asnumpy(got), np.histogram(x.astype("f8"), edges)[0])
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
+@pytest.mark.parametrize("bound", [float, np.float16, np.float32, np.float64])
+def test_edges_have_the_type_that_elements_and_bounds_have_together(
+    xp: ModuleType, asnumpy: ToNumpy, dtype: str, bound: type
+) -> None:
+    x, bounds = np.arange(20).astype(dtype), (bound(0.1), bound(17.7))
+    want = np.histogram_bin_edges(x, 7, bounds)
+    got = asnumpy(histogram(xp.asarray(x), 7, bounds)[1])
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+def test_edges_are_the_callers_own(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    x = xp.asarray(np.arange(20, dtype="f4"))
+    for weights in (None, xp.asarray(np.ones(20))):
+        for _ in range(2):
+            counts, edges = histogram(x, 4, (0.0, 20.0), weights)
+            np.testing.assert_array_equal(asnumpy(edges), [0, 5, 10, 15, 20])
+            np.testing.assert_array_equal(asnumpy(counts), [5, 5, 5, 5])
+            edges[:] = -1
+
+
 def test_a_counter_of_16_bits_does_not_run_over(xp: ModuleType, asnumpy: ToNumpy) -> None:
     """65536 bins are counted in half words; a few of them get everything."""
     x = np.repeat(np.array([0, 1, 40_001, 65_535], "i4"), [70_000, 33_000, 66_000, 131_073])

@@ -27,11 +27,15 @@ _on_device: dict[tuple[object, ...], tuple[Any, Operand]] = {}
 
 
 class Edges(NamedTuple):
-    """Edges on the host, the table of them, and, for bins of one width, what they are remembered by."""
+    """Edges on the host, the table of them, and, for bins of one width, what they are remembered by.
+
+    plain   whether they are of the type that kernels give them: bounds of NumPy's types may make it a wider one
+    """
 
     edges: Table
     table: Table
     width: tuple[object, ...] = ()
+    plain: bool = False
 
     @property
     def uniform(self) -> bool:
@@ -57,10 +61,10 @@ def edges_of(operand: Operand, bins: Any, bounds: Any, stream: Any) -> Edges:
         raise type(error)(f"histogram: {error}") from None
 
 
-def placed(found: Edges, like: Operand, stream: int) -> tuple[Any, Any]:
-    """The table and the edges as arrays of the kind that `like` is, on its device; the edges are the caller's own."""
+def placed(found: Edges, like: Operand, stream: int) -> tuple[Any, Operand | None]:
+    """The table as an array of the kind that `like` is, and the edges on its device, None for the host."""
     if like.kind == "numpy":
-        return found.table, found.edges.copy()
+        return found.table, None
     key = (like.kind, like.device, *found.width)
     kept = _on_device.get(key) if found.uniform else None
     if kept is None:
@@ -72,8 +76,14 @@ def placed(found: Edges, like: Operand, stream: int) -> tuple[Any, Any]:
             if len(_on_device) >= _REMEMBERED:
                 _on_device.clear()
             _on_device[key] = kept
-    table, edges = kept
-    return table, give_back(duplicate(edges, stream) if found.uniform else edges, stream)
+    return kept
+
+
+def own_edges(found: Edges, placed: Operand | None, stream: int) -> Any:
+    """The edges as an array of the caller's own."""
+    if placed is None:
+        return found.edges.copy()
+    return give_back(duplicate(placed, stream) if found.uniform else placed, stream)
 
 
 def _extremes(operand: Operand, stream: Any) -> tuple[Any, Any]:
@@ -81,7 +91,7 @@ def _extremes(operand: Operand, stream: Any) -> tuple[Any, Any]:
     return (0, 1) if 0 in operand.shape else extremes(operand, stream_for(operand.kind, [operand], stream))
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_REMEMBERED, typed=True)
 def _uniform(bins: int, low: Any, high: Any, dtype: np.dtype[Any]) -> Edges:
     edges = np.histogram_bin_edges(np.empty(0, dtype), bins, (low, high))
     wide = edges.astype(np.float64)
@@ -90,7 +100,8 @@ def _uniform(bins: int, low: Any, high: Any, dtype: np.dtype[Any]) -> Edges:
         # Edges are rounded to x's type: a quotient tells the bin but for so much.
         off = np.abs((wide - wide[0]) * per_unit - np.arange(bins + 1)).max() + 1e-12 * bins
     width = (bins, low, high, type(low), type(high), dtype.str)
-    return Edges(edges, _table(edges, float(per_unit), float(off)), width if off < 1 else ())
+    plain = edges.dtype == np.result_type(dtype, 0.0)
+    return Edges(edges, _table(edges, float(per_unit), float(off)), width if off < 1 else (), plain)
 
 
 def _table(edges: Table, per_unit: float, off: float) -> Table:

@@ -18,9 +18,9 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.composed import Call, calling
-from kgen.ops.histogram.edges import edges_of, placed
+from kgen.ops.histogram.edges import edges_of, own_edges, placed
 from kgen.ops.histogram.extremes import extremes
-from kgen.ops.histogram.kernels import ELEMENTS, HISTOGRAM, INDICES, blocks_for, cut_for, map_of, vector_for
+from kgen.ops.histogram.kernels import ELEMENTS, HISTOGRAM, INDICES, blocks_for, cut_for, edge_of, map_of, vector_for
 from kgen.ops.histogram.memory import Line
 from kgen.ops.histogram.weights import density as _density
 from kgen.ops.histogram.weights import weighted_bincount as _weighted_bincount
@@ -144,15 +144,18 @@ def histogram(
     """
     operand = adopt(x, "histogram", "x", ELEMENTS)
     found = edges_of(operand, bins, range, stream)
-    table, edges = placed(found, operand, stream_for(operand.kind, [operand], stream))
-    options = (len(found.edges) - 1, found.uniform)
-    if weights is None:
-        (result,) = _histogram((x, table), (None,), options, stream)
-    else:
+    chosen = stream_for(operand.kind, [operand], stream)
+    table, edges = placed(found, operand, chosen)
+    options, written = (len(found.edges) - 1, found.uniform), None
+    if weights is not None:
         (result,) = _weighted_histogram((x, table, weights), (None,), options, stream)
+    elif found.uniform:
+        result, written = _histogram((x, table), (None, None), options, stream)
+    else:
+        (result,) = _histogram((x, table), (None,), options, stream)
     if density:
         (result,) = _density((result, table), (None,), (), stream)
-    return result, edges
+    return result, written if written is not None and found.plain else own_edges(found, edges, chosen)
 
 
 def _count_into(x: Any, weights: Any, bins: int, out: Any, stream: Any) -> Any:
@@ -189,11 +192,11 @@ def _greatest_results(op: str, given: Sequence[Operand], length: int) -> Results
 
 
 def _histogram_results(op: str, given: Sequence[Operand], bins: int, uniform: bool) -> Results:
-    return [((bins,), I64)]
+    return [((bins,), I64), ((bins + 1,), edge_of(given[0].dtype))] if uniform else [((bins,), I64)]
 
 
 def _plan(x: Operand, results: Sequence[Operand], uniform: bool | None) -> Plan:
-    """One launch into zeros; inputs are x and perhaps a table of edges, results the counts and perhaps the greatest."""
+    """One launch into zeros; inputs are x and perhaps a table of edges, results the counts, and what else it tells."""
     counts = results[0]
     device, bins = counts.device, counts.shape[0]
     line = Line(x)
@@ -204,7 +207,7 @@ def _plan(x: Operand, results: Sequence[Operand], uniform: bool | None) -> Plan:
         VEC=vector_for(x.dtype, line.step),
         dtype=x.dtype,
         packed=cut.packed,
-        greatest=len(results) > 1,
+        greatest=uniform is None and len(results) > 1,
         **map_of(uniform),
     )
     blocks = blocks_for(spec, cut, line.length, device)
@@ -212,7 +215,8 @@ def _plan(x: Operand, results: Sequence[Operand], uniform: bool | None) -> Plan:
     about = (bins, cut.per_pass, cut.passes) if cut.packed else (bins,)
     step = Step(spec, blocks, pointers, about, (line.length, line.step))
     (run,) = bind([step], device)
-    zeroed = [(at - len(results), 8 * math.prod(result.shape)) for at, result in enumerate(results)]
+    summed = results[:1] if uniform else results
+    zeroed = [(at - len(results), 8 * math.prod(result.shape)) for at, result in enumerate(summed)]
 
     def launch(arrays: Sequence[int], stream: int) -> None:
         for at, nbytes in zeroed:

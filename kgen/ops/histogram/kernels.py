@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kgen.device import multiprocessors, shared_memory
-from kgen.dtypes import BOOL, F64, FLOATS, INTEGERS, DType
+from kgen.dtypes import BF16, BOOL, F32, F64, FLOATS, INTEGERS, DType
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -37,6 +37,11 @@ def _geometry(spec: Spec) -> dict[str, int]:
         "STATIC_SMEM": 0 if spec["SMEM"] else 8 * SLOTS,
         "DYNAMIC_SMEM": 1024 * spec["SMEM"],
     }
+
+
+def edge_of(dtype: DType) -> DType:
+    """The type of edges between bounds that are Python's numbers."""
+    return F32 if dtype is BF16 else dtype if dtype in FLOATS else F64
 
 
 def items(spec: Spec) -> int:
@@ -77,6 +82,7 @@ HISTOGRAM = register(
         flags=(*MAPS, Flag("packed", "two counters in a word"), Flag("greatest", "the greatest element is told")),
         dtypes=ELEMENTS,
         derive=_geometry,
+        text=lambda spec: {"edge": edge_of(spec.dtype).c},
         check=_illegal,
         grid="(resident blocks): passes vary fastest",
         origin="privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU, 2013",
