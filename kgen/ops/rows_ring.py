@@ -132,22 +132,22 @@ def taking(run: Run, device: int) -> Run:
 
 
 def derive(
-    spec: Spec, found: int, arrays: int = 1, slots: int = THREADS, posted: bool = False, beside: int = 0
+    spec: Spec, found: int, arrays: int = 1, slots: int = THREADS, posted: bool = False, beside: int = 0, behind: int = 0
 ) -> dict[str, int]:
     """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `slots`: of a block,
     for a pack of each thread; `posted`: one warp posts 16 bytes of a row for all; `beside`: bytes of what else a block
-    keeps in shared memory.
+    keeps in shared memory; `behind`: of what lies there behind the rows.
     """
     blocks = spec["CLUSTER"] if spec["CLUSTER"] > 1 else 0  # that tell one another
     exchange = -(-(found * (THREADS // 32 + blocks) + 4 + 8) // 8 * 8)
     static = beside + EXCHANGES * (-(-(exchange + 16 + 8) // 16 * 16) if posted else exchange)
     part = slots * spec["PACKS"] * VECTOR * arrays  # of a row
-    stages = (SHARED - static) // part
+    stages = (SHARED - static - behind) // part
     return {
         "LANES": THREADS,
         "THREADS": THREADS,
         "STATIC_SMEM": static,
-        "DYNAMIC_SMEM": stages * part,
+        "DYNAMIC_SMEM": stages * part + behind,
         "STAGES": stages,
         "EXCHANGES": EXCHANGES,
         "CLUSTER": spec["CLUSTER"],

@@ -110,8 +110,7 @@ def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = F
 
 def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn; and of such that do not vary, where eps is 0."""
-    moves = ((ring, "moves", lambda *about: bool(spec["moved"])),)
-    cases = tuple(_normalisation(spec, each, (*settings, *moves)) for each, settings in in_turn(spec, shape))
+    cases = tuple(_normalisation(spec, each, settings) for each, settings in in_turn(spec, shape))
     if shape:
         return cases
     without_variance = _groups_without_variance if spec["channels"] else _without_variance

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kgen.dtypes import F32, DType
+from kgen.dtypes import F32
 from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, affines, check_affine, vectors
+from kgen.ops.rows import SHARED, VECTOR
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import affine, affine_of_packs, centred, off_mean, text_of_weights, weight_of
 from kgen.registry import register
-from kgen.spec import Flag, Kernel, Spec
-
-MOVING = 4  # blocks of a cluster whose rows are those of one array, up to which it moves weights
-MOVED = Flag("moved", "weights are kept for columns, and lanes hand them on to where a row begins")
+from kgen.spec import Kernel, Spec
 
 CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
+DEAR = 8
 FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
 
 
@@ -29,18 +28,21 @@ def _check(spec: Spec) -> str | None:
         return "only an RMS norm takes a residual"
     if spec["channels"] and spec["ragged"] and not spec["across"]:
         return "packs that begin anywhere end so"
-    if spec["moved"] and not (spec["rms"] and spec["weight"] and spec["ragged"]):
-        return "nothing but the weights of an RMS norm is moved, beside rows that begin anywhere"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
-    if kept > 4 * rows_ring.WEIGHTS:
+    if kept > 4 * rows_ring.WEIGHTS and not _beside(spec):
         return "a thread has no registers for so many weights"
     return check_affine(spec) or rows_ring.check(spec)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    found, arrays = 4 if spec["rms"] else 8, 1 + spec["residual"]
-    constants = rows_ring.derive(spec, found, arrays, posted=_posted(spec), beside=_beside(spec))
+    constants = _constants(spec, _behind(spec) if _beside(spec) else 0)
     return {"CHANNELS": CHANNELS, **constants} if _gathered(spec) else constants
+
+
+def _constants(spec: Spec, behind: int) -> dict[str, int]:
+    found, arrays = 4 if spec["rms"] else 8, 1 + spec["residual"]
+    channels = CHANNELS * F32.itemsize * len(affines(spec)) if _gathered(spec) else 0
+    return rows_ring.derive(spec, found, arrays, posted=_posted(spec), beside=channels, behind=behind)
 
 
 def _gathered(spec: Spec) -> bool:
@@ -48,11 +50,17 @@ def _gathered(spec: Spec) -> bool:
     return bool(spec["channels"] and spec["ragged"]) and spec["PACKS"] <= FEW
 
 
-def _beside(spec: Spec) -> int:
-    """Bytes of weights in shared memory: those of all channels, or, where they are moved, those behind a warp's own."""
-    if _gathered(spec):
-        return CHANNELS * F32.itemsize * len(affines(spec))
-    return rows_ring.THREADS // 32 * spec["PACKS"] * 2 * spec["VEC"] * weight_of(spec).itemsize if spec["moved"] else 0
+def _beside(spec: Spec) -> bool:
+    """Whether weights of columns lie in shared memory, as there is room for them: beside rows that begin anywhere packs
+    have others in each row."""
+    anywhere = bool(spec["ragged"] and vectors(spec))
+    return anywhere and _constants(spec, _behind(spec))["STAGES"] >= rows_ring.STAGES
+
+
+def _behind(spec: Spec) -> int:
+    """Bytes of these weights: of a block's packs, and of two more behind as many as there are threads."""
+    packs = spec["PACKS"] * (rows_ring.THREADS + rows_ring.SECTOR // VECTOR)
+    return packs * spec["VEC"] * weight_of(spec).itemsize * len(vectors(spec))
 
 
 def _posted(spec: Spec) -> bool:
@@ -70,6 +78,7 @@ def _known(spec: Spec) -> list[str]:
 
 def _text(spec: Spec) -> dict[str, Any]:
     edge = "edge.of_x" if spec["residual"] else "edge"
+    kept = bool(vectors(spec)) and not _beside(spec)  # in registers
     return {
         **rows_ring.text(spec, "float" if spec["rms"] else "float2"),
         **text_of_weights(spec),
@@ -77,7 +86,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "known": _known(spec),
         "posted": _posted(spec),
         # Packs are read once, unless weights of columns, or of two channels for each of many packs, take the registers.
-        "once": not (spec["rms"] or vectors(spec) or (spec["across"] and spec["PACKS"] > FEW)),
+        "once": not (spec["rms"] or kept or (spec["across"] and spec["PACKS"] > FEW)),
+        "at_once": not kept,
         "merges": {"Sum": "a + b"},
         "moments": not spec["rms"],
         "sources": ["x", "residual"] if spec["residual"] else ["x"],
@@ -85,13 +95,17 @@ def _text(spec: Spec) -> dict[str, Any]:
         "edge_most": (rows_ring.EDGE + 1) * spec["VEC"] - 1,  # elements of an edge
         "vectors": vectors(spec),
         "held": True,
-        "ordered": spec["ragged"] and vectors(spec) != [] and not spec["moved"],
+        "ordered": spec["ragged"] and vectors(spec) != [] and not _beside(spec),
+        "beside": _beside(spec),
+        "affine_bytes": weight_of(spec).itemsize * len(vectors(spec)),
         # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
         "folded": "" if spec.dtype is F32 or spec["rms"] else "float_of(value, i)",
         "centred": centred(spec, "float_of(value, i)"),
         "off": off_mean(spec, "float_of(value, i)"),
         "affines": affines(spec),
-        "affine": affine_of_packs(spec),
+        "affine": affine(spec, "weight_to_float(affine.weight)", "weight_to_float(affine.bias)")
+        if _beside(spec)
+        else affine_of_packs(spec),
         "edge_centred": centred(spec, f"to_float({edge})"),
         "edge_off": off_mean(spec, f"to_float({edge})"),
         "edge_affine": affine(spec, "edge_channel.weight", "edge_channel.bias")
@@ -107,7 +121,7 @@ RING = register(
         summary="Normalises wide rows, which blocks, or clusters of them, take in turn.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
         axes=rows_ring.AXES,
-        flags=(RMS, RESIDUAL, *AFFINE, RAGGED, MOVED),
+        flags=(RMS, RESIDUAL, *AFFINE, RAGGED),
         derive=_derive,
         text=_text,
         check=_check,
@@ -122,8 +136,8 @@ RING = register(
             "norm_ring_n4_v8_c2_weight_bias_ragged_bf16",
             "norm_ring_n4_v8_c2_rms_residual_weight_bf16",
             "norm_ring_n2_v4_c2_rms_residual_weight_ragged_f32",
-            "norm_ring_n7_v8_c2_rms_weight_ragged_moved_bf16",
-            "norm_ring_n4_v4_c4_rms_residual_weight_ragged_moved_f32",
+            "norm_ring_n7_v8_c2_rms_weight_ragged_bf16",
+            "norm_ring_n4_v4_c4_rms_residual_weight_ragged_f32",
             "norm_ring_n4_v8_c2_weight_bias_channels_across_bf16",
             "norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32",
         ),
@@ -138,13 +152,10 @@ def _even(clusters: int, places: int) -> int:
     return clusters - idle if 16 * idle <= clusters else clusters
 
 
-def moves(cut: rows_ring.Cut, pitch: int, flags: Mapping[str, bool], dtype: DType) -> bool:
-    """Whether weights are moved to where each row begins, rather than loaded anew by clusters that take rows in a fixed
-    order: not for rows that all begin at one place of a sector, so many elements apart; without a residual large
-    clusters do better in order, and a bias beside the weights leaves no registers to move them in."""
-    apart = pitch % (rows_ring.SECTOR // dtype.itemsize) > 0
-    pays = bool(flags["residual"]) or cut.cluster <= MOVING
-    return cut.ragged and apart and pays and bool(flags["rms"] and flags.get("weight"))
+def _fitting(flags: Mapping[str, bool], vec: int, weights: int) -> int:
+    """Packs of a thread, at most, whose weights, so many bytes of each, there is room for in shared memory."""
+    arrays = 1 + flags["residual"]
+    return min(rows_ring.MOST, SHARED // (rows_ring.THREADS * (rows_ring.STAGES * arrays * VECTOR + weights)))
 
 
 def _turns(taken: rows_cut.Packs) -> int:
@@ -173,32 +184,36 @@ def plan_ring(
     assert x is not None and y is not None
     along = [w for w in (weight, bias) if w and not groups]
     within = not groups or groups[-1] >= rows_ring.SECTOR // x.dtype.itemsize
-    if within and not flags["residual"] and not (along and taken.vec == 8):  # eight weights are dear to load again
+    if within and not flags["residual"] and not (along and taken.vec == DEAR):  # eight weights are dear to load again
         taken = rows_ring.by_sectors(taken, read.columns, pitches[0])
     elif taken.ragged and not within:
         return None  # packs begin with a sector, behind more than a channel
     kept = sum(taken.vec * w.dtype.itemsize for w in along)
     arrays = 1 + flags["residual"]
-    cut = rows_ring.cut(
-        read.rows,
-        read.columns,
-        taken,
-        y.device,
-        weights=kept,
-        turns=_turns(taken) if groups else rows_ring.TURNS,
-        wide=rows_ring.WIDE // arrays if flags["residual"] else alone,
-        most=rows_ring.MOST // arrays,
-    )
+
+    def cut_with(weights: int, most: int) -> rows_ring.Cut | None:
+        return rows_ring.cut(
+            read.rows,
+            read.columns,
+            taken,
+            y.device,
+            weights=weights,
+            turns=_turns(taken) if groups else rows_ring.TURNS,
+            wide=rows_ring.WIDE // arrays if flags["residual"] else alone,
+            most=most,
+        )
+
+    cut = cut_with(0, _fitting(flags, taken.vec, kept)) if along and taken.ragged else None
+    cut = cut or cut_with(kept, rows_ring.MOST // arrays)
     if cut is None:
         return None
     if groups:
         if cut.ragged and cut.packs <= FEW and groups[0] * groups[1] > CHANNELS:
             return None
         flags = {**flags, "across": flags["across"] or cut.ragged}
-    elif taken.ragged and bias and taken.vec == 8:
+    elif taken.ragged and bias and taken.vec == 8 and False:
         cut = cut._replace(clusters=_even(cut.clusters, rows_ring.SECTOR // y.dtype.itemsize))
-    moved = moves(cut, pitches[0], flags, x.dtype)
-    spec = RING.spec(**cut.values(), **flags, moved=moved, dtype=x.dtype)
+    spec = RING.spec(**cut.values(), **flags, dtype=x.dtype)
     pointers = len(order) + len(nobody) + 1
     step = Step(spec, cut.blocks, pointers, (read.rows, read.columns, *groups), tuple(pitches), floats)
     run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
