@@ -20,6 +20,7 @@ from kgen.spec import Kernel, Spec
 
 CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
 DEAR = 8
+POSTING = 1
 FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
 
 
@@ -35,14 +36,14 @@ def _check(spec: Spec) -> str | None:
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    constants = _constants(spec, _behind(spec) if _beside(spec) else 0)
+    constants = _constants(spec, _behind(spec) if _beside(spec) else 0, posted=_posted(spec))
     return {"CHANNELS": CHANNELS, **constants} if _gathered(spec) else constants
 
 
-def _constants(spec: Spec, behind: int) -> dict[str, int]:
+def _constants(spec: Spec, behind: int, *, posted: bool) -> dict[str, int]:
     found, arrays = 4 if spec["rms"] else 8, 1 + spec["residual"]
     channels = CHANNELS * F32.itemsize * len(affines(spec)) if _gathered(spec) else 0
-    return rows_ring.derive(spec, found, arrays, posted=_posted(spec), beside=channels, behind=behind)
+    return rows_ring.derive(spec, found, arrays, posted=posted, beside=channels, behind=behind)
 
 
 def _gathered(spec: Spec) -> bool:
@@ -54,7 +55,7 @@ def _beside(spec: Spec) -> bool:
     """Whether weights of columns lie in shared memory, as there is room for them: beside rows that begin anywhere packs
     have others in each row."""
     anywhere = bool(spec["ragged"] and vectors(spec))
-    return anywhere and _constants(spec, _behind(spec))["STAGES"] >= rows_ring.STAGES
+    return anywhere and _constants(spec, _behind(spec), posted=True)["STAGES"] >= rows_ring.STAGES
 
 
 def _behind(spec: Spec) -> int:
@@ -66,7 +67,9 @@ def _behind(spec: Spec) -> int:
 def _posted(spec: Spec) -> bool:
     """Whether one warp finds out what follows for a row, for all: in clusters of two, and where weights take up the
     registers, each warp does better by itself."""
-    return bool(spec["channels"]) and spec["CLUSTER"] >= 4
+    return bool(spec["channels"] and spec["CLUSTER"] >= 4) or (
+        not spec["rms"] and spec["CLUSTER"] >= POSTING and _beside(spec)
+    )
 
 
 def _known(spec: Spec) -> list[str]:
@@ -85,8 +88,6 @@ def _text(spec: Spec) -> dict[str, Any]:
         "carried": spec.dtype is F32,
         "known": _known(spec),
         "posted": _posted(spec),
-        # Packs are read once, unless weights of columns, or of two channels for each of many packs, take the registers.
-        "once": not (spec["rms"] or kept or (spec["across"] and spec["PACKS"] > FEW)),
         "at_once": not kept,
         "merges": {"Sum": "a + b"},
         "moments": not spec["rms"],
@@ -97,13 +98,14 @@ def _text(spec: Spec) -> dict[str, Any]:
         "held": True,
         "ordered": spec["ragged"] and vectors(spec) != [] and not _beside(spec),
         "beside": _beside(spec),
+        "halves": weight_of(spec) is not F32 and len(vectors(spec)) > 1,
         "affine_bytes": weight_of(spec).itemsize * len(vectors(spec)),
         # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
         "folded": "" if spec.dtype is F32 or spec["rms"] else "float_of(value, i)",
         "centred": centred(spec, "float_of(value, i)"),
         "off": off_mean(spec, "float_of(value, i)"),
         "affines": affines(spec),
-        "affine": affine(spec, "weight_to_float(affine.weight)", "weight_to_float(affine.bias)")
+        "affine": affine(spec, "weight_of(affine)", "bias_of(affine)")
         if _beside(spec)
         else affine_of_packs(spec),
         "edge_centred": centred(spec, f"to_float({edge})"),
