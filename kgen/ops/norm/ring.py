@@ -19,8 +19,6 @@ from kgen.registry import register
 from kgen.spec import Kernel, Spec
 
 CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
-DEAR = 8
-POSTING = 1
 FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
 
 
@@ -65,11 +63,9 @@ def _behind(spec: Spec) -> int:
 
 
 def _posted(spec: Spec) -> bool:
-    """Whether one warp finds out what follows for a row, for all: in clusters of two, and where weights take up the
-    registers, each warp does better by itself."""
-    return bool(spec["channels"] and spec["CLUSTER"] >= 4) or (
-        not spec["rms"] and spec["CLUSTER"] >= POSTING and _beside(spec)
-    )
+    """Whether one warp finds out what follows for a row, for all: of groups in clusters of two, and where weights take
+    up the registers, each warp does better by itself."""
+    return bool(spec["channels"]) and spec["CLUSTER"] >= 4 or _beside(spec)
 
 
 def _known(spec: Spec) -> list[str]:
@@ -186,7 +182,7 @@ def plan_ring(
     assert x is not None and y is not None
     along = [w for w in (weight, bias) if w and not groups]
     within = not groups or groups[-1] >= rows_ring.SECTOR // x.dtype.itemsize
-    if within and not flags["residual"] and not (along and taken.vec == DEAR):  # eight weights are dear to load again
+    if within and not flags["residual"]:
         taken = rows_ring.by_sectors(taken, read.columns, pitches[0])
     elif taken.ragged and not within:
         return None  # packs begin with a sector, behind more than a channel
