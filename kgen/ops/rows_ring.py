@@ -37,13 +37,14 @@ TURNS = 8  # rows of a cluster, from which on it mostly pays
 
 
 class Cut(NamedTuple):
-    """A point on AXES, how many clusters take rows in turn, and whether rows begin anywhere."""
+    """A point on AXES, how many clusters take rows in turn, whether rows begin anywhere, and the threads of a block."""
 
     packs: int
     vec: int
     cluster: int
     clusters: int
     ragged: bool = False
+    threads: int = THREADS
 
     def values(self) -> dict[str, int]:
         """For `Kernel.spec`."""
@@ -56,7 +57,7 @@ class Cut(NamedTuple):
 
     def __str__(self) -> str:
         blocks = "blocks" if self.cluster == 1 else f"{self.cluster} blocks"
-        return f"{blocks} of {THREADS} threads, which take rows in turn"
+        return f"{blocks} of {self.threads} threads, which take rows in turn"
 
 
 def cut(
@@ -71,13 +72,14 @@ def cut(
     edge: int = EDGE,
     most: int = MOST,
     anywhere: bool = False,
+    threads: int = THREADS,
 ) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
 
     `weights`: bytes of what goes with a pack of every row; `turns`: rows of a cluster from which on it pays; `wide`:
     packs of a row that others do better with; `edge`: packs of a row that begins anywhere which need no room, as their
     elements are taken one by one; `most`: packs of a thread that there is room for; `anywhere`: packs are those of what
-    is read, and results may begin at other places in theirs.
+    is read, and results may begin at other places in theirs; `threads`: of a block.
     """
     total = columns // taken.vec - (edge if taken.ragged else 0)
     if (
@@ -88,11 +90,11 @@ def cut(
     ):
         return None
     for cluster in CLUSTER.values:
-        packs = -(-total // (THREADS * cluster))
+        packs = -(-total // (threads * cluster))
         if cluster > rows_cut.largest(device) or packs > most or packs * weights > 4 * WEIGHTS:
             continue
         clusters = taking_turns(cluster, height, turns, device)
-        return Cut(packs, taken.vec, cluster, clusters, taken.ragged) if clusters else None
+        return Cut(packs, taken.vec, cluster, clusters, taken.ragged, threads) if clusters else None
     return None
 
 
@@ -132,20 +134,27 @@ def taking(run: Run, device: int) -> Run:
 
 
 def derive(
-    spec: Spec, found: int, arrays: int = 1, slots: int = THREADS, posted: bool = False, beside: int = 0, behind: int = 0
+    spec: Spec,
+    found: int,
+    arrays: int = 1,
+    slots: int = 0,
+    posted: bool = False,
+    beside: int = 0,
+    behind: int = 0,
+    threads: int = THREADS,
 ) -> dict[str, int]:
     """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `slots`: of a block,
-    for a pack of each thread; `posted`: one warp posts 16 bytes of a row for all; `beside`: bytes of what else a block
-    keeps in shared memory; `behind`: of what lies there behind the rows.
+    for a pack of each thread, if they are more than `threads`; `posted`: one warp posts 16 bytes of a row for all;
+    `beside`: bytes of what else a block keeps in shared memory; `behind`: of what lies there behind the rows.
     """
     blocks = spec["CLUSTER"] if spec["CLUSTER"] > 1 else 0  # that tell one another
-    exchange = -(-(found * (THREADS // 32 + blocks) + 4 + 8) // 8 * 8)
+    exchange = -(-(found * (threads // 32 + blocks) + 4 + 8) // 8 * 8)
     static = beside + EXCHANGES * (-(-(exchange + 16 + 8) // 16 * 16) if posted else exchange)
-    part = slots * spec["PACKS"] * VECTOR * arrays  # of a row
+    part = (slots or threads) * spec["PACKS"] * VECTOR * arrays  # of a row
     stages = (SHARED - static - behind) // part
     return {
-        "LANES": THREADS,
-        "THREADS": THREADS,
+        "LANES": threads,
+        "THREADS": threads,
         "STATIC_SMEM": static,
         "DYNAMIC_SMEM": stages * part + behind,
         "STAGES": stages,

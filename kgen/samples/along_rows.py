@@ -50,8 +50,8 @@ def in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ..
     """Rows that nearly fill a cluster, for each of two so many that its ring comes round; and one, for one of them,
     which leaves as much as it may to its edge where it begins anywhere."""
     vec = spec["VEC"]
-    room = spec["CLUSTER"] * rows_ring.THREADS * spec["PACKS"] * vec
-    cut = rows_ring.Cut(spec["PACKS"], vec, spec["CLUSTER"], 2, bool(spec["ragged"]))
+    room = spec["CLUSTER"] * spec.threads * spec["PACKS"] * vec
+    cut = rows_ring.Cut(spec["PACKS"], vec, spec["CLUSTER"], 2, bool(spec["ragged"]), spec.threads)
     settings = ((rows_ring, "cut", lambda *about, **more: cut),)
     columns = room - 5 * vec + spec["ragged"]
     most = room + (rows_ring.EDGE + 1) * vec - 1 if spec["ragged"] else columns

@@ -210,23 +210,27 @@ def test_all_rows_are_taken_in_whatever_order(rows: int, vec: int, take: Take) -
 @pytest.mark.parametrize("cluster", [1, 2])
 @pytest.mark.parametrize("own", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_weights_are_moved_to_all_places_of_a_sector_where_rows_begin(
+def test_weights_are_found_at_all_places_of_a_sector_where_rows_begin(
     dtype: str, own: str, cluster: int, take: Take
 ) -> None:
-    """By lanes of a warp, of which the last ones take what lies behind. Weights begin anywhere, too."""
+    """In shared memory, of which the last packs reach beyond their block's columns. Weights begin anywhere, too."""
     vec = 16 // DTYPES[dtype].numpy.itemsize
     take(Cut(2, vec, cluster, 2, ragged=True))
     for offset, columns in enumerate((2 * THREADS * cluster * vec - 3, (2 * THREADS * cluster - 61) * vec)):
         shape = (2 * vec + 3, columns, 1 - columns % 2, 3, DTYPES[dtype].numpy)
         x, residual, y = (rows_apart(*shape) for _ in range(3))
-        weight = rows_apart(1, columns, 0, offset, DTYPES[own].numpy)[0]
-        x[:], residual[:], weight[:] = numbers(x.shape, dtype), numbers(x.shape, dtype, 1), numbers((columns,), own, 2)
+        weight, bias = (rows_apart(1, columns, 0, offset, DTYPES[own].numpy)[0] for _ in range(2))
+        x[:], residual[:] = numbers(x.shape, dtype), numbers(x.shape, dtype, 1)
+        weight[:], bias[:] = numbers((columns,), own, 2), numbers((columns,), own, 3)
         poison = surroundings(y).copy()
         with kgen.backend("cpu"):
-            assert "_moved" in explain(rms_norm, x, weight, out=y)
+            assert "norm_ring" in explain(layer_norm, x, weight, bias, out=y)
+            layer_norm(x, weight, bias, out=y)
+            test_norm.assert_close(y, test_norm.reference(x, (1,), weight, bias)[0], dtype, terms=8)
+            layer_norm(x, None, bias, out=y)
+            test_norm.assert_close(y, test_norm.reference(x, (1,), None, bias)[0], dtype, terms=8)
             rms_norm(x, weight, eps=1e-5, out=y)
             test_norm.assert_close(y, test_norm.reference(x, (1,), weight, rms=True)[0], dtype, terms=4)
-            assert "_moved" in explain(fused_add_rms_norm, x, residual, weight, out=y)
             fused_add_rms_norm(x, residual, weight, eps=1e-5, out=y)  # leaves the sum in its place
         test_norm.assert_close(y, test_norm.reference(residual, (1,), weight, rms=True)[0], dtype, terms=4)
         assert surroundings(y).tobytes() == poison.tobytes()
@@ -526,7 +530,7 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
     """A thread has eight packs of all rows but the widest, which make five of two blocks."""
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 2)
     x, y = (rows_apart(32, columns, 1 - columns % 2, 3, np.dtype("f")) for _ in range(2))
-    x[:], weight = numbers(x.shape, "f32"), numbers((columns,), "f32", 2)
+    x[:] = numbers(x.shape, "f32")
     poison = surroundings(y).copy()
     cuts, cut = [], rows_ring.cut
     monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: cuts.append(cut(*about, **more)) or cuts[-1])
@@ -538,9 +542,9 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
     assert surroundings(y).tobytes() == poison.tobytes()
     x += 30
     with kgen.backend("cpu"):
-        _, mean, rstd = layer_norm(x, weight, out=y, return_stats=True)
+        _, mean, rstd = layer_norm(x, out=y, return_stats=True)
     assert cuts[1:] == cuts[:1]
-    expected, means, rstds = test_norm.reference(x, (1,), weight)
+    expected, means, rstds = test_norm.reference(x, (1,))
     np.testing.assert_allclose(mean, means, rtol=3e-7)
     np.testing.assert_allclose(rstd, rstds, rtol=3e-7)
     test_norm.assert_close(y, expected, "f32", terms=32)
@@ -638,28 +642,27 @@ def test_norms_take_turns_where_that_pays(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "columns", "pitch", "residual", "moved"),
+    ("name", "beside"),
     [
-        ("f32", 65535, 65535, False, True),
-        ("f32", 131071, 131071, False, False),
-        ("bf16", 131071, 131071, False, True),
-        ("bf16", 262143, 262143, False, False),
-        ("bf16", 262143, 262143, True, True),
-        ("bf16", 65535, 65536, False, False),
-        ("bf16", 65535, 65544, False, True),
+        ("norm_ring_n5_v4_c2_weight_bias_ragged_f32", True),
+        ("norm_ring_n6_v4_c2_weight_bias_ragged_f32", False),
+        ("norm_ring_n8_v4_c2_bias_ragged_f32", False),
+        ("norm_ring_n4_v8_c1_weight_bias_wfloat_ragged_bf16", True),
+        ("norm_ring_n7_v8_c2_rms_weight_ragged_bf16", True),
+        ("norm_ring_n4_v8_c2_rms_residual_weight_ragged_bf16", True),
+        ("norm_ring_n4_v8_c2_rms_residual_weight_wfloat_ragged_bf16", False),
+        ("norm_ring_n4_v8_c2_weight_bias_bf16", False),
+        ("norm_ring_n4_v8_c2_ragged_bf16", False),
     ],
 )
-def test_weights_are_moved_where_rows_begin_at_several_places(
-    dtype: str, columns: int, pitch: int, residual: bool, moved: bool, monkeypatch: pytest.MonkeyPatch
+def test_weights_beside_rows_that_begin_anywhere_lie_in_shared_memory_where_there_is_room(
+    name: str, beside: bool
 ) -> None:
-    """Of sectors; of one array, by clusters of a few blocks."""
-    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 132)
-    x = np.empty((1000, pitch), DTYPES[dtype].numpy)[:, :columns]
-    weight = np.empty(columns, x.dtype)
-    with kgen.backend("cpu"):
-        told = explain(rms_norm, x, weight, out=x, **({"residual": x} if residual else {}))
-    assert told.startswith("norm_ring")
-    assert ("_ragged_moved_" in told) == moved
+    """For three rows, too; and with them one warp finds out for all what follows for a row."""
+    text = kgen.render(parse(name)).text
+    assert ("Affine* const affines" in text) == beside == ("post(exchange, know(" in text)
+    assert ("row_at(" in text) == ("ragged" in name and "_weight" in name + "_bias" and not beside)
+    assert parse(name).derived["STAGES"] >= 3
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,9 @@ ALONG = {**rows_cut.MOST, 1: 1, 2: 2}
 """The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
 ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
 """The same, by the bytes of an element, where packs lie across channels: what a thread does but once takes longer."""
+BESIDE = {2: 1280, 4: 1024}
+"""Packs of a row of 16 bits, by the bytes of a weight, up to which a block does best with one row, where weights and
+biases, or float32 weights, have to be moved."""
 MOMENTS = 8  # bytes of what is known of a part
 
 Axes = tuple[int, ...]
@@ -97,7 +100,10 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         alone *= 1 if dear else 2
     elif groups:
         alone += alone // 4  # five packs of each thread
-    turning = None if along else plan_ring(named, read, pitches, taken, flags, order, nobody, groups, floats, alone)
+    # Rings keep weights in shared memory, whichever way they have to be moved: that pays earlier.
+    beside = dear and x.dtype is not F32 and (bias is not None or weights[0].dtype is F32)
+    one = BESIDE[weights[0].dtype.itemsize] if beside else alone
+    turning = None if along else plan_ring(named, read, pitches, taken, flags, order, nobody, groups, floats, one)
     if turning:
         return turning
     most = ALONG if along else rows_cut.MOST

@@ -16,8 +16,12 @@ from kgen.ops.rows import SHARED, VECTOR
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import affine, affine_of_packs, centred, off_mean, text_of_weights, weight_of
 from kgen.registry import register
-from kgen.spec import Kernel, Spec
+from kgen.spec import Axis, Kernel, Spec
 
+LANES = Axis("LANES", "t", (256, 512), "threads of a block", default=rows_ring.THREADS)
+HALVES = 7
+"""Packs of a thread, at most, where half as many threads take fewer instructions for a row than they lose by being
+fewer: what follows for a row each warp finds out besides."""
 CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
 FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
 
@@ -27,6 +31,8 @@ def _check(spec: Spec) -> str | None:
         return "only an RMS norm takes a residual"
     if spec["channels"] and spec["ragged"] and not spec["across"]:
         return "packs that begin anywhere end so"
+    if spec["LANES"] < rows_ring.THREADS and not _beside(spec):
+        return "blocks are smaller only where weights lie in shared memory"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
     if kept > 4 * rows_ring.WEIGHTS and not _beside(spec):
         return "a thread has no registers for so many weights"
@@ -41,7 +47,7 @@ def _derive(spec: Spec) -> dict[str, int]:
 def _constants(spec: Spec, behind: int, *, posted: bool) -> dict[str, int]:
     found, arrays = 4 if spec["rms"] else 8, 1 + spec["residual"]
     channels = CHANNELS * F32.itemsize * len(affines(spec)) if _gathered(spec) else 0
-    return rows_ring.derive(spec, found, arrays, posted=posted, beside=channels, behind=behind)
+    return rows_ring.derive(spec, found, arrays, posted=posted, beside=channels, behind=behind, threads=spec["LANES"])
 
 
 def _gathered(spec: Spec) -> bool:
@@ -58,7 +64,7 @@ def _beside(spec: Spec) -> bool:
 
 def _behind(spec: Spec) -> int:
     """Bytes of these weights: of a block's packs, and of two more behind as many as there are threads."""
-    packs = spec["PACKS"] * (rows_ring.THREADS + rows_ring.SECTOR // VECTOR)
+    packs = spec["PACKS"] * (spec["LANES"] + rows_ring.SECTOR // VECTOR)
     return packs * spec["VEC"] * weight_of(spec).itemsize * len(vectors(spec))
 
 
@@ -118,7 +124,7 @@ RING = register(
         name="norm_ring",
         summary="Normalises wide rows, which blocks, or clusters of them, take in turn.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
-        axes=rows_ring.AXES,
+        axes=(LANES, *rows_ring.AXES),
         flags=(RMS, RESIDUAL, *AFFINE, RAGGED),
         derive=_derive,
         text=_text,
@@ -141,13 +147,6 @@ RING = register(
         ),
     )
 )
-
-
-def _even(clusters: int, places: int) -> int:
-    """As many clusters, or a few less: a multiple of the places in a sector where rows begin, so that each cluster has
-    rows of one place. Weights and biases of eight columns are dear to load again."""
-    idle = clusters % places
-    return clusters - idle if 16 * idle <= clusters else clusters
 
 
 def _fitting(flags: Mapping[str, bool], vec: int, weights: int) -> int:
@@ -189,7 +188,7 @@ def plan_ring(
     kept = sum(taken.vec * w.dtype.itemsize for w in along)
     arrays = 1 + flags["residual"]
 
-    def cut_with(weights: int, most: int) -> rows_ring.Cut | None:
+    def cut_with(weights: int, most: int, threads: int = rows_ring.THREADS) -> rows_ring.Cut | None:
         return rows_ring.cut(
             read.rows,
             read.columns,
@@ -199,9 +198,13 @@ def plan_ring(
             turns=_turns(taken) if groups else rows_ring.TURNS,
             wide=rows_ring.WIDE // arrays if flags["residual"] else alone,
             most=most,
+            threads=threads,
         )
 
     cut = cut_with(0, _fitting(flags, taken.vec, kept)) if along and taken.ragged else None
+    if cut and not flags["rms"]:
+        fewer = cut_with(0, HALVES, rows_ring.THREADS // 2)
+        cut = fewer if fewer and fewer.cluster == cut.cluster else cut
     cut = cut or cut_with(kept, rows_ring.MOST // arrays)
     if cut is None:
         return None
@@ -209,9 +212,7 @@ def plan_ring(
         if cut.ragged and cut.packs <= FEW and groups[0] * groups[1] > CHANNELS:
             return None
         flags = {**flags, "across": flags["across"] or cut.ragged}
-    elif taken.ragged and bias and taken.vec == 8 and False:
-        cut = cut._replace(clusters=_even(cut.clusters, rows_ring.SECTOR // y.dtype.itemsize))
-    spec = RING.spec(**cut.values(), **flags, dtype=x.dtype)
+    spec = RING.spec(LANES=cut.threads, **cut.values(), **flags, dtype=x.dtype)
     pointers = len(order) + len(nobody) + 1
     step = Step(spec, cut.blocks, pointers, (read.rows, read.columns, *groups), tuple(pitches), floats)
     run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
