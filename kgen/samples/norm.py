@@ -8,8 +8,9 @@ import numpy as np
 
 from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_plans, backward_ring, norm, ring, span
+from kgen.ops.norm import backward_plans, backward_ring, norm, span
 from kgen.ops.norm import plans as norm_plans
+from kgen.ops.rows_text import weight_of
 from kgen.samples.along_rows import NO_CUT, Settings, in_teams, in_turn, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
@@ -88,6 +89,7 @@ def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
         return _groups(spec, shape, settings)
     x, residual, weight, bias = numbers(spec, shape, shape, shape[-1:], shape[-1:])
     x += np.asarray(3, x.dtype)
+    weight, bias = (between_poison(of_columns.astype(weight_of(spec).numpy)) for of_columns in (weight, bias))
     if "shifted" in spec.flags:
         x, residual = read(spec, x, residual)
     if "residual" in spec.flags:

@@ -111,7 +111,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("softmax_columns*ragged*", "min(first_column + WIDTH, columns) -> *", _BESIDE),
     Survivor("softmax_columns*ragged*", "column < end_column", _BESIDE),
     Survivor(
-        "norm_ring*_moved_*",
+        "norm_ring*weight*_ragged_*",
         "columns >= VEC",
         "behind its columns a pack has poison of the sample's memory, and nobody uses it",
     ),

@@ -193,30 +193,32 @@ def surroundings(x: np.ndarray) -> np.ndarray:
     return base[outside]
 
 
-@pytest.mark.parametrize("vec", [4, 8])
+@pytest.mark.parametrize(("packs", "vec"), [(2, 4), (2, 8), (6, 4), (6, 8)])
 @pytest.mark.parametrize("rows", [1, 3, 8, 17, 67])
-def test_all_rows_are_taken_in_whatever_order(rows: int, vec: int, take: Take) -> None:
-    """Weighted rows that begin anywhere follow one another by where in a sector they begin."""
+def test_all_rows_are_taken_in_whatever_order(rows: int, packs: int, vec: int, take: Take) -> None:
+    """Rows that begin anywhere, whose weights take up registers, follow one another by where in a sector they begin."""
     dtype = {4: "f32", 8: "bf16"}[vec]
+    cluster = 2 if packs == 2 else 1
     for clusters in (1, 2, 9):
-        take(Cut(2, vec, 2, clusters, ragged=True))
-        host = numbers((rows, (1025 + EDGE) * vec + 1 + 2 * clusters), dtype)
+        take(Cut(packs, vec, cluster, clusters, ragged=True))
+        columns = ((packs - 1) * cluster * THREADS + 1 + EDGE) * vec + 1 + 2 * clusters
+        host = numbers((rows, columns), dtype)
         weight, bias = numbers(host.shape[1:], dtype, 2), numbers(host.shape[1:], dtype, 3)
         with kgen.backend("cpu"):
             result = np.asarray(layer_norm(host, weight, bias))
         test_norm.assert_close(result, test_norm.reference(host, (1,), weight, bias)[0], dtype, terms=8)
 
 
-@pytest.mark.parametrize("cluster", [1, 2])
+@pytest.mark.parametrize(("cluster", "threads"), [(1, 256), (1, 512), (2, 512), (4, 256)])
 @pytest.mark.parametrize("own", ["f32", "bf16", "f16"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_weights_are_found_at_all_places_of_a_sector_where_rows_begin(
-    dtype: str, own: str, cluster: int, take: Take
+    dtype: str, own: str, cluster: int, threads: int, take: Take
 ) -> None:
     """In shared memory, of which the last packs reach beyond their block's columns. Weights begin anywhere, too."""
     vec = 16 // DTYPES[dtype].numpy.itemsize
-    take(Cut(2, vec, cluster, 2, ragged=True))
-    for offset, columns in enumerate((2 * THREADS * cluster * vec - 3, (2 * THREADS * cluster - 61) * vec)):
+    take(Cut(2, vec, cluster, 2, True, threads))
+    for offset, columns in enumerate((2 * threads * cluster * vec - 3, (2 * threads * cluster - 61) * vec)):
         shape = (2 * vec + 3, columns, 1 - columns % 2, 3, DTYPES[dtype].numpy)
         x, residual, y = (rows_apart(*shape) for _ in range(3))
         weight, bias = (rows_apart(1, columns, 0, offset, DTYPES[own].numpy)[0] for _ in range(2))
@@ -298,25 +300,30 @@ def test_rows_in_turn_have_the_same_bits_again_and_again_on_any_number_of_cluste
 @pytest.mark.parametrize(
     ("rows", "clusters"), [(1, 1), (1, 3), (20, 1), (20, 2), (20, 5), (61, 2), (61, 4), (77, 8), (150, 9)]
 )
-@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("kind", ["softmax", "beside", "ordered"])
 def test_the_counter_of_claimed_rows_is_zero_again(
-    rows: int, clusters: int, ordered: bool, take: Take, monkeypatch: pytest.MonkeyPatch
+    rows: int, clusters: int, kind: str, take: Take, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that begin anywhere, with weights and biases, are claimed once a cluster has done its own."""
-    take(Cut(3, 4, 2, clusters, ragged=ordered))
+    """Rows that begin anywhere, with weights and biases in registers, are claimed once a cluster has done its own."""
+    cuts = {
+        "softmax": Cut(3, 4, 2, clusters),
+        "beside": Cut(3, 4, 2, clusters, True),
+        "ordered": Cut(6, 4, 1, clusters, True),
+    }
+    take(cuts[kind])
     claims = np.zeros(1, np.uint32)
     monkeypatch.setattr(rows_ring, "workspace", lambda *about: (0, notice(claims).ctypes.data, claims))
-    host = numbers((rows, 12000 + 4 * clusters + ordered), "f32")
+    host = numbers((rows, 12000 + 4 * clusters + (kind != "softmax")), "f32")
     weight, bias = numbers(host.shape[1:], "f32", 2), numbers(host.shape[1:], "f32", 3)
     for _ in range(2):
         result = host.copy()  # and in its place, so that no row is taken twice
         with kgen.backend("cpu"):
-            _ = layer_norm(result, weight, bias, out=result) if ordered else softmax(result, -1, out=result)
+            _ = softmax(result, -1, out=result) if kind == "softmax" else layer_norm(result, weight, bias, out=result)
         assert claims[0] == 0
-        if ordered:
-            test_norm.assert_close(result, test_norm.reference(host, (1,), weight, bias)[0], "f32", terms=8)
-        else:
+        if kind == "softmax":
             test_softmax.assert_close(result, test_softmax.reference(host, -1), "f32")
+        else:
+            test_norm.assert_close(result, test_norm.reference(host, (1,), weight, bias)[0], "f32", terms=8)
 
 
 @settings(max_examples=16)
@@ -505,10 +512,11 @@ def test_gradients_of_rows_that_begin_anywhere_are_written_where_they_lie(data: 
 @given(
     columns=st.integers(16400, 500000),
     vec=st.sampled_from([4, 8]),
+    threads=st.sampled_from([THREADS // 2, THREADS]),
     about=st.sampled_from([(EDGE, 0), (EDGE, 4), (0, 0)]),
 )
 def test_rows_that_begin_anywhere_have_the_packs_that_all_threads_take(
-    columns: int, vec: int, about: tuple[int, int]
+    columns: int, vec: int, threads: int, about: tuple[int, int]
 ) -> None:
     """All but a thread's last, wherever a row begins; and threads for its edge, which is what the packs leave.
 
@@ -516,13 +524,13 @@ def test_rows_that_begin_anywhere_have_the_packs_that_all_threads_take(
     """
     edge, margin = about
     with mock.patch.object(rows_ring, "multiprocessors", lambda device: 132):
-        cut = rows_ring.cut(10**6, columns, rows_cut.Packs(vec, ragged=True, full=True), HOST, edge=edge)
+        cut = rows_ring.cut(10**6, columns, rows_cut.Packs(vec, ragged=True, full=True), HOST, edge=edge, threads=threads)
     if cut is not None:
         head = (SECTOR // 16 if edge else 1) * vec - 1 + margin  # elements before a row's packs, at most
-        threads = cut.cluster * THREADS
-        assert (cut.packs - 1) * threads <= (columns - head - margin) // vec
-        assert columns - cut.packs * threads * vec < (edge + 1) * vec
-        assert head + (edge + 2) * vec + margin <= THREADS
+        of_row = cut.cluster * threads
+        assert (cut.packs - 1) * of_row <= (columns - head - margin) // vec
+        assert columns - cut.packs * of_row * vec < (edge + 1) * vec
+        assert head + (edge + 2) * vec + margin <= threads
 
 
 @pytest.mark.parametrize("columns", [4 * 4096 + 4, 4 * 4096 + 7, 4 * (4096 + EDGE) + 3, 4 * (4096 + EDGE) + 4])
@@ -554,17 +562,16 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
 @pytest.mark.parametrize(
     ("dtype", "columns", "taken"),
     [
-        ("f32", 16396, {"softmax": "n8_v4_c1_ragged", "layer_norm": "n8_v4_c1_weight_bias_ragged"}),
+        ("f32", 16396, {"softmax": "n8_v4_c1_ragged", "layer_norm": "n4_v4_c2_weight_bias_ragged"}),
         ("f32", 16416, {"softmax": "n5_v4_c2", "layer_norm": "n5_v4_c2_weight_bias"}),
-        ("bf16", 16648, {"softmax": "n5_v8_c1_ragged", "layer_norm": "n5_v8_c1_weight_bias"}),
-        ("bf16", 32776, {"softmax": "n8_v8_c1_ragged", "layer_norm": "n5_v8_c2_weight_bias"}),
+        ("bf16", 16648, {"softmax": "n5_v8_c1_ragged", "layer_norm": "n5_v8_c1_weight_bias_ragged"}),
+        ("bf16", 32776, {"softmax": "n8_v8_c1_ragged", "layer_norm": "n4_v8_c2_weight_bias_ragged"}),
     ],
 )
 def test_packs_of_rows_that_begin_amid_sectors_are_those_of_sectors(
     dtype: str, columns: int, taken: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So are those of rows of a few packs more than all threads take; but not where eight weights and biases would have
-    to be loaded again."""
+    """So are those of rows of a few packs more than all threads take."""
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 2)
     x, y = (rows_apart(32, columns, 0, 0, DTYPES[dtype].numpy) for _ in range(2))
     x[:], weight, bias = numbers(x.shape, dtype), numbers((columns,), dtype, 1), numbers((columns,), dtype, 2)
@@ -615,24 +622,26 @@ def test_other_rows_are_left_to_other_kernels(rows: int, columns: int, packs: ro
 @pytest.mark.parametrize(
     ("dtype", "columns", "taken", "residual", "expected"),
     [
-        ("f32", 32769, "weight bias", False, "norm_ring_n8_v4_c2_weight_bias_ragged_f32 on 132 blocks"),
+        ("f32", 32769, "weight bias", False, "norm_ring_n4_v4_c4_weight_bias_ragged_f32 on 120 blocks"),
+        ("f32", 262143, "weight bias", False, "norm_ring_n8_v4_c16_weight_bias_ragged_f32 on 112 blocks"),
         ("f32", 16383, "weight", False, "norm_t"),
         ("f32", 16384, "weight", True, "norm_ring_n4_v4_c2_rms_residual_weight_f32 on 132 blocks"),
         ("f32", 8191, "weight", True, "norm_t"),
         ("f32", 131072, "weight", True, "norm_ring_n4_v4_c16_rms_residual_weight_f32 on 112 blocks"),
         ("f32", 131100, "weight", True, "norm_t"),
         ("bf16", 16384, "weight", True, "norm_t"),
-        ("bf16", 50257, "weight", True, "norm_ring_n4_v8_c4_rms_residual_weight_ragged_moved_bf16 on 120 blocks"),
-        ("bf16", 50257, "weight", False, "norm_ring_n7_v8_c2_rms_weight_ragged_moved_bf16 on 132 blocks"),
-        ("bf16", 50257, "weight bias", False, "norm_ring_n7_v8_c2_weight_bias_ragged_bf16 on 128 blocks"),
-        ("bf16", 100003, "weight bias", False, "norm_ring_n7_v8_c4_weight_bias_ragged_bf16 on 120 blocks"),
+        ("bf16", 32769, "weight bias", False, "norm_ring_n4_v8_c2_weight_bias_ragged_bf16 on 132 blocks"),
+        ("bf16", 50257, "weight", True, "norm_ring_n4_v8_c4_rms_residual_weight_ragged_bf16 on 120 blocks"),
+        ("bf16", 50257, "weight", False, "norm_ring_n7_v8_c2_rms_weight_ragged_bf16 on 132 blocks"),
+        ("bf16", 50257, "weight bias", False, "norm_ring_t256_n7_v8_c4_weight_bias_ragged_bf16 on 120 blocks"),
+        ("bf16", 100003, "weight bias", False, "norm_ring_t256_n7_v8_c8_weight_bias_ragged_bf16 on 120 blocks"),
     ],
 )
 def test_norms_take_turns_where_that_pays(
     dtype: str, columns: int, taken: str, residual: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a residual where two arrays fill half a ring; clusters of odd rows with biases, where that leaves few idle,
-    as many as there are places in a sector."""
+    """With a residual where two arrays fill half a ring; by blocks of half as many threads where rows with biases leave
+    some idle otherwise."""
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 132)
     x = np.empty((1000, columns), DTYPES[dtype].numpy)
     vectors = [np.empty(columns, x.dtype) for _ in taken.split()]
@@ -650,7 +659,7 @@ def test_norms_take_turns_where_that_pays(
         ("norm_ring_n4_v8_c1_weight_bias_wfloat_ragged_bf16", True),
         ("norm_ring_n7_v8_c2_rms_weight_ragged_bf16", True),
         ("norm_ring_n4_v8_c2_rms_residual_weight_ragged_bf16", True),
-        ("norm_ring_n4_v8_c2_rms_residual_weight_wfloat_ragged_bf16", False),
+        ("norm_ring_n3_v8_c2_rms_residual_weight_wfloat_ragged_bf16", True),
         ("norm_ring_n4_v8_c2_weight_bias_bf16", False),
         ("norm_ring_n4_v8_c2_ragged_bf16", False),
     ],
@@ -661,7 +670,7 @@ def test_weights_beside_rows_that_begin_anywhere_lie_in_shared_memory_where_ther
     """For three rows, too; and with them one warp finds out for all what follows for a row."""
     text = kgen.render(parse(name)).text
     assert ("Affine* const affines" in text) == beside == ("post(exchange, know(" in text)
-    assert ("row_at(" in text) == ("ragged" in name and "_weight" in name + "_bias" and not beside)
+    assert ("row_at(" in text) == ("bias_ragged" in name and not beside)
     assert parse(name).derived["STAGES"] >= 3
 
 

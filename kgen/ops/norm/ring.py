@@ -71,7 +71,7 @@ def _behind(spec: Spec) -> int:
 def _posted(spec: Spec) -> bool:
     """Whether one warp finds out what follows for a row, for all: of groups in clusters of two, and where weights take
     up the registers, each warp does better by itself."""
-    return bool(spec["channels"]) and spec["CLUSTER"] >= 4 or _beside(spec)
+    return (bool(spec["channels"]) and spec["CLUSTER"] >= 4) or _beside(spec)
 
 
 def _known(spec: Spec) -> list[str]:
@@ -107,9 +107,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "centred": centred(spec, "float_of(value, i)"),
         "off": off_mean(spec, "float_of(value, i)"),
         "affines": affines(spec),
-        "affine": affine(spec, "weight_of(affine)", "bias_of(affine)")
-        if _beside(spec)
-        else affine_of_packs(spec),
+        "affine": affine(spec, "weight_of(affine)", "bias_of(affine)") if _beside(spec) else affine_of_packs(spec),
         "edge_centred": centred(spec, f"to_float({edge})"),
         "edge_off": off_mean(spec, f"to_float({edge})"),
         "edge_affine": affine(spec, "edge_channel.weight", "edge_channel.bias")
@@ -141,7 +139,7 @@ RING = register(
             "norm_ring_n4_v8_c2_rms_residual_weight_bf16",
             "norm_ring_n2_v4_c2_rms_residual_weight_ragged_f32",
             "norm_ring_n7_v8_c2_rms_weight_ragged_bf16",
-            "norm_ring_n4_v4_c4_rms_residual_weight_ragged_f32",
+            "norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16",
             "norm_ring_n4_v8_c2_weight_bias_channels_across_bf16",
             "norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32",
         ),
