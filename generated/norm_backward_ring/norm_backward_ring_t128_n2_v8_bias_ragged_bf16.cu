@@ -22,9 +22,10 @@
 //   parts   norm_backward_ring.cu.j2 aa56b88b, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
+//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
 //           common/rows_around.cuh.j2 61aac818, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f, common/by_words.cuh.j2 46de8c15
+//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2
+//           46de8c15
 //   again   kgen build norm_backward_ring_t128_n2_v8_bias_ragged_bf16
 
 // LANES threads share a row of both arrays, which stays in shared memory from its one reading to the writing of the
@@ -115,6 +116,21 @@ __device__ __forceinline__ void initialize(Exchange& exchange)
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&exchange.arrived)), "n"(WARPS) : "memory");
 }
 
+// A phase of an mbarrier is over.
+__device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
+{
+    unsigned done;
+    do {
+        asm volatile(
+            "{ .reg .pred done; "
+            "mbarrier.try_wait.parity.shared.b64 done, [%1], %2; "
+            "selp.u32 %0, 1, 0, done; }"
+            : "=r"(done)
+            : "r"(mbarrier), "r"(phase)
+            : "memory");
+    } while (!done);
+}
+
 __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange)
 {
     __syncwarp();  // all lanes have read what they heard last
@@ -127,17 +143,7 @@ __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange)
 // What one of the warps has told: WARPS neighbouring lanes have what all have.
 __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
 {
-    const unsigned arrived = shared_address(&exchange.arrived);
-    unsigned done;
-    do {
-        asm volatile(
-            "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.shared.b64 done, [%1], %2; "
-            "selp.u32 %0, 1, 0, done; }"
-            : "=r"(done)
-            : "r"(arrived), "r"(phase)
-            : "memory");
-    } while (!done);
+    wait_for(shared_address(&exchange.arrived), phase);
     return exchange.of_warp[threadIdx.x % WARPS];
 }
 

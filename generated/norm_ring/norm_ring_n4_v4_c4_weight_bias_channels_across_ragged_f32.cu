@@ -4,6 +4,7 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
+//   LANES             512  threads of a block
 //   PACKS               4  packs of a thread in its block's part of a row
 //   VEC                 4  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             4  blocks that share a row, as a cluster
@@ -20,23 +21,23 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 8bcf33f5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_ring.cu.j2 9007c94d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           56c5f855, common/rows_weight_lanes.cuh.j2 260f37a2, common/rows_weight_anywhere.cuh.j2 81c36a02,
+//           56c5f855, common/rows_weight_beside.cuh.j2 cb31590f, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_ring.cuh.j2 51ef0084,
 //           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 f7d1b6ee, common/rows_pack.cuh.j2
-//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
-//           common/rows_team.cuh.j2 5d7b2e69, common/by_words.cuh.j2 46de8c15, common/rows_place.cuh.j2
-//           b8fce5f5, common/rows_around.cuh.j2 61aac818, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f
+//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2
+//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 f42054ca,
+//           common/rows_team.cuh.j2 358b2a9c, common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2
+//           61aac818, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
 //   again   kgen build norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing.
 // While what they found of it gets about, the next row is gone through, and those that follow are on their way all the
 // time.
-// Each warp finds the mean of its numbers, and the sum of squares about that: the difference of two large sums would
-// lose a small variance.
+// Each warp adds up its numbers less one that is near them, and the squares of that: the difference of two large sums
+// would lose a small variance.
 
 using Element = float;
 
@@ -273,6 +274,25 @@ __device__ __forceinline__ float mean_of(float sum, float numbers)
     return fmaf(fmaf(-mean, numbers, sum), share, mean);
 }
 
+// Of a warp, the mean of its first pack: of numbers that are all the same it is that, to the last bit.
+__device__ __forceinline__ float near_of(const Pack& first)
+{
+    float sums[VEC];
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) {
+        sums[i] = float_of(first, i);
+    }
+#pragma unroll
+    for (int half = VEC / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half; ++i) {
+            sums[i] += sums[i + half];
+        }
+    }
+    const float mean = __shfl_sync(0xffffffff, sums[0] / VEC, 0);
+    return isfinite(mean) ? mean : 0.0f;
+}
+
 // Of parts of a row in N neighbouring lanes, each with so many numbers, their sum and the sum of squares about their
 // mean: the sum of squares about the mean of all. It is that about the means of the parts, and how far these are apart.
 template <int N>
@@ -452,34 +472,25 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             const float numbers = numbers_of(block + lane % WARPS * 32, 32, head);  // of the warp that a lane hears
             return make_float2(sum, over_lanes_squares<WARPS>(of_warp, numbers, mean));
         };
-        float sum = to_float(edge);  // zero where there is none
-        Pack values[PACKS];
+        const float numbers = numbers_of(block + threadIdx.x / 32 * 32, 32, head);
+        const float near = near_of(stage[0]);
+        float sum = edge_column(head) < columns ? to_float(edge) - near : 0.0f;
+        float square = sum * sum;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack, head)) {
-                const Pack value = values[pack] = stage[pack * LANES];
+                const Pack value = stage[pack * LANES];
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    sum += float_of(value, i);
-                }
-            }
-        }
-        sum = over_lanes<Sum, 32>(sum);
-        const float mean = sum / numbers_of(block + threadIdx.x / 32 * 32, 32, head);
-        const float edge_apart = edge_column(head) < columns ? to_float(edge) - mean : 0.0f;
-        float square = edge_apart * edge_apart;
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            if (there(pack, head)) {
-                const Pack value = values[pack];
-#pragma unroll
-                for (int i = 0; i < VEC; ++i) {
-                    const float apart = float_of(value, i) - mean;
+                    const float apart = float_of(value, i) - near;
+                    sum += apart;
                     square += apart * apart;
                 }
             }
         }
-        const float2 found = make_float2(sum, over_lanes<Sum, 32>(square));
+        sum = over_lanes<Sum, 32>(sum);
+        square = over_lanes<Sum, 32>(square) - sum * mean_of(sum, numbers);
+        const float2 found = make_float2(fmaf(near, numbers, sum), square);
         tell(found, exchanges[nth % EXCHANGES], over_warps, claimed, claim, nth);
     };
 
@@ -513,16 +524,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const Affine* const channel = affines + group_of(row[0]) * channels;
         const Within origin_of_row = further(origin, {0, head}, spatial);
 
-        wait_for_rows<STAGES - 2>();
-        if (row[1] < rows) {
-            find(next, row[1], next_edge, turn + 1);
-        }
-
         Exchange& exchange = exchanges[turn % EXCHANGES];
         const unsigned phase = turn / EXCHANGES % 2;
         if (threadIdx.x / 32 == 1) {  // not the first warp, which tells
             post(exchange, know(row[0], exchange, phase));
         }
+        wait_for_rows<STAGES - 2>();
+        if (row[1] < rows) {
+            find(next, row[1], next_edge, turn + 1);
+        }
+
         const Known known = posted(exchange, phase);
         const int coming = known.coming;
         const float mean = known.mean;

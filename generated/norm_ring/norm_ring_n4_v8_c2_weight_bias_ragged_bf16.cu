@@ -4,6 +4,7 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
+//   LANES             512  threads of a block
 //   PACKS               4  packs of a thread in its block's part of a row
 //   VEC                 8  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             2  blocks that share a row, as a cluster
@@ -12,30 +13,30 @@
 //   ragged            yes  rows begin anywhere, or end so, not at multiples of a pack
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
-//   shared memory     640  bytes, static
-//   shared memory  229376  bytes, dynamic: asked for at launch
+//   shared memory     768  bytes, static
+//   shared memory  229632  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 8bcf33f5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_ring.cu.j2 9007c94d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           56c5f855, common/rows_weight_lanes.cuh.j2 260f37a2, common/rows_weight_anywhere.cuh.j2 81c36a02,
+//           56c5f855, common/rows_weight_beside.cuh.j2 cb31590f, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_ring.cuh.j2 51ef0084,
 //           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 f7d1b6ee, common/rows_pack.cuh.j2
-//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
-//           common/rows_team.cuh.j2 5d7b2e69, common/by_words.cuh.j2 46de8c15, common/rows_place.cuh.j2
-//           b8fce5f5, common/rows_around.cuh.j2 61aac818, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f
+//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2
+//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 f42054ca,
+//           common/rows_team.cuh.j2 358b2a9c, common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2
+//           61aac818, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
 //   again   kgen build norm_ring_n4_v8_c2_weight_bias_ragged_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing.
 // While what they found of it gets about, the next row is gone through, and those that follow are on their way all the
 // time.
-// Each warp finds the mean of its numbers, and the sum of squares about that: the difference of two large sums would
-// lose a small variance.
-// A thread has the same columns of many rows, and keeps their weights in registers.
+// Each warp adds up its numbers less one that is near them, and the squares of that: the difference of two large sums
+// would lose a small variance.
+// A block has the same columns of many rows, and keeps their weights in shared memory.
 
 #include <cuda_bf16.h>
 
@@ -45,7 +46,7 @@ using Element = __nv_bfloat16;
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int STAGES = 7;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 5;  // rows of which a block has its part in shared memory
 constexpr int PART = 2048;  // packs of such a part
 constexpr int SECTOR = 16;  // elements that memory is read and written by
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
@@ -170,6 +171,8 @@ __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 // What the warps of a block, and then the blocks of a cluster, tell one another. The mbarrier counts the bytes that
 // came from other blocks; a barrier of the cluster would also wait for everything that is on its way to or from memory.
 struct Exchange {
+    Known known;
+    unsigned long long posted;  // an mbarrier: one warp has told the others
     float2 of_warp[WARPS];
     float2 of_block[CLUSTER];
     int coming;  // the row that comes where this one lies
@@ -179,6 +182,7 @@ struct Exchange {
 __device__ __forceinline__ void initialize(Exchange& exchange)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&exchange.arrived)) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(&exchange.posted)) : "memory");
 }
 
 // A warp of the first block tells all blocks what it has claimed, and claims what comes after.
@@ -201,15 +205,19 @@ __device__ __forceinline__ void tell_claimed(Exchange& exchange, int& claimed, c
 // With it goes the row that the first block has claimed for the cluster.
 template <typename Merge, typename Claim>
 __device__ __forceinline__ void tell(
-    float2 of_warp, Exchange& exchange, const Merge& over_warps, int& claimed, const Claim& claim)
+    float2 of_warp, Exchange& exchange, const Merge& over_warps, int& claimed, const Claim& claim, int nth)
 {
     const int lane = threadIdx.x % 32;
     const unsigned arrived = shared_address(&exchange.arrived);
     if (lane == 0) {
         exchange.of_warp[threadIdx.x / 32] = of_warp;
     }
-    __syncthreads();  // every warp's share is there
-    if (threadIdx.x < 32) {
+    // Every warp's share is there: the first waits for that, while the others go on, up to one row ahead.
+    const unsigned barrier = 1 + nth % 2;
+    if (threadIdx.x >= 32) {
+        asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "n"(LANES) : "memory");
+    } else {
+        asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "n"(LANES) : "memory");
         const float2 of_block = over_warps(exchange.of_warp[lane % WARPS]);
         if (lane == 0) {
             asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrived), "n"(8 * CLUSTER + 4)
@@ -233,12 +241,46 @@ __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
     return exchange.of_block[threadIdx.x % CLUSTER];
 }
 
+// What follows from that for a row one warp finds out, which takes less time than all of them at once, and posts it.
+__device__ __forceinline__ void post(Exchange& exchange, const Known& known)
+{
+    if (threadIdx.x % 32 == 0) {
+        exchange.known = known;
+        asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&exchange.posted)) : "memory");
+    }
+}
+
+__device__ __forceinline__ Known posted(Exchange& exchange, unsigned phase)
+{
+    wait_for(shared_address(&exchange.posted), phase);
+    return exchange.known;
+}
+
 // A quotient as good as rounded once, but for the least and the greatest numbers, for which a division branches.
 __device__ __forceinline__ float mean_of(float sum, float numbers)
 {
     const float share = __fdividef(1.0f, numbers);
     const float mean = sum * share;
     return fmaf(fmaf(-mean, numbers, sum), share, mean);
+}
+
+// Of a warp, the mean of its first pack: of numbers that are all the same it is that, to the last bit.
+__device__ __forceinline__ float near_of(const Pack& first)
+{
+    float sums[VEC];
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) {
+        sums[i] = float_of(first, i);
+    }
+#pragma unroll
+    for (int half = VEC / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half; ++i) {
+            sums[i] += sums[i + half];
+        }
+    }
+    const float mean = __shfl_sync(0xffffffff, sums[0] / VEC, 0);
+    return isfinite(mean) ? mean : 0.0f;
 }
 
 // Of parts of a row in N neighbouring lanes, each with so many numbers, their sum and the sum of squares about their
@@ -264,39 +306,42 @@ __device__ __forceinline__ float weight_of(const Weights& weights, int i)
     return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
 }
 
-// Rows begin anywhere in a pack, and their weights with them.
-__device__ __forceinline__ Weights load_weights(const Weight* from)
+// The weights of a pack of columns, of which so many lie in the row. They may begin anywhere.
+__device__ __forceinline__ Weights load_weights(const Weight* from, int columns)
 {
-    Weights weights;
-    const auto* const halves = reinterpret_cast<const unsigned short*>(from);
-    if (reinterpret_cast<size_t>(from) % 4 == 0) {
+    if (columns >= VEC && reinterpret_cast<size_t>(from) % alignof(Weights) == 0) {
+        return *reinterpret_cast<const Weights*>(from);
+    }
+    Weights weights{};
 #pragma unroll
-        for (int i = 0; i < VEC / 2; ++i) {
-            weights.twos[i] = *reinterpret_cast<const unsigned*>(halves + 2 * i);
-        }
-    } else {
-        unsigned two = halves[0] << 16;
-#pragma unroll
-        for (int i = 0; i < VEC / 2; ++i) {
-            const bool last = i == VEC / 2 - 1;
-            const unsigned next =
-                last ? halves[VEC - 1] : *reinterpret_cast<const unsigned*>(halves + 2 * i + 1);
-            weights.twos[i] = __funnelshift_l(two, next, 16);
-            two = next;
+    for (int i = 0; i < VEC; ++i) {
+        if (i < columns) {
+            reinterpret_cast<Weight*>(&weights)[i] = from[i];
         }
     }
     return weights;
 }
 
-// The same, which the compiler takes for others: taken apart once for all rows, they would need twice the registers.
-__device__ __forceinline__ Weights again(Weights weights)
+// What goes with a column. In shared memory that of packs' first columns lies side by side, then that of their second
+// ones, and so on: lanes, whose packs are neighbours, read neighbours, wherever these begin.
+struct alignas(4) Affine {
+    Weight weight;
+    Weight bias;
+};
+// Both numbers lie in a register.
+__device__ __forceinline__ float weight_of(const Affine& affine)
 {
-#pragma unroll
-    for (unsigned& two : weights.twos) {
-        asm volatile("" : "+r"(two));
-    }
-    return weights;
+    const unsigned two = reinterpret_cast<const unsigned&>(affine);
+    return __uint_as_float(two << 16);
 }
+__device__ __forceinline__ float bias_of(const Affine& affine)
+{
+    const unsigned two = reinterpret_cast<const unsigned&>(affine);
+    return __uint_as_float(two & 0xffff0000);
+}
+
+constexpr int FURTHER = SECTOR / VEC;  // packs that a row begins behind a sector at most
+constexpr int SPAN = LANES + FURTHER;  // packs of columns side by side
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LANES, 1)
     kgen_norm_ring_n4_v8_c2_weight_bias_ragged_bf16(
@@ -355,32 +400,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             copy_async(to, x + row * x_row + head + pack * STRIDE);
         }
     };
-
-    // Rows that begin at the same place in a sector are SECTOR apart. They make streams, of which there is one for each
-    // cluster at least: its weights are seldom loaded again, and all clusters go through memory side by side. The rows
-    // of streams that are left over, and the last rows, are claimed; so are all where they begin at one place.
-    const int team = blockIdx.x / CLUSTER;
-    const int streams = (teams + SECTOR - 1) / SECTOR * SECTOR;
-    const int length = x_row % SECTOR > 0 ? rows / streams : 0;
-    const int rounds = streams / teams * length >= STAGES ? streams / teams : 0;  // streams of a cluster
-    const int own = rounds * length;  // rows of a cluster
-    const auto row_of = [&](int stream, int nth) {
-        const int ways = streams / SECTOR;
-        return stream / ways + (stream % ways + nth * ways) * SECTOR;
-    };
-    const auto row_at = [&](int turn) {
-        if (turn < own) {
-            return row_of(team + turn / length * teams, turn % length);
-        }
-        const int other = turn - own;
-        const int others = (streams - rounds * teams) * length;
-        return other < others ? row_of(rounds * teams + other / length, other % length) : other + own * teams;
-    };
-    const int first = own > 0 ? 0 : team * STAGES;  // of the turns that this cluster takes
-    int turns = first + STAGES;  // that it has taken
     int row[STAGES];  // that this cluster takes, from this one on
     const auto begin_stage = [&](int stage) {
-        row[stage] = row_at(first + stage);
+        row[stage] = blockIdx.x / CLUSTER + stage * teams;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             fetch(ring + stage * PART + pack * LANES, row[stage], pack);
@@ -398,39 +420,33 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
     // The others are claimed by clusters as they get on. With the last claim of all the counter is zero again.
     // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
-    const int unclaimed = own > 0 ? own : STAGES * teams;  // turns before those that are claimed
-    const auto claim = [&] {
-        if (turns < own) {
-            return turns++ - unclaimed;
-        }
-        const int others = rows + teams - max(own - STAGES, 0) * teams;
-        return static_cast<int>(atomicInc(claims, others - 1));
-    };
+    const int unclaimed = STAGES * teams;  // rows before those that are claimed
+    const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (blockIdx.x % CLUSTER == 0 && threadIdx.x == 0) {
         claimed = claim();
     }
 
-    // Meanwhile the weights that lie beside the first row.
-    int head_of_weights;
-    Weights kept_weight[PACKS];
-    Weight edge_weight{};
-    Weights kept_bias[PACKS];
-    Weight edge_bias{};
-    const auto take_weights = [&](int head) {
-        head_of_weights = head;
+    // Meanwhile what goes with the columns of the block's packs in a row without a head; and, in the first threads,
+    // with those behind them, where other rows' packs end.
+    Affine* const affines = reinterpret_cast<Affine*>(memory + STAGES * PART * sizeof(Pack));
+    const auto over_columns = [&](const auto& take) {
 #pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            const int column = head + place + pack * STRIDE;
-            kept_weight[pack] = there(pack, head) ? load_weights(weight + column) : Weights{};
-            kept_bias[pack] = there(pack, head) ? load_weights(bias + column) : Weights{};
-        }
-        if (edge_column(head) < columns) {
-            edge_weight = weight[edge_column(head)];
-            edge_bias = bias[edge_column(head)];
+        for (int nth = 0; nth <= PACKS; ++nth) {
+            const int pack = nth < PACKS ? nth : threadIdx.x / FURTHER;
+            const int nth_pack = nth < PACKS ? threadIdx.x : LANES + threadIdx.x % FURTHER;
+            if (pack < PACKS) {
+                take(nth, pack, nth_pack);
+            }
         }
     };
-    take_weights(head_of(row[0]));
+    Weights own_weight[PACKS + 1];
+    Weights own_bias[PACKS + 1];
+    over_columns([&](int nth, int pack, int nth_pack) {
+        const int column = place + (nth_pack - static_cast<int>(threadIdx.x)) * VEC + pack * STRIDE;
+        own_weight[nth] = load_weights(weight + column, columns - column);
+        own_bias[nth] = load_weights(bias + column, columns - column);
+    });
     const float share = 1.0f / static_cast<float>(columns);  // of each number in a mean
 
     // How many numbers of a row so many threads have, of which the first has this place among all.
@@ -447,12 +463,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const auto know = [&](int row, Exchange& exchange, unsigned phase) {
         const int head = head_of(row);
         const float2 of_block = hear(exchange, phase);
-        const int coming = row_at(unclaimed + exchange.coming);
+        const int coming = unclaimed + exchange.coming;
         const float mean = mean_of(over_lanes<Sum, CLUSTER>(of_block.x), static_cast<float>(columns));
         const float squares = over_lanes_squares<CLUSTER>(
             of_block, numbers_of(lane % CLUSTER * LANES, LANES, head), mean);
         const Known known = {mean, rsqrtf(squares * share + eps), coming};
-        if (rstds != nullptr && place == 0) {
+        if (rstds != nullptr && blockIdx.x % CLUSTER == 0 && threadIdx.x % 32 == 0) {
             means[row] = mean;
             rstds[row] = known.rstd;
         }
@@ -468,34 +484,26 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             const float numbers = numbers_of(block + lane % WARPS * 32, 32, head);  // of the warp that a lane hears
             return make_float2(sum, over_lanes_squares<WARPS>(of_warp, numbers, mean));
         };
-        float sum = to_float(edge);  // zero where there is none
+        const float numbers = numbers_of(block + threadIdx.x / 32 * 32, 32, head);
+        const float near = near_of(stage[0]);
+        float sum = edge_column(head) < columns ? to_float(edge) - near : 0.0f;
+        float square = sum * sum;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack, head)) {
                 const Pack value = stage[pack * LANES];
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    sum += float_of(value, i);
-                }
-            }
-        }
-        sum = over_lanes<Sum, 32>(sum);
-        const float mean = sum / numbers_of(block + threadIdx.x / 32 * 32, 32, head);
-        const float edge_apart = edge_column(head) < columns ? to_float(edge) - mean : 0.0f;
-        float square = edge_apart * edge_apart;
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            if (there(pack, head)) {
-                const Pack value = stage[pack * LANES];
-#pragma unroll
-                for (int i = 0; i < VEC; ++i) {
-                    const float apart = float_of(value, i) - mean;
+                    const float apart = float_of(value, i) - near;
+                    sum += apart;
                     square += apart * apart;
                 }
             }
         }
-        const float2 found = make_float2(sum, over_lanes<Sum, 32>(square));
-        tell(found, exchanges[nth % EXCHANGES], over_warps, claimed, claim);
+        sum = over_lanes<Sum, 32>(sum);
+        square = over_lanes<Sum, 32>(square) - sum * mean_of(sum, numbers);
+        const float2 found = make_float2(fmaf(near, numbers, sum), square);
+        tell(found, exchanges[nth % EXCHANGES], over_warps, claimed, claim, nth);
     };
 
     // Rows behind this one are asked for once the first has been gone through, whose coming they would delay.
@@ -503,6 +511,17 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     Element next_edge = ask(row[1]);
     cluster_wait();
     wait_for_rows<1>();
+
+    // The weights have come, and lie in shared memory from now on.
+    over_columns([&](int nth, int pack, int nth_pack) {
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            affines[(pack * VEC + i) * SPAN + nth_pack] = {
+                reinterpret_cast<const Weight*>(&own_weight[nth])[i],
+                reinterpret_cast<const Weight*>(&own_bias[nth])[i],
+            };
+        }
+    });
     if (row[0] < rows) {
         find(ring, row[0], edge, 0);
     }
@@ -510,22 +529,27 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     for (int stage = 2; stage < STAGES; ++stage) {
         begin_stage(stage);
     }
+    __syncthreads();  // all are there
+
     Pack* stage = ring;
     for (int turn = 0; row[0] < rows; ++turn) {
         Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
         const int head = head_of(row[0]);
-        if (head != head_of_weights) {
-            take_weights(head);
-        }
+        const int column_of_edge = edge_column(head);
+        const Weight edge_weight = column_of_edge < columns ? weight[column_of_edge] : Weight{};
+        const Weight edge_bias = column_of_edge < columns ? bias[column_of_edge] : Weight{};
         const Element coming_edge = ask(row[2]);
+        Exchange& exchange = exchanges[turn % EXCHANGES];
+        const unsigned phase = turn / EXCHANGES % 2;
+        if (threadIdx.x / 32 == 1) {  // not the first warp, which tells
+            post(exchange, know(row[0], exchange, phase));
+        }
         wait_for_rows<STAGES - 2>();
         if (row[1] < rows) {
             find(next, row[1], next_edge, turn + 1);
         }
 
-        Exchange& exchange = exchanges[turn % EXCHANGES];
-        const unsigned phase = turn / EXCHANGES % 2;
-        const Known known = know(row[0], exchange, phase);
+        const Known known = posted(exchange, phase);
         const int coming = known.coming;
         const float mean = known.mean;
         const float rstd = known.rstd;
@@ -540,29 +564,43 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 copy_async(stage + pack * LANES, coming_x + pack * STRIDE);
             }
         };
+        // What goes with column i of a pack lies SPAN behind what goes with the one before; but behind a pack's last
+        // column of a row without a head follows the next one's first.
+        const Affine* affine_of[VEC];
+#pragma unroll
+        for (int i = 0; i < VEC; ++i) {
+            const int back = i < VEC - head % VEC ? 0 : VEC * SPAN - 1;
+            affine_of[i] = affines + head % VEC * SPAN + head / VEC + threadIdx.x - back;
+        }
+        Pack values[PACKS];
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            Pack value;
             if (there(pack, head)) {
-                value = stage[pack * LANES];
+                values[pack] = stage[pack * LANES];
             }
+        }
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
             fetch_there(pack);
+        }
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack, head)) {
-                const Weights weights = again(kept_weight[pack]);
-                const Weights biases = again(kept_bias[pack]);
+                const Pack value = values[pack];
                 Pack given;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
+                    const Affine affine = affine_of[i][(pack * VEC + i) * SPAN];
                     const float normal = fmaf(float_of(value, i), rstd, of_zero);
-                    given.at[i] = from_float(normal * weight_of(weights, i) + weight_of(biases, i));
+                    given.at[i] = from_float(normal * weight_of(affine) + bias_of(affine));
                 }
                 store(result + pack * STRIDE, given);
             }
         }
         close_group();
-        if (edge_column(head) < columns) {
+        if (column_of_edge < columns) {
             const float normal = fmaf(to_float(edge), rstd, of_zero);
-            Element& edge_result = result[edge_column(head) - head - place];
+            Element& edge_result = result[column_of_edge - head - place];
             edge_result = from_float(normal * weight_to_float(edge_weight) + weight_to_float(edge_bias));
         }
         edge = next_edge;

@@ -4,6 +4,7 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
+//   LANES             512  threads of a block
 //   PACKS               8  packs of a thread in its block's part of a row
 //   VEC                 4  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             1  blocks that share a row, as a cluster
@@ -18,22 +19,22 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 8bcf33f5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_ring.cu.j2 9007c94d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           56c5f855, common/rows_weight_lanes.cuh.j2 260f37a2, common/rows_weight_anywhere.cuh.j2 81c36a02,
+//           56c5f855, common/rows_weight_beside.cuh.j2 cb31590f, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_ring.cuh.j2 51ef0084,
 //           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 f7d1b6ee, common/rows_pack.cuh.j2
-//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
-//           common/rows_team.cuh.j2 5d7b2e69, common/by_words.cuh.j2 46de8c15, common/rows_place.cuh.j2
-//           b8fce5f5, common/rows_around.cuh.j2 61aac818, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f
+//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2
+//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 f42054ca,
+//           common/rows_team.cuh.j2 358b2a9c, common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2
+//           61aac818, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
 //   again   kgen build norm_ring_n8_v4_c1_weight_bias_ragged_f32
 
 // A row stays in the shared memory of a block from its one reading to its one writing. While what the warps found of it
 // gets about, the next row is gone through, and those that follow are on their way all the time.
-// Each warp finds the mean of its numbers, and the sum of squares about that: the difference of two large sums would
-// lose a small variance.
+// Each warp adds up its numbers less one that is near them, and the squares of that: the difference of two large sums
+// would lose a small variance.
 // A thread has the same columns of many rows, and keeps their weights in registers.
 
 using Element = float;
@@ -124,6 +125,21 @@ __device__ __forceinline__ void initialize(Exchange& exchange)
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&exchange.arrived)), "n"(WARPS) : "memory");
 }
 
+// A phase of an mbarrier is over.
+__device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
+{
+    unsigned done;
+    do {
+        asm volatile(
+            "{ .reg .pred done; "
+            "mbarrier.try_wait.parity.shared.b64 done, [%1], %2; "
+            "selp.u32 %0, 1, 0, done; }"
+            : "=r"(done)
+            : "r"(mbarrier), "r"(phase)
+            : "memory");
+    } while (!done);
+}
+
 // The first warp also tells which row the block has claimed, and claims what comes after.
 template <typename Claim>
 __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, int& claimed, const Claim& claim)
@@ -144,17 +160,7 @@ __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, int& cl
 // What one of the warps has told: WARPS neighbouring lanes have what all have.
 __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
 {
-    const unsigned arrived = shared_address(&exchange.arrived);
-    unsigned done;
-    do {
-        asm volatile(
-            "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.shared.b64 done, [%1], %2; "
-            "selp.u32 %0, 1, 0, done; }"
-            : "=r"(done)
-            : "r"(arrived), "r"(phase)
-            : "memory");
-    } while (!done);
+    wait_for(shared_address(&exchange.arrived), phase);
     return exchange.of_warp[threadIdx.x % WARPS];
 }
 
@@ -184,6 +190,25 @@ __device__ __forceinline__ float mean_of(float sum, float numbers)
     const float share = __fdividef(1.0f, numbers);
     const float mean = sum * share;
     return fmaf(fmaf(-mean, numbers, sum), share, mean);
+}
+
+// Of a warp, the mean of its first pack: of numbers that are all the same it is that, to the last bit.
+__device__ __forceinline__ float near_of(const Pack& first)
+{
+    float sums[VEC];
+#pragma unroll
+    for (int i = 0; i < VEC; ++i) {
+        sums[i] = float_of(first, i);
+    }
+#pragma unroll
+    for (int half = VEC / 2; half > 0; half /= 2) {
+#pragma unroll
+        for (int i = 0; i < half; ++i) {
+            sums[i] += sums[i + half];
+        }
+    }
+    const float mean = __shfl_sync(0xffffffff, sums[0] / VEC, 0);
+    return isfinite(mean) ? mean : 0.0f;
 }
 
 // Of parts of a row in N neighbouring lanes, each with so many numbers, their sum and the sum of squares about their
@@ -376,33 +401,25 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_n8_v4_c1_w
     // Of a row: the sum, and the sum of squares about the mean.
     const auto find = [&](const Pack* stage, int row, Element edge, int nth) {
         const int head = head_of(row);
-        float sum = to_float(edge);  // zero where there is none
+        const float numbers = numbers_of(threadIdx.x / 32 * 32, 32, head);
+        const float near = near_of(stage[0]);
+        float sum = edge_column(head) < columns ? to_float(edge) - near : 0.0f;
+        float square = sum * sum;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack, head)) {
                 const Pack value = stage[pack * LANES];
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    sum += float_of(value, i);
-                }
-            }
-        }
-        sum = over_lanes<Sum, 32>(sum);
-        const float mean = sum / numbers_of(threadIdx.x / 32 * 32, 32, head);
-        const float edge_apart = edge_column(head) < columns ? to_float(edge) - mean : 0.0f;
-        float square = edge_apart * edge_apart;
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            if (there(pack, head)) {
-                const Pack value = stage[pack * LANES];
-#pragma unroll
-                for (int i = 0; i < VEC; ++i) {
-                    const float apart = float_of(value, i) - mean;
+                    const float apart = float_of(value, i) - near;
+                    sum += apart;
                     square += apart * apart;
                 }
             }
         }
-        const float2 found = make_float2(sum, over_lanes<Sum, 32>(square));
+        sum = over_lanes<Sum, 32>(sum);
+        square = over_lanes<Sum, 32>(square) - sum * mean_of(sum, numbers);
+        const float2 found = make_float2(fmaf(near, numbers, sum), square);
         tell(found, exchanges[nth % EXCHANGES], claimed, claim);
     };
 
@@ -425,13 +442,13 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_n8_v4_c1_w
             take_weights(head);
         }
         const Element coming_edge = ask(row[2]);
+        Exchange& exchange = exchanges[turn % EXCHANGES];
+        const unsigned phase = turn / EXCHANGES % 2;
         wait_for_rows<STAGES - 2>();
         if (row[1] < rows) {
             find(next, row[1], next_edge, turn + 1);
         }
 
-        Exchange& exchange = exchanges[turn % EXCHANGES];
-        const unsigned phase = turn / EXCHANGES % 2;
         const Known known = know(row[0], exchange, phase);
         const int coming = known.coming;
         const float mean = known.mean;

@@ -4,6 +4,7 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
+//   LANES             512  threads of a block
 //   PACKS               8  packs of a thread in its block's part of a row
 //   VEC                 8  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             2  blocks that share a row, as a cluster
@@ -17,16 +18,16 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 8bcf33f5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_ring.cu.j2 9007c94d, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2
-//           56c5f855, common/rows_weight_lanes.cuh.j2 260f37a2, common/rows_weight_anywhere.cuh.j2 81c36a02,
+//           56c5f855, common/rows_weight_beside.cuh.j2 cb31590f, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_ring.cuh.j2 51ef0084,
 //           common/rows_ring_second.cuh.j2 2643ee59, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 f7d1b6ee, common/rows_pack.cuh.j2
-//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17,
-//           common/rows_team.cuh.j2 5d7b2e69, common/by_words.cuh.j2 46de8c15, common/rows_place.cuh.j2
-//           b8fce5f5, common/rows_around.cuh.j2 61aac818, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f
+//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2
+//           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 f42054ca,
+//           common/rows_team.cuh.j2 358b2a9c, common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2
+//           61aac818, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
 //   again   kgen build norm_ring_n8_v8_c2_rms_weight_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing.
@@ -365,13 +366,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     Pack* stage = ring;
     for (int turn = 0; row[0] < rows; ++turn) {
         Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
+        Exchange& exchange = exchanges[turn % EXCHANGES];
+        const unsigned phase = turn / EXCHANGES % 2;
         wait_for_rows<STAGES - 2>();
         if (row[1] < rows) {
             find(next, turn + 1);
         }
 
-        Exchange& exchange = exchanges[turn % EXCHANGES];
-        const unsigned phase = turn / EXCHANGES % 2;
         const Known known = know(row[0], exchange, phase);
         const int coming = known.coming;
         const float rstd = known.rstd;

@@ -19,10 +19,10 @@
 //           81255214, common/rows.cuh.j2 628b2ff3, common/after_previous.cuh.j2 9af5dfb3,
 //           common/rows_ring.cuh.j2 51ef0084, common/rows_ring_second.cuh.j2 2643ee59,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
+//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
 //           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 61aac818,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
-//           common/by_words.cuh.j2 46de8c15
+//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
 //   again   kgen build softmax_backward_ring_n8_v4_c4_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to the writing of the

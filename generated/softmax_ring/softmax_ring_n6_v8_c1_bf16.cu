@@ -19,10 +19,10 @@
 //           common/rows.cuh.j2 628b2ff3, common/rows_mask.cuh.j2 f263f385, common/after_previous.cuh.j2
 //           9af5dfb3, common/rows_ring.cuh.j2 51ef0084, common/rows_ring_second.cuh.j2 2643ee59,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
+//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
 //           common/rows_place.cuh.j2 b8fce5f5, common/rows_around.cuh.j2 61aac818,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
-//           common/by_words.cuh.j2 46de8c15
+//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
 //   again   kgen build softmax_ring_n6_v8_c1_bf16
 
 // A row stays in the shared memory of a block from its one reading to its one writing. Each warp finds its greatest
@@ -159,6 +159,21 @@ __device__ __forceinline__ void initialize(Exchange& exchange)
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&exchange.arrived)), "n"(WARPS) : "memory");
 }
 
+// A phase of an mbarrier is over.
+__device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
+{
+    unsigned done;
+    do {
+        asm volatile(
+            "{ .reg .pred done; "
+            "mbarrier.try_wait.parity.shared.b64 done, [%1], %2; "
+            "selp.u32 %0, 1, 0, done; }"
+            : "=r"(done)
+            : "r"(mbarrier), "r"(phase)
+            : "memory");
+    } while (!done);
+}
+
 // The first warp also tells which row the block has claimed, and claims what comes after.
 template <typename Claim>
 __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, int& claimed, const Claim& claim)
@@ -179,17 +194,7 @@ __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, int& cl
 // What one of the warps has told: WARPS neighbouring lanes have what all have.
 __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
 {
-    const unsigned arrived = shared_address(&exchange.arrived);
-    unsigned done;
-    do {
-        asm volatile(
-            "{ .reg .pred done; "
-            "mbarrier.try_wait.parity.shared.b64 done, [%1], %2; "
-            "selp.u32 %0, 1, 0, done; }"
-            : "=r"(done)
-            : "r"(arrived), "r"(phase)
-            : "memory");
-    } while (!done);
+    wait_for(shared_address(&exchange.arrived), phase);
     return exchange.of_warp[threadIdx.x % WARPS];
 }
 

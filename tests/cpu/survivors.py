@@ -112,6 +112,12 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("softmax_columns*ragged*", "column < end_column", _BESIDE),
     Survivor(
         "norm_ring*weight*_ragged_*",
+        "__syncthreads()",
+        "nobody reads the weights before all have told what they found of the first row",
+        "*// all are there*",
+    ),
+    Survivor(
+        "norm_ring*weight*_ragged_*",
         "columns >= VEC",
         "behind its columns a pack has poison of the sample's memory, and nobody uses it",
     ),

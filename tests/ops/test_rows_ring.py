@@ -524,7 +524,9 @@ def test_rows_that_begin_anywhere_have_the_packs_that_all_threads_take(
     """
     edge, margin = about
     with mock.patch.object(rows_ring, "multiprocessors", lambda device: 132):
-        cut = rows_ring.cut(10**6, columns, rows_cut.Packs(vec, ragged=True, full=True), HOST, edge=edge, threads=threads)
+        cut = rows_ring.cut(
+            10**6, columns, rows_cut.Packs(vec, ragged=True, full=True), HOST, edge=edge, threads=threads
+        )
     if cut is not None:
         head = (SECTOR // 16 if edge else 1) * vec - 1 + margin  # elements before a row's packs, at most
         of_row = cut.cluster * threads

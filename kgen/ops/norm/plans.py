@@ -26,8 +26,8 @@ ALONG = {**rows_cut.MOST, 1: 1, 2: 2}
 """The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
 ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
 """The same, by the bytes of an element, where packs lie across channels: what a thread does but once takes longer."""
-BESIDE = {2: 1280, 4: 1024}
-"""Packs of a row of 16 bits, by the bytes of a weight, up to which a block does best with one row, where weights and
+BESIDE = {2: 1281, 4: 1024}
+"""Packs of a row of 16 bits, by the bytes of a bias, up to which a block does best with one row, where weights and
 biases, or float32 weights, have to be moved."""
 MOMENTS = 8  # bytes of what is known of a part
 
@@ -100,9 +100,9 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         alone *= 1 if dear else 2
     elif groups:
         alone += alone // 4  # five packs of each thread
-    # Rings keep weights in shared memory, whichever way they have to be moved: that pays earlier.
+    # Rings have weights in shared memory, and nothing is moved: that pays for narrower rows, too.
     beside = dear and x.dtype is not F32 and (bias is not None or weights[0].dtype is F32)
-    one = BESIDE[weights[0].dtype.itemsize] if beside else alone
+    one = BESIDE[bias.dtype.itemsize if bias else 2] if beside else alone
     turning = None if along else plan_ring(named, read, pitches, taken, flags, order, nobody, groups, floats, one)
     if turning:
         return turning

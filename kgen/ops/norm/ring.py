@@ -20,8 +20,8 @@ from kgen.spec import Axis, Kernel, Spec
 
 LANES = Axis("LANES", "t", (256, 512), "threads of a block", default=rows_ring.THREADS)
 HALVES = 7
-"""Packs of a thread, at most, where half as many threads take fewer instructions for a row than they lose by being
-fewer: what follows for a row each warp finds out besides."""
+"""Packs of a thread, at most, where half as many threads do better with a row that has a mean: what a warp does for a
+row, however many packs of it there are, takes longer than what it does for the packs of a wider block."""
 CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
 FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
 
