@@ -285,6 +285,20 @@ def test_a_small_variance_beside_a_large_mean_is_found_by_a_cluster(
     np.testing.assert_allclose(asnumpy(y), expected, atol=2e-3)  # of a mean that is rounded
 
 
+@pytest.mark.parametrize("cut", [Cut(3, 4, 2, 2), Cut(3, 4, 2, 2, ragged=True), Cut(5, 4, 1, 2)])
+def test_numbers_far_from_the_others_cost_a_row_no_precision(
+    xp: ModuleType, asnumpy: AsNumpy, take: Take, cut: Cut
+) -> None:
+    """They are the first of a warp, of several lanes or of one."""
+    take(cut)
+    host = numbers((6, 10240 if cut.cluster == 1 else 12000 + cut.ragged), "f32")
+    for row, many in enumerate((1, 4, 8, 64, 128)):
+        host[row, :many] = host[row, 2048 : 2048 + many] = 1e4
+    _, _, rstd = layer_norm(xp.asarray(host), return_stats=True)
+    rstds = test_norm.reference(host, (1,))[2]
+    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=5e-7)
+
+
 def test_rows_in_turn_have_the_same_bits_again_and_again_on_any_number_of_clusters(
     xp: ModuleType, asnumpy: AsNumpy, take: Take
 ) -> None:
