@@ -14,7 +14,7 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, with room in shared memory against its banks
-//   parts   transpose_padded_short.cu.j2 fc5636dc, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_padded_short.cu.j2 56f7c486, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_padded_short_n2_b1_split_u8
 
 // Rows of a few elements, one behind the other, become as many long rows that start anywhere. A block takes short rows
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_padded_shor
     // UNIT short rows have as many packs as one has elements, and one more beside them if these are even.
     const int beside = width % 2 ? 0 : UNIT;
     const int apart = width * UNIT + beside;  // elements from UNIT short rows to the next in shared memory
-    const float inverse = 1.0f / static_cast<float>(width);
+    const float inverse = 1.0f / static_cast<float>(width);  // n / width is exact for the few thousand packs of a tile
     const auto over_width = [&](int n) { return static_cast<int>((static_cast<float>(n) + 0.5f) * inverse); };
     const auto place = [&](int row, int column) { return row / UNIT * apart + row % UNIT * width + column; };
 
