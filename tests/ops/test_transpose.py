@@ -200,6 +200,15 @@ def test_short_rows_of_any_width_and_place_are_taken_whole(data):
     assert np.array_equal(around[first + x.size :], kept[first + x.size :])
 
 
+@pytest.mark.parametrize("width", [31, 96])
+def test_long_rows_of_less_than_a_pack_are_read_no_further_than_memory(width):
+    flat = pattern(np, (width * 12 - 2,), "uint8")
+    x = np.lib.stride_tricks.as_strided(flat, (width, 10), (12, 1))
+    with watching() as watch:
+        assert_permuted(np, np.asarray, x, None)
+    assert watch.findings == []
+
+
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_rows_that_begin_anywhere_are_read_no_further_than_memory(data):

@@ -115,6 +115,8 @@ class ShortRows(NamedTuple):
             padded = self.crowded
             tiled = same > SAME_BANK or (nbytes % PACK == 0 and nbytes <= FEW_PACKS * PACK)
         fits = 1 < self.width <= (MOST_SPLIT if self.split else MOST_MERGED) and self.long <= INT_MAX - ROOM
+        if not self.split:
+            fits = fits and self.long * self.itemsize >= PACK  # a pack sticks out of one row at most
         if not fits or (tiled and not padded):
             return None
         widest = PACK // self.itemsize
