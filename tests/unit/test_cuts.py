@@ -228,6 +228,7 @@ def test_threads_take_several_short_rows(dtype: str, width: int, expected: str) 
         (1001, 280000, "gemv_quantized_v16_l16_r4_u1_ragged_i8"),
         (4096, 65536, "gemv_quantized_v16_l32_r4_u1_i8"),
         (4096, 4096, "gemv_quantized_v16_l64_r2_u2_i8"),
+        (16384, 16384, "gemv_quantized_v16_l64_r4_u1_i8"),
         (16385, 17000, "gemv_quantized_v16_l128_r4_u1_ragged_i8"),
     ],
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from kgen.dtypes import E4M3, E5M2, F32, I8
-from kgen.operand import INT_MAX, power_of_two
+from kgen.dtypes import F32, I8
+from kgen.operand import power_of_two
 from kgen.ops.gemv.kernels import GEMV, GEMV_QUANTIZED, PACK, QUANTIZED, WARP
 from kgen.ops.gemv.product import Product, flags_of, row_tiles
 from kgen.spec import Spec
@@ -21,8 +21,9 @@ SPARE, PAIRED = 128, 1024
 make doubles of x."""
 PAST_ENDS = 1.15
 """Packs of a row of float32 and past its end, as a multiple of the row's own, up to which lanes are not halved."""
-FEW_PACKS, MANY_PACKS = 8, {I8: INT_MAX, E4M3: 256, E5M2: 256}
-"""Packs of a row of bytes, from and up to which four rows have no more lanes than can take four packs each."""
+FEW_PACKS, MANY_PACKS = 8, 256
+"""Packs of a row of bytes, from and up to which four rows have few lanes, for four packs each or eight; of int8 that
+begin anywhere, of more as well."""
 LONG = 256 << 10
 """Bytes of a row up to which one block reads it faster than several, whose sums are added up after."""
 
@@ -59,7 +60,8 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
             if product.a.dtype is F32 and not ragged:
                 threads = product.rows * product.batches * lanes // rows
                 lanes = _fewer_lanes(lanes, packs, in_flight // rows, threads // (sms * FULL // 2))
-        if vec == 16 and FEW_PACKS <= packs <= MANY_PACKS[product.a.dtype] and not (flags["blocks"] or flags["inner"]):
+        many = packs > MANY_PACKS and not (ragged and product.a.dtype is I8)
+        if vec == 16 and packs >= FEW_PACKS and not (many or flags["blocks"] or flags["inner"]):
             # Where there are rows enough to share what it takes to widen x, few lanes for each are past the rows' ends.
             fewer = max(4, power_of_two(packs // (4 if packs <= 2 * WARP else 8)))
             if product.rows * product.batches * fewer >= 4 * sms * DEAR:
