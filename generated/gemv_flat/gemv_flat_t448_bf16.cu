@@ -11,7 +11,7 @@
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
-//   parts   gemv_flat.cu.j2 e00e2787, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv_flat.cu.j2 b3e4f649, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3,
 //           common/flat_meeting.cuh.j2 62844ce2
 //   again   kgen build gemv_flat_t448_bf16
@@ -112,14 +112,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
     for (long long at = static_cast<long long>(blockIdx.x) * ITEMS * together + threadIdx.x; at < end; at += stride) {
         const int count = static_cast<int>(min((end - at + together - 1) / together, static_cast<long long>(ITEMS)));
         Pack pack[ITEMS];
-        Real first[ITEMS];
-        Real second[ITEMS];
+        Value first[ITEMS];  // factors of a pack's rows
+        Value second[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i < count) {
                 pack[i] = load(a + before + (at + i * together) * VEC);
-                first[i] = to_real(factors[0]);
-                second[i] = to_real(factors[x_second]);
+                first[i] = factors[0];
+                second[i] = factors[x_second];
                 factors += x_next;
             }
         }
@@ -129,9 +129,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
             if (i < count) {
                 Real weight[VEC];
                 widen(pack[i], weight);
+                const Real near = to_real(first[i]);
+                const Real far = to_real(second[i]);
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) {
-                    const Real factor = j < cut ? first[i] : second[i];
+                    const Real factor = j < cut ? near : far;
                     sum[j] += weight[j] * factor;
                 }
             }

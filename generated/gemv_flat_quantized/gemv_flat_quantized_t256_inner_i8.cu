@@ -12,7 +12,7 @@
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
-//   parts   gemv_flat.cu.j2 e00e2787, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv_flat.cu.j2 b3e4f649, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3,
 //           common/flat_meeting.cuh.j2 62844ce2
 //   again   kgen build gemv_flat_quantized_t256_inner_i8
@@ -119,15 +119,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_flat_quantize
     for (long long at = static_cast<long long>(blockIdx.x) * ITEMS * together + threadIdx.x; at < end; at += stride) {
         const int count = static_cast<int>(min((end - at + together - 1) / together, static_cast<long long>(ITEMS)));
         Pack pack[ITEMS];
-        Real first[ITEMS];
-        Real second[ITEMS];
+        Value first[ITEMS];  // factors of a pack's rows
+        Value second[ITEMS];
+        float first_scale[ITEMS];
+        float second_scale[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i < count) {
                 pack[i] = load(a + before + (at + i * together) * VEC);
-                first[i] = to_real(factors[0]) * scales[0];
-                second[i] = to_real(factors[x_second]) * scales[scale_second];
+                first[i] = factors[0];
+                second[i] = factors[x_second];
                 factors += x_next;
+                first_scale[i] = scales[0];
+                second_scale[i] = scales[scale_second];
                 scales += scale_next;
             }
         }
@@ -138,9 +142,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_flat_quantize
             if (i < count) {
                 Real weight[VEC];
                 widen(pack[i], weight);
+                const Real near = to_real(first[i]) * first_scale[i];
+                const Real far = to_real(second[i]) * second_scale[i];
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) {
-                    const Real factor = j < cut ? first[i] : second[i];
+                    const Real factor = j < cut ? near : far;
                     sum[j] += weight[j] * factor;
                 }
             }

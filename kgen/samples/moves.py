@@ -65,6 +65,19 @@ def transpose_ragged_short(spec: Spec, shape: Shape | None = None) -> Case:
     return _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)), margin=257)
 
 
+def transpose_padded_short(spec: Spec, shape: Shape | None = None) -> Case:
+    """The same, of short rows of an even size; of bytes, some lanes of a warp have none."""
+    if shape:
+        return _reversed(spec, shape, margin=257)
+    lines, unit = spec["LINES"], 16 // spec.dtype.itemsize
+    width = (40 if spec.dtype.itemsize < 4 else 48) if lines <= 4 else 256 // lines
+    long = (7 >> spec["BATCH"]) * (16 * lines - (2 if spec["split"] else 4)) * unit - 3
+    matrix = (long, width) if spec["split"] else (width, long)
+    outer = tuple(range(spec["BATCH"]))
+    shape = (*(2 for _ in outer), *matrix)
+    return _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)), margin=257)
+
+
 def transpose_rows(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows of words, the other axes in reverse order; those of the last block do not exist."""
     shape = shape or (3, 5, 7, (spec["LANES"] - 5) * spec["BYTES"])
@@ -208,6 +221,7 @@ CASES = {
     "transpose_narrow": transpose_narrow,
     "transpose_short": transpose_short,
     "transpose_ragged_short": transpose_ragged_short,
+    "transpose_padded_short": transpose_padded_short,
     "transpose_rows": transpose_rows,
     "transpose_flat": transpose_flat,
     "take": take,

@@ -11,6 +11,7 @@ from kgen.dtypes import dtype_of
 from kgen.ops.gemv import flat as gemv_flats
 from kgen.ops.gemv import span
 from kgen.ops.gemv.gemv import gemv as kgen_gemv
+from kgen.ops.gemv.kernels import QUANTIZED
 from kgen.ops.histogram.histogram import bincount
 from kgen.ops.histogram.histogram import histogram as kgen_histogram
 from kgen.ops.reduce import flat, launches, reduce, waves
@@ -197,7 +198,7 @@ def gemv_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, .
 
 def gemv_span(spec: Spec, shape: Shape | None = None) -> Case:
     """All spans of a block and three of another, the last of fewer rows; of odd rows from the midst of a chunk on."""
-    rows = (2 * span.TURNS * spec.threads // 32 + 5) * spec.derived["HEIGHT"] // 2
+    rows = (2 * span.TURNS[spec.dtype.itemsize] * spec.threads // 32 + 5) * spec.derived["HEIGHT"] // 2
     case = _product(spec, *(shape or (rows, spec["COLUMNS"])), algorithm=None)
     a = between_poison(case.inputs[0], 256 + spec["COLUMNS"] % 2)
     return case._replace(inputs=(a, *case.inputs[1:]), settings=((span, "cut", lambda product: spec),))
@@ -223,14 +224,14 @@ def gemv_sum(spec: Spec, shape: Shape | None = None) -> Case:
 def _product(spec: Spec, rows: int, depth: int, *, algorithm: str | None, trans: bool = False) -> Case:
     shape = (depth, rows) if trans else (rows, depth)
     options: dict[str, Any] = {"alpha": 1.5, "beta": -0.5, "trans": trans, "algorithm": algorithm}
-    quantized = spec.dtype.numpy.kind == "i"
+    quantized = spec.dtype in QUANTIZED
     values = np.dtype(np.float16 if "half" in spec.flags else np.float32 if quantized else spec.dtype.numpy)
     x, y = numbers(spec, (depth,), (rows,), dtype=values)
     if quantized:
         a = between_poison(np.random.default_rng(1).integers(-99, 99, shape).astype(spec.dtype.numpy))
         (scale,) = numbers(spec, shape[:1], dtype=np.float32)
         options["scale"] = scale / 1024
-        weights = a * options["scale"].astype(np.float64)[:, None]
+        weights = a.astype(np.float64) * options["scale"].astype(np.float64)[:, None]
     else:
         (a,) = numbers(spec, shape)
         a[..., :9] *= 8  # what stands at the ends counts for more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -28,8 +29,9 @@ AsNumpy = Callable[[Any], np.ndarray]
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few rows there are."""
-    for module in (span, flat, gemv_flat):
+    for module in (span, flat):
         monkeypatch.setattr(module, "LEAST", 0)
+    monkeypatch.setattr(gemv_flat, "PAYS", {n: dict.fromkeys(own, 0) for n, own in gemv_flat.PAYS.items()})
 
 
 def among_others(x: np.ndarray, ahead: int) -> np.ndarray:
@@ -66,14 +68,15 @@ def assert_products_agree(kind: str, shape: tuple[int, int], ahead: int, x_type:
 examples = settings(
     max_examples=12, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-KINDS = st.sampled_from(("float32", "float16", "bfloat16", "int8"))
+KINDS = st.sampled_from(("float32", "float16", "bfloat16", *QUANTIZED))
 
 
 @examples
 @given(data=st.data())
 def test_products_with_narrow_rows_wherever_they_begin(everywhere: None, data: st.DataObject) -> None:
     kind = data.draw(KINDS)
-    columns = data.draw(st.integers(1, 31 if kind == "float32" else 63).map(lambda half: 2 * half + 1))
+    widest = {"float32": 31, "float16": 63, "bfloat16": 63}.get(kind, 67)
+    columns = data.draw(st.integers(1, widest).map(lambda half: 2 * half + 1))
     shape = (data.draw(st.integers(20, 700)), columns)
     x_type = data.draw(st.sampled_from(("float32", "float16", "bfloat16"))) if kind in QUANTIZED else kind
     with backend("cpu"):
@@ -82,9 +85,28 @@ def test_products_with_narrow_rows_wherever_they_begin(everywhere: None, data: s
 
 @examples
 @given(data=st.data())
+def test_products_with_rows_of_bytes_wherever_they_begin(everywhere: None, data: st.DataObject) -> None:
+    """Of an even number of bytes in spans, of an odd one in packs, with what is left at both ends one by one."""
+    kind, x_type = (
+        data.draw(st.sampled_from(list(QUANTIZED))),
+        data.draw(st.sampled_from(("float32", "float16", "bfloat16"))),
+    )
+    even, odd = st.integers(68, 127).map(lambda half: 2 * half), st.integers(68, 300).map(lambda half: 2 * half + 1)
+    columns = data.draw(even | odd)
+    columns += 2 * (columns % 16 == 0)
+    shape = (data.draw(st.integers(20, 400)), columns)
+    kernel = "gemv_span" if columns < 256 and columns % 2 == 0 else "gemv_quantized_v16_l"
+    with backend("cpu"):
+        ahead = math.gcd(columns, 16) * data.draw(st.integers(0, 4))
+        assert_products_agree(kind, shape, ahead, x_type, trans=False, kernel=kernel)
+
+
+@examples
+@given(data=st.data())
 def test_products_across_narrow_rows_wherever_they_begin(everywhere: None, data: st.DataObject) -> None:
     kind = data.draw(KINDS)
-    columns = data.draw(st.integers(8, 31).map(lambda half: 2 * half + 1))
+    widest = 31 if kind == "float32" else 35
+    columns = data.draw(st.integers(8, widest).map(lambda half: 2 * half + 1) | st.sampled_from((121, 125, 127)))
     shape = (data.draw(st.integers(4, 9000 // columns)), columns)
     x_type = data.draw(st.sampled_from(("float32", "float16", "bfloat16"))) if kind in QUANTIZED else kind
     with backend("cpu"):
@@ -131,9 +153,12 @@ def test_other_matrices_are_left_to_other_kernels() -> None:
         apart = np.ones((90, 40), "f")[:, :33]
         assert "gemv_v" in explain(gemv, apart, np.ones(33, "f"))
         assert "gemv_columns" in explain(gemv, apart, np.ones(90, "f"), trans=True)
-        assert "gemv_flat" not in explain(gemv, np.ones((90, 129), "f"), np.ones(90, "f"), trans=True)
+        for columns, flat_one in ((97, False), (129, True), (257, False)):
+            found = explain(gemv, np.ones((90, columns), "f"), np.ones(90, "f"), trans=True)
+            assert ("gemv_flat" in found) is flat_one, columns
         assert "gemv_span" in explain(gemv, np.ones((90, 48), "i1"), np.ones(48, "f"))
-        assert "gemv_span" not in explain(gemv, np.ones((90, 64), "i1"), np.ones(64, "f"))
+        for columns in (64, 137, 192, 256):
+            assert "gemv_span" not in explain(gemv, np.ones((90, columns), "i1"), np.ones(columns, "f")), columns
         for columns, flat_one in ((100, True), (128, False), (112, False), (520, False), (33, True), (16, False)):
             assert ("sum_flat" in explain(reduce.sum, np.ones((90, columns), "f"), 0)) is flat_one, columns
         assert "sum_flat" not in explain(reduce.sum, apart, 0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kgen.checking import watching
 from kgen.ops.moving.transpose import transpose
+from kgen.ops.moving.transpose_short import ShortRows
 from kgen.ops.questions import explain
 
 SIZES = ("uint8", "float16", "float32", "int64")
@@ -141,8 +142,10 @@ def test_rows_of_some_dozens_of_elements_are_taken_whole(data):
     axes = (*reversed(range(len(outer))), len(outer) + 1, len(outer))
     x = pattern(np, (*outer, *matrix), dtype)
     with watching() as watch:
-        odd = width % 2 and matrix[1] == width
-        assert explain(transpose, x, axes).startswith("transpose_ragged_short" if odd else "transpose_short")
+        split = matrix[1] == width
+        by_fours = dtype.itemsize == 1 and width % 4 == 0 and (split or width < 86)
+        elsewhere = by_fours or (split and width % 2 == 1)
+        assert explain(transpose, x, axes).startswith("transpose_short") is not elsewhere
         assert_permuted(np, np.asarray, x, axes)
     assert watch.findings == []
 
@@ -169,7 +172,12 @@ def test_short_rows_of_any_width_and_place_are_taken_whole(data):
     """Long rows apart or in reverse; packs at the ends of all rows hold what lies beside, where nothing is written."""
     dtype = np.dtype(data.draw(st.sampled_from(SIZES)))
     split = data.draw(st.booleans())
-    width = data.draw(st.integers(2, 306 if split else 160).filter(lambda n: n % 16 and n * dtype.itemsize % 16))
+
+    def padded(width):
+        return ShortRows(width, 1, 1, split, (), (), dtype.itemsize).crowded
+
+    widths = st.integers(2, 306 if split else 160)
+    width = data.draw(widths.filter(lambda n: padded(n) or (n % 16 and n * dtype.itemsize % 16)))
     long = data.draw(st.integers(306 if split else 400, 1200).filter(lambda n: n % 2))
     outer = data.draw(st.sampled_from(((), (2,))))
     pitch = long + (0 if split else data.draw(st.integers(0, 3)))
@@ -186,10 +194,19 @@ def test_short_rows_of_any_width_and_place_are_taken_whole(data):
     with watching() as watch:
         transpose(x, axes, out=out)
     assert watch.findings == []
-    assert explain(transpose, x, axes, out=out).startswith("transpose_ragged_short")
+    assert explain(transpose, x, axes, out=out).startswith(f"transpose_{'padded' if padded(width) else 'ragged'}_short")
     assert np.array_equal(out, np.transpose(x, axes))
     assert np.array_equal(around[:first], kept[:first])
     assert np.array_equal(around[first + x.size :], kept[first + x.size :])
+
+
+@pytest.mark.parametrize("width", [31, 96])
+def test_long_rows_of_less_than_a_pack_are_read_no_further_than_memory(width):
+    flat = pattern(np, (width * 12 - 2,), "uint8")
+    x = np.lib.stride_tricks.as_strided(flat, (width, 10), (12, 1))
+    with watching() as watch:
+        assert_permuted(np, np.asarray, x, None)
+    assert watch.findings == []
 
 
 @settings(max_examples=20, deadline=None, derandomize=True)

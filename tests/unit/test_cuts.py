@@ -113,11 +113,12 @@ def test_three_blocks_are_resident_where_registers_allow() -> None:
         ("f32", 256, "gemv_columns_v4_l8_u4_partial_f32"),
         ("bf16", 512, "gemv_columns_v8_l8_u4_partial_bf16"),
         ("f32", 16, "gemv_columns_v4_l4_u4_t512_partial_f32"),
-        ("f32", 33, "gemv_flat_t512_f32"),
-        ("bf16", 17, "gemv_flat_t256_bf16"),
+        ("f32", 33, "gemv_flat_t576_f32"),
+        ("bf16", 17, "gemv_flat_t1024_bf16"),
+        ("bf16", 97, "gemv_columns_v8_l8_p2_u2_t512_ragged_partial_bf16"),
         ("f32", 8193, "gemv_columns_v4_l32_p2_u2_t512_ragged_partial_f32"),
         ("bf16", 8193, "gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16"),
-        ("bf16", 129, "gemv_columns_v8_l8_p2_u2_t512_ragged_partial_bf16"),
+        ("bf16", 129, "gemv_flat_t1024_bf16"),
         ("f32", 257, "gemv_columns_v4_l16_p2_u2_t512_ragged_partial_f32"),
     ],
 )
@@ -136,7 +137,9 @@ def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected:
         ("f2", (1001, 999), "transpose_ragged_r64_c128_t256_u16"),
         ("f2", (8192, 8196), "transpose_ragged_r128_c192_u16"),
         ("f2", (2052, 2060), "transpose_r64_c64_i4_o4_u16"),
-        ("u1", (48, 2796203), "transpose_r64_c256_i1_o16_u8"),
+        ("u1", (16, 2796203), "transpose_padded_short_n16_u8"),
+        ("u1", (48, 2796203), "transpose_padded_short_n4_u8"),
+        ("u1", (48, 2796208), "transpose_r64_c256_i16_o16_u8"),
         ("u1", (16384, 16384), "transpose_r128_c256_i16_o16_u8"),
         ("f4", (1001, 999), "transpose_ragged_r64_c96_t256_u32"),
         ("f4", (8191, 8193), "transpose_ragged_r64_c96_t256_u32"),
@@ -158,8 +161,12 @@ def test_tiles_are_small_where_few_large_ones_would_do(dtype: str, shape: tuple[
         ("f2", (33, 60001), "transpose_ragged_short_n2_u16"),
         ("f2", (60000, 33), "transpose_ragged_short_n2_split_u16"),
         ("f2", (60000, 34), "transpose_short_split_u16"),
-        ("f2", (60001, 128), "transpose_ragged_r64_c128_t256_u16"),  # all lanes would ask one bank
-        ("f2", (60001, 32), "transpose_r128_c32_i8_o1_u16"),
+        ("f2", (60001, 128), "transpose_ragged_r64_c128_t256_u16"),  # all of it in the L2 cache
+        ("f2", (600001, 128), "transpose_padded_short_n2_split_u16"),  # or all lanes would ask one bank
+        ("f2", (60001, 32), "transpose_padded_short_n2_split_u16"),
+        ("f2", (60000, 32), "transpose_padded_short_n2_split_u16"),
+        ("f2", (32, 60000), "transpose_r32_c256_i8_o8_u16"),
+        ("f4", (60001, 96), "transpose_ragged_r64_c96_t256_u32"),
         ("u1", (60000, 33), "transpose_ragged_short_n1_split_u8"),
         ("u1", (33, 60000), "transpose_short_u8"),
     ],
@@ -206,6 +213,27 @@ def test_tiles_of_rows_that_begin_anywhere_are_wide_where_sums_are_in_few_parts(
 def test_threads_take_several_short_rows(dtype: str, width: int, expected: str) -> None:
     own = TYPES[dtype]
     found = told(kgen.gemv, np.empty((BYTES // own.itemsize // width, width), own), np.empty(width, own))
+    assert found.split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("width", "rows", "expected"),
+    [
+        (33, 8000000, "gemv_span_quantized_k33_t1_i8"),
+        (129, 2000000, "gemv_span_quantized_k129_t1_i8"),
+        (200, 1400000, "gemv_span_quantized_k200_t1_i8"),
+        (192, 1400000, "gemv_quantized_v16_l4_r4_u1_i8"),
+        (255, 1100000, "gemv_quantized_v16_l4_r4_u1_ragged_i8"),
+        (512, 540000, "gemv_quantized_v16_l8_r4_u1_i8"),
+        (1001, 280000, "gemv_quantized_v16_l16_r4_u1_ragged_i8"),
+        (4096, 65536, "gemv_quantized_v16_l32_r4_u1_i8"),
+        (4096, 4096, "gemv_quantized_v16_l64_r2_u2_i8"),
+        (16384, 16384, "gemv_quantized_v16_l64_r4_u1_i8"),
+        (16385, 17000, "gemv_quantized_v16_l128_r4_u1_ragged_i8"),
+    ],
+)
+def test_rows_of_bytes_share_what_it_takes_to_widen_a_vector(width: int, rows: int, expected: str) -> None:
+    found = told(kgen.gemv, np.empty((rows, width), np.int8), np.empty(width, np.float32))
     assert found.split(" on ")[0] == expected
 
 

@@ -6,24 +6,28 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kgen.device import multiprocessors
-from kgen.dtypes import FLOATS, I8
+from kgen.dtypes import F32, FLOATS, DType
 from kgen.launch import Step, bind
 from kgen.ops.calls import Plan
-from kgen.ops.gemv.kernels import PACK, QUANTIZED, QUANTIZED_FLAGS, total_of, types_of
+from kgen.ops.gemv.kernels import PACK, QUANTIZED, QUANTIZED_FLAGS, WARP, total_of, types_of
 from kgen.ops.gemv.product import Product, flags_of
-from kgen.ops.reduce.flat import COHORT, counters_of, period_of
+from kgen.ops.reduce.flat import COHORT, STATIC_LIMIT, counters_of, period_of
 from kgen.ops.reduce.workspace import workspace
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
-THREADS = Axis("THREADS", "t", tuple(range(256, 513, 32)), "of a block: a multiple of a period, and few to spare")
-MOST = {1: 768, 2: 1024, 4: 1024}
+THREADS = Axis("THREADS", "t", tuple(range(256, 1025, 32)), "of a block: a multiple of a period, and few to spare")
+MOST = {1: 768, 2: 1024, 4: 1152}
 """Threads among which the registers of a multiprocessor are divided, by the bytes of a number: those have columns of
 their own each."""
-PAYS = range(17, 64)
-"""For which columns this pays,"""
-LEAST = 64 << 20
-"""and bytes of a matrix from which on."""
+LARGE = 128 << 20
+PAYS = {
+    1: {range(17, 64): 16 << 20, range(65, 128, 2): 16 << 20, range(66, 128, 4): 16 << 20},
+    2: {range(17, 64): 32 << 20, range(64, 73): LARGE, range(121, 151): LARGE, range(241, 311): LARGE},
+    4: {range(17, 85): LARGE, range(121, 151): LARGE},
+}
+"""For which columns this pays, from so many bytes of a matrix on, by the bytes of a number: for few, and for a few more
+than tiles of columns have."""
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -39,8 +43,14 @@ def _derive(spec: Spec) -> dict[str, int]:
     }
 
 
+def most_threads(dtype: DType) -> int:
+    """Threads of a block, at most: what each finds of all columns of a pack is in shared memory at last."""
+    total = 8 if dtype is F32 else 4
+    return min(MOST[dtype.itemsize], STATIC_LIMIT // ((PACK // dtype.itemsize + 1) * total) // WARP * WARP)
+
+
 def _check(spec: Spec) -> str | None:
-    if spec["THREADS"] > MOST[spec.dtype.itemsize]:
+    if spec["THREADS"] > most_threads(spec.dtype):
         return "a thread has no registers for columns of its own"
     if {"half", "brain"} <= spec.flags:
         return "the vectors are of one type"
@@ -78,7 +88,7 @@ FLAT_QUANTIZED = register(
         formula="y[n] = alpha (sum over k of s[k] a[k][n] x[k]) + beta y[n]",
         axes=(THREADS,),
         flags=QUANTIZED_FLAGS,
-        dtypes=(I8,),
+        dtypes=QUANTIZED,
         derive=_derive,
         text=_text,
         check=_check,
@@ -104,14 +114,17 @@ def cut(product: Product, sms: int) -> Cut | None:
     vec = PACK // a.dtype.itemsize
     kernel, flags = FLAT_QUANTIZED if a.dtype in QUANTIZED else FLAT, flags_of(product)
     dense = over_results == 1 and over_products == columns and product.batches == 1
-    if a.dtype not in kernel.dtypes or flags.pop("blocks", False) or not dense or columns not in PAYS:
+    if a.dtype not in kernel.dtypes or flags.pop("blocks", False) or not dense:
         return None
     even = columns % vec == 0 and a.ptr % PACK == 0
-    if even or columns * product.depth * a.dtype.itemsize < LEAST:
+    least = next((least for those, least in PAYS[a.dtype.itemsize].items() if columns in those), None)
+    if even or least is None or columns * product.depth * a.dtype.itemsize < least:
         return None
     period = period_of(columns, a.dtype)
-    fitting = [threads for threads in THREADS.values if threads <= MOST[a.dtype.itemsize] // 2]
-    threads = max(fitting, key=lambda threads: (threads // period * period / threads, -threads))
+    most = MOST[a.dtype.itemsize]
+    # As many of a multiprocessor's threads as may have work; of blocks that have, the largest, which are few that meet.
+    fitting = [threads for threads in THREADS.values if period <= threads <= most_threads(a.dtype)]
+    threads = max(fitting, key=lambda threads: (most // threads * (threads // period * period), threads))
     spec = kernel.spec(THREADS=threads, **flags, dtype=a.dtype)
     tile = spec.derived["ITEMS"] * (threads // period * period) * vec
     return Cut(spec, period, min(sms * spec.derived["BLOCKS"], max(1, columns * product.depth // tile)))

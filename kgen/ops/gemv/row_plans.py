@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from kgen.dtypes import F32
+from kgen.dtypes import F32, I8
 from kgen.operand import power_of_two
 from kgen.ops.gemv.kernels import GEMV, GEMV_QUANTIZED, PACK, QUANTIZED, WARP
 from kgen.ops.gemv.product import Product, flags_of, row_tiles
@@ -21,6 +21,9 @@ SPARE, PAIRED = 128, 1024
 make doubles of x."""
 PAST_ENDS = 1.15
 """Packs of a row of float32 and past its end, as a multiple of the row's own, up to which lanes are not halved."""
+FEW_PACKS, MANY_PACKS = 8, 256
+"""Packs of a row of bytes, from and up to which four rows have few lanes, for four packs each or eight; of int8 that
+begin anywhere, of more as well."""
 LONG = 256 << 10
 """Bytes of a row up to which one block reads it faster than several, whose sums are added up after."""
 
@@ -29,6 +32,7 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
     """The specialization of `gemv`, the given one or the one that suits, and the number of parts."""
     if spec is None:
         vec, ragged = row_vec(product)
+        flags = flags_of(product)
         packs = max(1, product.depth // vec)
         few = product.rows * product.batches < sms and product.depth * product.a.dtype.itemsize <= LONG
         if few and packs >= 8 * 512 and product.a.dtype not in QUANTIZED and not ragged:
@@ -56,12 +60,18 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
             if product.a.dtype is F32 and not ragged:
                 threads = product.rows * product.batches * lanes // rows
                 lanes = _fewer_lanes(lanes, packs, in_flight // rows, threads // (sms * FULL // 2))
+        many = packs > MANY_PACKS and not (ragged and product.a.dtype is I8)
+        if vec == 16 and packs >= FEW_PACKS and not (many or flags["blocks"] or flags["inner"]):
+            # Where there are rows enough to share what it takes to widen x, few lanes for each are past the rows' ends.
+            fewer = max(4, power_of_two(packs // (4 if packs <= 2 * WARP else 8)))
+            if product.rows * product.batches * fewer >= 4 * sms * DEAR:
+                lanes, rows = fewer, 4
         while rows > 1 and product.rows * product.batches * lanes < rows * sms * (WARP if ragged else DEAR):
             rows //= 2
         unroll = min(in_flight // rows, 4, power_of_two(-(-packs // lanes)))
         kernel = GEMV_QUANTIZED if quantized else GEMV
         spec = kernel.spec(
-            VEC=vec, LANES=lanes, ROWS=rows, UNROLL=unroll, ragged=ragged, **flags_of(product), dtype=product.a.dtype
+            VEC=vec, LANES=lanes, ROWS=rows, UNROLL=unroll, ragged=ragged, **flags, dtype=product.a.dtype
         )
     packs = product.depth // spec["VEC"]
     blocks = row_tiles(product, spec) * product.batches
@@ -105,4 +115,5 @@ def row_vec(product: Product) -> tuple[int, bool]:
     quantized = a.dtype in QUANTIZED
     if quantized and (product.x_strides[0] != 1 or (product.scale and product.scale.inner)):
         return vec, False
-    return (widest, True) if vec < widest and product.depth >= 16 * widest else (vec, False)
+    least = (FEW_PACKS if quantized else 16) * widest  # numbers of a row that leave enough between its ends
+    return (widest, True) if vec < widest and product.depth >= least else (vec, False)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from kgen.device import device_arch
-from kgen.dtypes import FLOATS, I8
+from kgen.dtypes import FLOATS
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX
 from kgen.ops import rows_cut
@@ -17,24 +17,25 @@ from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
 WORD, CHUNK, WARP = 4, 16, 32
-WIDEST = {1: 127, 2: 127, 4: 63}
+WIDEST = {1: 255, 2: 127, 4: 63}
 """Numbers of a row up to which this pays, by their bytes: of more, lanes that share a row do as well."""
-ODD = range(48, 193)
-"""Bytes of rows of whole chunks of which it does, where their number is no power of two and numbers are narrow."""
+ODD = {1: range(48, 192), 2: range(48, 193), 4: range(0)}
+"""Bytes of rows of whole chunks of which it does, where their number is no power of two, by the bytes of a number."""
 LEAST = 1 << 20
 """Bytes of a matrix from which on it does."""
 EACH = 24
 """Words of a thread in a span, at least: of fewer, what a span costs besides them is much."""
-MOST_WORDS = 128
-TURNS = 4
-"""Spans of a warp: multiprocessors that are served faster get more blocks, if these are short."""
+MOST_WORDS = 135
+"""And at most: so many have room."""
+TURNS = {1: 4, 2: 2, 4: 2}
+"""Spans of a warp, by the bytes of a number: of short blocks, fast multiprocessors get more."""
 STAGES = 2
 SMALL_SPAN = 10 << 10
 """Bytes of a span up to which a block has four warps rather than two."""
 SHARED, MOST_RESIDENT = 220 << 10, 8
 """Bytes of shared memory of a multiprocessor that blocks may fill, and how many blocks have registers enough."""
 
-_COLUMNS = Axis("COLUMNS", "k", tuple(range(3, 128)), "numbers of a row")
+_COLUMNS = Axis("COLUMNS", "k", tuple(range(3, 256)), "numbers of a row")
 _TIMES = Axis("TIMES", "t", (1, 2, 4, 8, 16), "that a thread takes a row of a span, or the fewest with whole words")
 
 
@@ -104,7 +105,7 @@ SPAN_QUANTIZED = register(
         formula="y[m] = alpha s[m] (sum over k of a[m][k] x[k]) + beta y[m]",
         axes=(_COLUMNS, _TIMES),
         flags=VALUE_FLAGS,
-        dtypes=(I8,),
+        dtypes=QUANTIZED,
         derive=_derive,
         text=lambda spec: types_of(spec, spec.derived["VEC"]) | {"spans": True},
         check=_check,
@@ -130,9 +131,11 @@ def cut(product: Product) -> Spec | None:
     if not _COLUMNS.values[0] <= columns <= WIDEST[a.dtype.itemsize] or product.rows * nbytes < LEAST:
         return None
     chunks = nbytes // CHUNK
-    if nbytes % CHUNK == 0 and not (nbytes in ODD and chunks & (chunks - 1) and a.dtype.itemsize < WORD):
+    if nbytes % CHUNK == 0 and not (nbytes in ODD[a.dtype.itemsize] and chunks & (chunks - 1)):
         return None
     words = nbytes * together(nbytes) // WORD
+    if words > MOST_WORDS:
+        return None
     times = next(times for times in _TIMES.values if times * words >= EACH or times == _TIMES.values[-1])
     spec = kernel.spec(COLUMNS=columns, TIMES=times, **flags, dtype=a.dtype)
     return spec if product.rows <= INT_MAX - spec.derived["HEIGHT"] else None
@@ -163,15 +166,16 @@ def plan_span(product: Product, why: str) -> Plan | None:
 
 def _step(product: Product, spec: Spec, head: int) -> Step:
     """The launch."""
+    turns = TURNS[spec.dtype.itemsize]
     spans = -(-(product.rows - head) // spec.derived["HEIGHT"])
-    blocks = -(-spans // (spec.threads // WARP * TURNS))
+    blocks = -(-spans // (spec.threads // WARP * turns))
     quantized = product.a.dtype in QUANTIZED
     scale = (product.scale.row if product.scale else 0,) if quantized else ()
     return Step(
         spec,
         blocks,
         5 if quantized else 4,
-        (product.rows, head, TURNS),
+        (product.rows, head, turns),
         (product.x_strides[0], *scale, product.y_strides[0], product.out_strides[0]),
         floats=(product.alpha, product.beta),
     )

@@ -191,6 +191,30 @@ RAGGED_SHORT = register(
 )
 
 
+def _padded_problem(spec: Spec) -> str | None:
+    return "elements of 8 bytes are merged as fast without" if spec.dtype is U64 and not spec["split"] else None
+
+
+PADDED_SHORT = register(
+    Kernel(
+        name="transpose_padded_short",
+        summary="A permutation of axes that moves a short one, of an even size, to or from the last place.",
+        formula="out[..., c, ..., r] = x[..., r, ..., c]",
+        axes=(
+            Axis("LINES", "n", LINES[:6], "lines of 128 bytes of each long row that a block takes"),
+            _BATCH._replace(default=0),
+        ),
+        flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
+        dtypes=(U8, U16, U32, U64),
+        derive=_short_geometry,
+        check=_padded_problem,
+        grid="(ceil(length / LENGTH) * further axes): one block per LENGTH elements of the long rows",
+        origin="arrays of structures and structures of arrays, with room in shared memory against its banks",
+        defaults=("transpose_padded_short_n4_u8", "transpose_padded_short_n2_b1_split_u8"),
+    )
+)
+
+
 def _rows_geometry(spec: Spec) -> dict[str, int]:
     return {"THREADS": THREADS, "DOWN": 4 // spec["ACROSS"]}
 

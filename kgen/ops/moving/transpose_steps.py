@@ -13,7 +13,7 @@ from kgen.launch import Step
 from kgen.operand import INT_MAX, Operand, power_of_two
 from kgen.ops.moving.flat_kernels import ROWS_FLAT, is_short, launch_of, suits
 from kgen.ops.moving.transpose_kernels import PACK, RAGGED, ROWS, SECTOR, THREADS, TRANSPOSE
-from kgen.ops.moving.transpose_short import OF_SIZE, ShortRows
+from kgen.ops.moving.transpose_short import LARGE, OF_SIZE, TILED, ShortRows
 
 _TILE = {1: (128, 256), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
@@ -25,10 +25,6 @@ _RAGGED_TILE = {1: (128, 384, 512), 2: (128, 192, 512), 4: (64, 96, 256), 8: (64
 """Rows and columns of a tile where rows start anywhere, and the threads of a block."""
 _SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 96, 256), 8: (64, 32, 256)}
 """The same where there are few tiles, or few rows, of which the last tile would have few."""
-_TILED = 64
-"""Rows and columns from which on a matrix is worth such tiles."""
-_LARGE = 32 << 20
-"""Bytes from which on packs of half the width do worse than such tiles: of less, the L2 cache may hold both sides."""
 _FEW = 10
 """Tiles for each multiprocessor, up to which there are few."""
 
@@ -94,8 +90,8 @@ def turn_tiles(
         if ways := [way for way in found if way]:
             return min(ways, key=operator.itemgetter(0))[1]
         nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
-        ragged = min(load, store) * itemsize < (PACK if nbytes >= _LARGE else PACK // 2)
-        if ragged and apart and min(last.size, read.size) >= _TILED:
+        ragged = min(load, store) * itemsize < (PACK if nbytes >= LARGE else PACK // 2)
+        if ragged and apart and min(last.size, read.size) >= TILED:
             return _ragged_tiles(read, last, outer, itemsize, multiprocessors(out.device))
     return _whole_tiles(read, last, outer, itemsize, load, store)
 

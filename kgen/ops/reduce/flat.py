@@ -16,6 +16,8 @@ THREADS = Axis("THREADS", "t", tuple(range(256, 577, 32)), "of a block: a multip
 ITEMS = 4
 COHORT = 16
 """Blocks whose parts meet first: so many loads of a thread are under way together."""
+STATIC_LIMIT = 48 << 10
+"""Bytes of shared memory that a block has without asking for more."""
 MOST = {2: 1024, 4: 1152}
 """Threads among which the registers of a multiprocessor are divided, by the bytes of an element: those have columns of
 their own each."""
