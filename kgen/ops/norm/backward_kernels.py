@@ -77,14 +77,7 @@ def _derive_total(spec: Spec) -> dict[str, int]:
     depth = TOTAL_THREADS // lanes
     slices = min(depth, TOTAL_THREADS // 32)  # a warp adds up what its lanes have of a column
     shared = 8 * lanes * slices if depth > 1 else 0
-    return {
-        "THREADS": TOTAL_THREADS,
-        "DEPTH": depth,
-        "SLICES": slices,
-        "TOGETHER": 32 if depth == 1 else 16 if depth <= 16 else 8,
-        "STATIC_SMEM": shared,
-        "RESIDENT": 2 if depth == 1 else 4,
-    }
+    return {"THREADS": TOTAL_THREADS, "DEPTH": depth, "SLICES": slices, "STATIC_SMEM": shared}
 
 
 BACKWARD = register(
