@@ -173,6 +173,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,
+        "tight": spec["ragged"] and spec["bias"] and spec["PACKS"] * spec["VEC"] == SUMS,  # few registers are left
         "folded": folded,
         "normal": "fmaf(number, rstd, of_zero)" if folded else centred(spec, "number") + " * rstd",
         "upstream": f"dy * {factor}",
