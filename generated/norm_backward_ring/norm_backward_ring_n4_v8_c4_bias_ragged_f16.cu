@@ -19,7 +19,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 c33229d7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_backward_ring.cu.j2 73209d84, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 6a6d0d17, common/rows_team.cuh.j2 5d7b2e69,
@@ -277,19 +277,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
     Pack* ring_value = ring_given + RING * THREADS;
     Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
-    const Element* coming_given;
-    const Element* coming_value;
     int coming_first;  // of this thread's columns in packs
     // The next pack of the row that is fetched, if there is one.
     const auto fetch = [&](bool there, int pack, int to) {
         if (pack == 0) {
             coming_first = there ? head_of(fetched) + place : columns;
-            coming_given = dy + dy_row * fetched + coming_first;
-            coming_value = x + x_row * fetched + coming_first;
         }
         if (coming_first + pack * STRIDE <= columns - VEC) {
-            copy_async(ring_given + to, coming_given + pack * STRIDE);
-            copy_async(ring_value + to, coming_value + pack * STRIDE);
+            copy_async(ring_given + to, dy + dy_row * fetched + coming_first + pack * STRIDE);
+            copy_async(ring_value + to, x + x_row * fetched + coming_first + pack * STRIDE);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
         if (pack == PACKS - 1) {
