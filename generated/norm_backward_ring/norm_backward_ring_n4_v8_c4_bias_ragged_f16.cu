@@ -19,7 +19,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 aa56b88b, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_backward_ring.cu.j2 73209d84, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
@@ -226,7 +226,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     const float* __restrict__ rstds,
     const Weight* __restrict__ weight,
     Element* dx,
-    float* __restrict__ parts_weight,  // [parts, columns]
+    float* __restrict__ parts_weight,  // [clusters, columns]
     float* __restrict__ parts_bias,
     int rows, int columns,
     long long dy_row, long long x_row, long long dx_row)
@@ -242,65 +242,74 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         }
     }
     cluster_arrive();
-    cluster_wait();  // the other blocks must be there, and ready, before anything is written to them
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
-    constexpr int step = SECTOR;  // from a row to the next one that begins at the same place in a sector
     int turn = 0;
 
     // Rows in the order of where they begin in a sector; clusters share them evenly.
-    // Those that begin at another place make another part.
     const int team = blockIdx.x / CLUSTER;
     const int teams = gridDim.x / CLUSTER;
     const int from = static_cast<int>(static_cast<long long>(rows) * team / teams);
     const int to = static_cast<int>(static_cast<long long>(rows) * (team + 1) / teams);
-    for (int residue = 0; residue < SECTOR; ++residue) {
-        const int alike = residue * (rows / SECTOR) + min(residue, rows % SECTOR);  // the first of them, in that order
-        const int others = (residue + 1) * (rows / SECTOR) + min(residue + 1, rows % SECTOR);
-        const int begins = max(from, alike);
-        const int ends = min(to, others);
-        if (begins > ends || (begins == ends && ends != from)) {  // one without rows goes before those of a new place
-            continue;
+    const auto rows_before = [&](int residue) { return residue * (rows / SECTOR) + min(residue, rows % SECTOR); };
+    int row = 0;
+#pragma unroll 1
+    while (row < SECTOR - 1 && rows_before(row + 1) <= from) {
+        ++row;
+    }
+    row += (from - rows_before(row)) * SECTOR;
+    int rest = to - from;  // rows that do not begin as those that are gone through
+    if (rest == 0) {
+        for (int column = place / VEC; column < columns; column += STRIDE / VEC) {
+            parts_weight[static_cast<long long>(team) * columns + column] = 0.0f;
+            parts_bias[static_cast<long long>(team) * columns + column] = 0.0f;
         }
-        int row = residue + (begins - alike) * SECTOR;
-        // Packs begin with a sector of the result, wherever a row does: all these rows at the same place in one.
-        // The elements before and after them are taken one by one.
+    }
+    int fetched = row;  // the row that is fetched next
+    // Packs begin with a sector of the result, wherever a row does.
+    // The elements before and after them are taken one by one.
+    const auto head_of = [&](int row) {
         const int off = static_cast<int>(reinterpret_cast<size_t>(dx + dx_row * row) / sizeof(Element) % SECTOR);
-        const int head = (SECTOR - off) % SECTOR;
+        return (SECTOR - off) % SECTOR;
+    };
+
+    // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
+    // and no other.
+    extern __shared__ __align__(16) unsigned char memory[];
+    Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
+    Pack* ring_value = ring_given + RING * THREADS;
+    Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
+    int coming_first;  // of this thread's columns in packs
+    // The next pack of the row that is fetched, if there is one.
+    const auto fetch = [&](bool there, int pack, int to) {
+        if (pack == 0) {
+            coming_first = there ? head_of(fetched) + place : columns;
+        }
+        if (coming_first + pack * STRIDE <= columns - VEC) {
+            copy_async(ring_given + to, dy + dy_row * fetched + coming_first + pack * STRIDE);
+            copy_async(ring_value + to, x + x_row * fetched + coming_first + pack * STRIDE);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
+        if (pack == PACKS - 1) {
+            fetched = fetched + SECTOR < rows ? fetched + SECTOR : fetched % SECTOR + 1;
+        }
+    };
+
+    // What the first row needs is asked for before the others queue up in front of it.
+#pragma unroll
+    for (int pack = 0; pack < PACKS; ++pack) {
+        fetch(rest > 0, pack, pack * THREADS);
+    }
+    int begin = 0;  // where the first pack of a row lies
+    cluster_wait();  // the other blocks must be there, and ready, before anything is written to them
+    while (rest > 0) {
+        const int head = head_of(row);
         const int end = head + (columns - head) / VEC * VEC;
         const int first = head + place;
-        const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
         const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS
-        int left = ends - begins;  // rows, with this one
-        const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
-        const Element* coming_value = x + x_row * row + first;
-        Element* written = dx + dx_row * row + first;
-        const long long dy_step = dy_row * step;  // to the next row of these threads
-        const long long x_step = x_row * step;
-        const long long dx_step = dx_row * step;
-
-        // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
-        // and no other.
-        extern __shared__ __align__(16) unsigned char memory[];
-        Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
-        Pack* ring_value = ring_given + RING * THREADS;
-        Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
-        // A pack of the row that comes next, if there is one.
-        const auto fetch = [&](bool there, int pack, int to) {
-            if (there && pack < packs) {
-                copy_async(ring_given + to * THREADS, coming_given + pack * STRIDE);
-                copy_async(ring_value + to * THREADS, coming_value + pack * STRIDE);
-            }
-            asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
-        };
-#pragma unroll
-        for (int turn = 0; turn < RING / PACKS; ++turn) {
-#pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                fetch(turn < left, pack, turn * PACKS + pack);
-            }
-            coming_given += dy_step;
-            coming_value += x_step;
-        }
+        constexpr int step = SECTOR;  // to the next row
+        int left = min(rest, (rows - 1 - row) / step + 1);  // rows, with this one
+        rest -= left;
+        const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (pack < packs) {
@@ -322,7 +331,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
             Element value;
         };
         Known coming;
-        const auto ask = [&](bool there) {
+        const auto ask = [&](bool there, int row) {
             if (there) {
                 coming.mean = means[row];
                 coming.rstd = rstds[row];
@@ -330,9 +339,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
                     coming.given = dy[dy_row * row + loose];
                     coming.value = x[x_row * row + loose];
                 }
-                row += step;
             }
         };
+
 
         // g of the formula.
         const auto weighed = [&](float dy, float weight) { return dy * weight; };
@@ -340,8 +349,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         // Of the row so many turns from this one: what the means of g n and of g are made of, and its columns are
         // added to the sums.
         const auto find = [&](int begin, const Known& known) {
-            const float mean = known.mean;
             const float rstd = known.rstd;
+            const float of_zero = -known.mean * rstd;
             float product = 0.0f;
             float sum = 0.0f;
 #pragma unroll
@@ -354,7 +363,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
                     for (int i = 0; i < VEC; ++i) {
                         const float upstream = weighed(float_of(given, i), weight_of(factors, i));
                         const float number = float_of(value, i);
-                        const float normal = (number - mean) * rstd;
+                        const float normal = fmaf(number, rstd, of_zero);
                         product += upstream * normal;
                         weight_sum[pack][i] += float_of(given, i) * normal;
                         sum += upstream;
@@ -365,7 +374,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
             if (loose < columns) {
                 const float upstream = weighed(to_float(known.given), loose_factor);
                 const float number = to_float(known.value);
-                const float normal = (number - mean) * rstd;
+                const float normal = fmaf(number, rstd, of_zero);
                 product += upstream * normal;
                 loose_weight_sum += to_float(known.given) * normal;
                 sum += upstream;
@@ -375,31 +384,41 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         };
         const auto over_warps = [](float2 found) { return over_lanes<Sum, WARPS>(found); };
 
-        ask(left > 0);
-        int begin = 0;  // where the first pack of a row lies
-        asm volatile("cp.async.wait_group %0;" ::"n"(RING - PACKS) : "memory");  // the first row is there
+        ask(true, row);
+        if (turn == 0) {
+#pragma unroll
+            for (int pack = PACKS; pack < 2 * PACKS; ++pack) {
+                fetch(rest + left > pack / PACKS, pack % PACKS, pack * THREADS);
+            }
+            asm volatile("cp.async.wait_group %0;" ::"n"(PACKS) : "memory");  // the first row is there
+        }
         Known known = coming;
         Known next = coming;
-        ask(left > 1);
-        if (left > 0) {
-            tell(find(0, known), exchanges[turn % EXCHANGES], over_warps);
+        ask(left > 1, row + step);
+        tell(find(begin, known), exchanges[turn % EXCHANGES], over_warps);
+        if (turn == 0) {
+#pragma unroll
+            for (int pack = 2 * PACKS; pack < RING; ++pack) {
+                fetch(rest + left > pack / PACKS, pack % PACKS, pack * THREADS);
+            }
         }
         for (; left > 0; --left) {
             const int after = begin + PACKS < RING ? begin + PACKS : 0;
             asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2 * PACKS) : "memory");  // the next row is there
             if (left > 1) {
                 next = coming;
-                ask(left > 2);
+                ask(left > 2, row + 2 * step);
                 tell(find(after, next), exchanges[(turn + 1) % EXCHANGES], over_warps);
             }
             const float2 of_row = over_lanes<Sum, CLUSTER>(hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2));
-            const float mean = known.mean;
             const float rstd = known.rstd;
             const float slope = of_row.x * share * rstd;
-            const float sum = of_row.y * share;
+            const float pull = -slope * rstd;
+            const float push = (slope * known.mean - of_row.y * share) * rstd;
             const auto gradient = [&](float dy, float weight, float number) {
-                return from_float(rstd * fmaf(dy, weight, -fmaf(number - mean, slope, sum)));
+                return from_float(fmaf(rstd, dy * weight, fmaf(number, pull, push)));
             };
+            Element* const written = dx + dx_row * row + first;
 #pragma unroll
             for (int pack = 0; pack < PACKS; ++pack) {
                 Pack found;
@@ -412,7 +431,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
                         found.at[i] = gradient(float_of(given, i), weight_of(factors, i), float_of(value, i));
                     }
                 }
-                fetch(RING / PACKS < left, pack, begin + pack);  // where it has just read
+                // Where it has just read, unless sums go by what the last row leaves.
+                if (left > 1) {
+                    fetch(rest + left > (pack + RING) / PACKS, (pack + RING) % PACKS, (begin + pack) * THREADS);
+                }
                 if (pack < packs) {
                     store(written + pack * STRIDE, found);
                 }
@@ -423,39 +445,65 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
             begin = after;
             ++turn;
             known = next;
-            coming_given += dy_step;
-            coming_value += x_step;
-            written += dx_step;
+            row += step;
         }
 
-        // By shared memory, so that neighbouring threads write neighbours.
-        constexpr int OWN = PACKS * LANES * VEC;  // columns of a block, in packs
-        float* own_sums = reinterpret_cast<float*>(memory);
-        __syncthreads();  // nobody reads the ring any more
+        // By shared memory, so that neighbouring lanes write neighbours: where the packs of the last row lay.
+        const int lane = threadIdx.x % 32;
+        const int last = (begin > 0 ? begin : RING) - PACKS;
+        const long long part = static_cast<long long>(team) * columns;
+        // Sums of rows that begin elsewhere are added to: a column is another thread's then, and one at a time has it.
+        const bool anew = turn <= row / SECTOR;  // there have been no others
+        if (!anew) {
+            cluster_wait();  // all of the cluster have left theirs
+        }
+        const auto leave = [&](float& part, float sum) {
+            if (anew) {
+                part = sum;
+            } else {
+                atomicAdd(&part, sum);
+            }
+        };
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
+            const auto four = [](const float* from) { return make_float4(from[0], from[1], from[2], from[3]); };
+            Pack* const given = ring_given + (last + pack) * THREADS;
+            Pack* const value = ring_value + (last + pack) * THREADS;
+            const int column = first - lane * VEC + pack * STRIDE + lane;
+            const Pack* const half = lane % 8 < 4 ? given : value;  // of what there is of this lane's column
+            const float* const own = reinterpret_cast<const float*>(half - lane) + lane / 8 * 4 + lane % 4;
+            *reinterpret_cast<float4*>(given) = four(weight_sum[pack]);
+            *reinterpret_cast<float4*>(value) = four(weight_sum[pack] + 4);
+            __syncwarp();  // those of all lanes are there
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
-                const int own = (pack * LANES + threadIdx.x) * VEC + i;
-                own_sums[own] = weight_sum[pack][i];
-                own_sums[OWN + own] = bias_sum[pack][i];
+                if (column + 32 * i < end) {
+                    leave(parts_weight[part + column + 32 * i], own[16 * i]);
+                }
             }
-        }
-        __syncthreads();  // all sums are there
-        const long long part = static_cast<long long>(team + residue) * columns;
-#pragma unroll 4
-        for (int i = 0; i < OWN / LANES; ++i) {
-            const int own = i * LANES + threadIdx.x;
-            const int column = first - threadIdx.x * VEC + own / (LANES * VEC) * STRIDE + own % (LANES * VEC);
-            if (column < end) {
-                parts_weight[part + column] = own_sums[own];
-                parts_bias[part + column] = own_sums[OWN + own];
+            __syncwarp();  // nobody reads them any more
+            *reinterpret_cast<float4*>(given) = four(bias_sum[pack]);
+            *reinterpret_cast<float4*>(value) = four(bias_sum[pack] + 4);
+            __syncwarp();  // those of all lanes are there
+#pragma unroll
+            for (int i = 0; i < VEC; ++i) {
+                if (column + 32 * i < end) {
+                    leave(parts_bias[part + column + 32 * i], own[16 * i]);
+                }
             }
         }
         if (loose < columns) {
-            parts_weight[part + loose] = loose_weight_sum;
-            parts_bias[part + loose] = loose_bias_sum;
+            leave(parts_weight[part + loose], loose_weight_sum);
+            leave(parts_bias[part + loose], loose_bias_sum);
         }
-        __syncthreads();  // nobody reads the sums any more
+        __syncwarp();  // nobody reads the sums any more
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            fetch(rest + 1 > (pack + RING) / PACKS, (pack + RING) % PACKS, (last + pack) * THREADS);
+        }
+        if (rest > 0) {
+            cluster_arrive();
+        }
+        row = row % SECTOR + 1;
     }
 }

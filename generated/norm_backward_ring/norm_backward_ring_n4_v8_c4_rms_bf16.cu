@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 aa56b88b, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_backward_ring.cu.j2 73209d84, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
@@ -228,7 +228,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         }
     }
     cluster_arrive();
-    cluster_wait();  // the other blocks must be there, and ready, before anything is written to them
     int row = blockIdx.x / CLUSTER;
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int step = gridDim.x / CLUSTER;  // from a row of these threads to their next one
@@ -237,12 +236,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     const int first = place;
     const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS
     int left = row < rows ? (rows - 1 - row) / step + 1 : 0;  // rows, with this one
-    const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
-    const Element* coming_value = x + x_row * row + first;
-    Element* written = dx + dx_row * row + first;
-    const long long dy_step = dy_row * step;  // to the next row of these threads
-    const long long x_step = x_row * step;
-    const long long dx_step = dx_row * step;
 
     // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
     // and no other.
@@ -250,23 +243,28 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
     Pack* ring_value = ring_given + RING * THREADS;
     Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
-    // A pack of the row that comes next, if there is one.
+    const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
+    const Element* coming_value = x + x_row * row + first;
+    // The next pack of the row that is fetched, if there is one.
     const auto fetch = [&](bool there, int pack, int to) {
         if (there && pack < packs) {
-            copy_async(ring_given + to * THREADS, coming_given + pack * STRIDE);
-            copy_async(ring_value + to * THREADS, coming_value + pack * STRIDE);
+            copy_async(ring_given + to, coming_given + pack * STRIDE);
+            copy_async(ring_value + to, coming_value + pack * STRIDE);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
-    };
-#pragma unroll
-    for (int turn = 0; turn < RING / PACKS; ++turn) {
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            fetch(turn < left, pack, turn * PACKS + pack);
+        if (pack == PACKS - 1) {
+            coming_given += dy_row * step;
+            coming_value += x_row * step;
         }
-        coming_given += dy_step;
-        coming_value += x_step;
+    };
+
+    // What the first row needs is asked for before the others queue up in front of it.
+#pragma unroll
+    for (int pack = 0; pack < PACKS; ++pack) {
+        fetch(left > 0, pack, pack * THREADS);
     }
+    int begin = 0;  // where the first pack of a row lies
+    cluster_wait();  // the other blocks must be there, and ready, before anything is written to them
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         if (pack < packs) {
@@ -281,12 +279,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         float rstd;
     };
     Known coming;
-    const auto ask = [&](bool there) {
+    const auto ask = [&](bool there, int row) {
         if (there) {
             coming.rstd = rstds[row];
-            row += step;
         }
     };
+
+    Element* written = dx + dx_row * row + first;
 
     // g of the formula.
     const auto weighed = [&](float dy, float weight) { return dy * (weight_offset + weight); };
@@ -316,21 +315,28 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     };
     const auto over_warps = [](float found) { return over_lanes<Sum, WARPS>(found); };
 
-    ask(left > 0);
-    int begin = 0;  // where the first pack of a row lies
-    asm volatile("cp.async.wait_group %0;" ::"n"(RING - PACKS) : "memory");  // the first row is there
+    ask(left > 0, row);
+#pragma unroll
+    for (int pack = PACKS; pack < 2 * PACKS; ++pack) {
+        fetch(left > pack / PACKS, pack % PACKS, pack * THREADS);
+    }
+    asm volatile("cp.async.wait_group %0;" ::"n"(PACKS) : "memory");  // the first row is there
     Known known = coming;
     Known next = coming;
-    ask(left > 1);
+    ask(left > 1, row + step);
     if (left > 0) {
-        tell(find(0, known), exchanges[turn % EXCHANGES], over_warps);
+        tell(find(begin, known), exchanges[turn % EXCHANGES], over_warps);
+    }
+#pragma unroll
+    for (int pack = 2 * PACKS; pack < RING; ++pack) {
+        fetch(left > pack / PACKS, pack % PACKS, pack * THREADS);
     }
     for (; left > 0; --left) {
         const int after = begin + PACKS < RING ? begin + PACKS : 0;
         asm volatile("cp.async.wait_group %0;" ::"n"(RING - 2 * PACKS) : "memory");  // the next row is there
         if (left > 1) {
             next = coming;
-            ask(left > 2);
+            ask(left > 2, row + 2 * step);
             tell(find(after, next), exchanges[(turn + 1) % EXCHANGES], over_warps);
         }
         const float of_row = over_lanes<Sum, CLUSTER>(hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2));
@@ -351,7 +357,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
                     found.at[i] = gradient(float_of(given, i), weight_of(factors, i), float_of(value, i));
                 }
             }
-            fetch(RING / PACKS < left, pack, begin + pack);  // where it has just read
+            // Where it has just read.
+            fetch(left > (pack + RING) / PACKS, (pack + RING) % PACKS, (begin + pack) * THREADS);
             if (pack < packs) {
                 store(written + pack * STRIDE, found);
             }
@@ -359,31 +366,30 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         begin = after;
         ++turn;
         known = next;
-        coming_given += dy_step;
-        coming_value += x_step;
-        written += dx_step;
+        row += step;
+        written += dx_row * step;
     }
 
-    // By shared memory, so that neighbouring threads write neighbours.
-    constexpr int OWN = PACKS * LANES * VEC;  // columns of a block, in packs
-    float* own_sums = reinterpret_cast<float*>(memory);
-    __syncthreads();  // nobody reads the ring any more
+    // By shared memory, so that neighbouring lanes write neighbours: where the packs of the last row lay.
+    const int lane = threadIdx.x % 32;
+    const int last = (begin > 0 ? begin : RING) - PACKS;
+    const long long part = static_cast<long long>(blockIdx.x / CLUSTER) * columns;
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
+        const auto four = [](const float* from) { return make_float4(from[0], from[1], from[2], from[3]); };
+        Pack* const given = ring_given + (last + pack) * THREADS;
+        Pack* const value = ring_value + (last + pack) * THREADS;
+        const int column = first - lane * VEC + pack * STRIDE + lane;
+        const Pack* const half = lane % 8 < 4 ? given : value;  // of what there is of this lane's column
+        const float* const own = reinterpret_cast<const float*>(half - lane) + lane / 8 * 4 + lane % 4;
+        *reinterpret_cast<float4*>(given) = four(weight_sum[pack]);
+        *reinterpret_cast<float4*>(value) = four(weight_sum[pack] + 4);
+        __syncwarp();  // those of all lanes are there
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
-            const int own = (pack * LANES + threadIdx.x) * VEC + i;
-            own_sums[own] = weight_sum[pack][i];
-        }
-    }
-    __syncthreads();  // all sums are there
-    const long long part = static_cast<long long>(blockIdx.x / CLUSTER) * columns;
-#pragma unroll 4
-    for (int i = 0; i < OWN / LANES; ++i) {
-        const int own = i * LANES + threadIdx.x;
-        const int column = first - threadIdx.x * VEC + own / (LANES * VEC) * STRIDE + own % (LANES * VEC);
-        if (column < end) {
-            parts_weight[part + column] = own_sums[own];
+            if (column + 32 * i < end) {
+                parts_weight[part + column + 32 * i] = own[16 * i];
+            }
         }
     }
 }

@@ -19,7 +19,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 aa56b88b, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_backward_ring.cu.j2 73209d84, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
@@ -206,15 +206,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
     const int head = (VEC - off) % VEC;
     const int end = head + (columns - head) / VEC * VEC;
     const int first = head + place;
-    const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
     const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS
     int left = row < rows ? (rows - 1 - row) / step + 1 : 0;  // rows, with this one
-    const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
-    const Element* coming_value = x + x_row * row + first;
-    Element* written = dx + dx_row * row + first;
-    const long long dy_step = dy_row * step;  // to the next row of these threads
-    const long long x_step = x_row * step;
-    const long long dx_step = dx_row * step;
 
     // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
     // and no other.
@@ -222,23 +215,28 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
     Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
     Pack* ring_value = ring_given + RING * THREADS;
     Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
-    // A pack of the row that comes next, if there is one.
+    const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
+    const Element* coming_value = x + x_row * row + first;
+    // The next pack of the row that is fetched, if there is one.
     const auto fetch = [&](bool there, int pack, int to) {
         if (there && pack < packs) {
-            copy_async(ring_given + to * THREADS, coming_given + pack * STRIDE);
-            copy_async(ring_value + to * THREADS, coming_value + pack * STRIDE);
+            copy_async(ring_given + to, coming_given + pack * STRIDE);
+            copy_async(ring_value + to, coming_value + pack * STRIDE);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
-    };
-#pragma unroll
-    for (int turn = 0; turn < RING / PACKS; ++turn) {
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            fetch(turn < left, pack, turn * PACKS + pack);
+        if (pack == PACKS - 1) {
+            coming_given += dy_row * step;
+            coming_value += x_row * step;
         }
-        coming_given += dy_step;
-        coming_value += x_step;
+    };
+
+    // What the first row needs is asked for before the others queue up in front of it.
+#pragma unroll
+    for (int pack = 0; pack < PACKS; ++pack) {
+        fetch(left > 0, pack, pack * THREADS);
     }
+    int begin = 0;  // where the first pack of a row lies
+    const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         if (pack < packs) {
@@ -260,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
         Element value;
     };
     Known coming;
-    const auto ask = [&](bool there) {
+    const auto ask = [&](bool there, int row) {
         if (there) {
             coming.mean = means[row];
             coming.rstd = rstds[row];
@@ -268,9 +266,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
                 coming.given = dy[dy_row * row + loose];
                 coming.value = x[x_row * row + loose];
             }
-            row += step;
         }
     };
+
+    Element* written = dx + dx_row * row + first;
 
     // g of the formula.
     const auto weighed = [&](float dy, float weight) { return dy * weight; };
@@ -278,8 +277,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
     // Of the row so many turns from this one: what the means of g n and of g are made of, and its columns are
     // added to the sums.
     const auto find = [&](int begin, const Known& known) {
-        const float mean = known.mean;
         const float rstd = known.rstd;
+        const float of_zero = -known.mean * rstd;
         float product = 0.0f;
         float sum = 0.0f;
 #pragma unroll
@@ -292,7 +291,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
                 for (int i = 0; i < VEC; ++i) {
                     const float upstream = weighed(float_of(given, i), weight_of(factors, i));
                     const float number = float_of(value, i);
-                    const float normal = (number - mean) * rstd;
+                    const float normal = fmaf(number, rstd, of_zero);
                     product += upstream * normal;
                     weight_sum[pack][i] += float_of(given, i) * normal;
                     sum += upstream;
@@ -303,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
         if (loose < columns) {
             const float upstream = weighed(to_float(known.given), loose_factor);
             const float number = to_float(known.value);
-            const float normal = (number - mean) * rstd;
+            const float normal = fmaf(number, rstd, of_zero);
             product += upstream * normal;
             loose_weight_sum += to_float(known.given) * normal;
             sum += upstream;
@@ -312,21 +311,24 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
         return over_lanes<Sum, 32>(make_float2(product, sum));
     };
 
-    ask(left > 0);
-    int begin = 0;  // where the first pack of a row lies
+    ask(left > 0, row);
+#pragma unroll
+    for (int pack = PACKS; pack < RING; ++pack) {
+        fetch(left > pack / PACKS, pack % PACKS, pack * THREADS);
+    }
     for (; left > 0; --left) {
         const int after = begin + PACKS < RING ? begin + PACKS : 0;
         asm volatile("cp.async.wait_group %0;" ::"n"(RING - PACKS) : "memory");  // this row is there
         const Known known = coming;
-        ask(left > 1);
+        ask(left > 1, row + step);
         tell(find(begin, known), exchanges[turn % EXCHANGES]);
         const float2 of_row = over_lanes<Sum, WARPS>(hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2));
-        const float mean = known.mean;
         const float rstd = known.rstd;
         const float slope = of_row.x * share * rstd;
-        const float sum = of_row.y * share;
+        const float pull = -slope * rstd;
+        const float push = (slope * known.mean - of_row.y * share) * rstd;
         const auto gradient = [&](float dy, float weight, float number) {
-            return from_float(rstd * fmaf(dy, weight, -fmaf(number - mean, slope, sum)));
+            return from_float(fmaf(rstd, dy * weight, fmaf(number, pull, push)));
         };
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -340,7 +342,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
                     found.at[i] = gradient(float_of(given, i), weight_of(factors, i), float_of(value, i));
                 }
             }
-            fetch(RING / PACKS < left, pack, begin + pack);  // where it has just read
+            // Where it has just read.
+            fetch(left > (pack + RING) / PACKS, (pack + RING) % PACKS, (begin + pack) * THREADS);
             if (pack < packs) {
                 store(written + pack * STRIDE, found);
             }
@@ -350,9 +353,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t12
         }
         begin = after;
         ++turn;
-        coming_given += dy_step;
-        coming_value += x_step;
-        written += dx_step;
+        row += step;
+        written += dx_row * step;
     }
 
     // By shared memory, so that neighbouring threads write neighbours.

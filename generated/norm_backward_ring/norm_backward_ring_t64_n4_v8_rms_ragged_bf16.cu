@@ -19,7 +19,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 aa56b88b, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_backward_ring.cu.j2 73209d84, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
@@ -204,15 +204,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t64
     const int head = (SECTOR - off) % SECTOR;
     const int end = head + (columns - head) / VEC * VEC;
     const int first = head + place;
-    const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
     const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS
     int left = row < rows ? (rows - 1 - row) / step + 1 : 0;  // rows, with this one
-    const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
-    const Element* coming_value = x + x_row * row + first;
-    Element* written = dx + dx_row * row + first;
-    const long long dy_step = dy_row * step;  // to the next row of these threads
-    const long long x_step = x_row * step;
-    const long long dx_step = dx_row * step;
 
     // The packs of this thread, of one row after another, and of the weights. It reads what itself has put there,
     // and no other.
@@ -220,23 +213,28 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t64
     Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
     Pack* ring_value = ring_given + RING * THREADS;
     Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
-    // A pack of the row that comes next, if there is one.
+    const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
+    const Element* coming_value = x + x_row * row + first;
+    // The next pack of the row that is fetched, if there is one.
     const auto fetch = [&](bool there, int pack, int to) {
         if (there && pack < packs) {
-            copy_async(ring_given + to * THREADS, coming_given + pack * STRIDE);
-            copy_async(ring_value + to * THREADS, coming_value + pack * STRIDE);
+            copy_async(ring_given + to, coming_given + pack * STRIDE);
+            copy_async(ring_value + to, coming_value + pack * STRIDE);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
-    };
-#pragma unroll
-    for (int turn = 0; turn < RING / PACKS; ++turn) {
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            fetch(turn < left, pack, turn * PACKS + pack);
+        if (pack == PACKS - 1) {
+            coming_given += dy_row * step;
+            coming_value += x_row * step;
         }
-        coming_given += dy_step;
-        coming_value += x_step;
+    };
+
+    // What the first row needs is asked for before the others queue up in front of it.
+#pragma unroll
+    for (int pack = 0; pack < PACKS; ++pack) {
+        fetch(left > 0, pack, pack * THREADS);
     }
+    int begin = 0;  // where the first pack of a row lies
+    const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         if (pack < packs) {
@@ -255,16 +253,17 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t64
         Element value;
     };
     Known coming;
-    const auto ask = [&](bool there) {
+    const auto ask = [&](bool there, int row) {
         if (there) {
             coming.rstd = rstds[row];
             if (loose < columns) {
                 coming.given = dy[dy_row * row + loose];
                 coming.value = x[x_row * row + loose];
             }
-            row += step;
         }
     };
+
+    Element* written = dx + dx_row * row + first;
 
     // g of the formula.
     const auto weighed = [&](float dy, float weight) { return dy * (weight_offset + weight); };
@@ -300,13 +299,16 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t64
         return over_lanes<Sum, 32>(product);
     };
 
-    ask(left > 0);
-    int begin = 0;  // where the first pack of a row lies
+    ask(left > 0, row);
+#pragma unroll
+    for (int pack = PACKS; pack < RING; ++pack) {
+        fetch(left > pack / PACKS, pack % PACKS, pack * THREADS);
+    }
     for (; left > 0; --left) {
         const int after = begin + PACKS < RING ? begin + PACKS : 0;
         asm volatile("cp.async.wait_group %0;" ::"n"(RING - PACKS) : "memory");  // this row is there
         const Known known = coming;
-        ask(left > 1);
+        ask(left > 1, row + step);
         tell(find(begin, known), exchanges[turn % EXCHANGES]);
         const float of_row = over_lanes<Sum, WARPS>(hear(exchanges[turn % EXCHANGES], turn / EXCHANGES % 2));
         const float rstd = known.rstd;
@@ -326,7 +328,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t64
                     found.at[i] = gradient(float_of(given, i), weight_of(factors, i), float_of(value, i));
                 }
             }
-            fetch(RING / PACKS < left, pack, begin + pack);  // where it has just read
+            // Where it has just read.
+            fetch(left > (pack + RING) / PACKS, (pack + RING) % PACKS, (begin + pack) * THREADS);
             if (pack < packs) {
                 store(written + pack * STRIDE, found);
             }
@@ -336,9 +339,8 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t64
         }
         begin = after;
         ++turn;
-        coming_given += dy_step;
-        coming_value += x_step;
-        written += dx_step;
+        row += step;
+        written += dx_row * step;
     }
 
     // By shared memory, so that neighbouring threads write neighbours.

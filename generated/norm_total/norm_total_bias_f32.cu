@@ -12,7 +12,7 @@
 //   grid                 a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 5a6e3808, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   norm_total.cu.j2 0dedfe71, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build norm_total_bias_f32
 
 using Element = float;
@@ -24,8 +24,9 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 constexpr int LANES = 32;  // columns of a block, side by side
 constexpr int DEPTH = 16;  // threads that share a column
 constexpr int SLICES = 16;  // sums of a column that meet in shared memory
+constexpr int TOGETHER = 16;  // parts that a thread asks for at once
 
-extern "C" __global__ void __launch_bounds__(512) kgen_norm_total_bias_f32(
+extern "C" __global__ void __launch_bounds__(512, 4) kgen_norm_total_bias_f32(
     const float* __restrict__ parts_weight,  // [parts, columns]
     const float* __restrict__ parts_bias,
     Element* __restrict__ dweight,
@@ -42,16 +43,25 @@ extern "C" __global__ void __launch_bounds__(512) kgen_norm_total_bias_f32(
     const int tiles = (columns + LANES - 1) / LANES;
     const bool of_bias = blockIdx.x >= tiles;  // the first half of the blocks is for the weights
     const int column = (of_bias ? blockIdx.x - tiles : blockIdx.x) * LANES + lane;
-    const float* from = of_bias ? parts_bias : parts_weight;
     Element* to = of_bias ? dbias : dweight;
+    const float* from = of_bias ? parts_bias : parts_weight;
+    from += static_cast<long long>(threadIdx.x / LANES) * columns + min(column, columns - 1);
 
     // The threads of a column add up its parts in turn, and then what they have, always in the same order, and as
     // doubles: that is as good as rounded once.
     double sum = 0.0;
-    if (column < columns) {
-#pragma unroll 16
-        for (int part = threadIdx.x / LANES; part < parts; part += DEPTH) {
-            sum += from[static_cast<long long>(part) * columns + column];
+    const long long step = static_cast<long long>(columns) * DEPTH;
+    for (int part = threadIdx.x / LANES; part < parts;) {
+        float some[TOGETHER];
+#pragma unroll
+        for (float& one : some) {
+            one = part < parts ? *from : 0.0f;
+            part += DEPTH;
+            from += step;
+        }
+#pragma unroll
+        for (const float one : some) {
+            sum += one;
         }
     }
     sums[threadIdx.x / LANES][lane] = sum;

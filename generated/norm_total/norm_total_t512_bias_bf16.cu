@@ -11,7 +11,7 @@
 //   grid           a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 5a6e3808, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   norm_total.cu.j2 0dedfe71, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build norm_total_t512_bias_bf16
 
 #include <cuda_bf16.h>
@@ -23,8 +23,9 @@ __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
 constexpr int LANES = 512;  // columns of a block, side by side
+constexpr int TOGETHER = 16;  // parts that a thread asks for at once
 
-extern "C" __global__ void __launch_bounds__(512) kgen_norm_total_t512_bias_bf16(
+extern "C" __global__ void __launch_bounds__(512, 4) kgen_norm_total_t512_bias_bf16(
     const float* __restrict__ parts_weight,  // [parts, columns]
     const float* __restrict__ parts_bias,
     Element* __restrict__ dweight,
@@ -40,16 +41,27 @@ extern "C" __global__ void __launch_bounds__(512) kgen_norm_total_t512_bias_bf16
     const int tiles = (columns + LANES - 1) / LANES;
     const bool of_bias = blockIdx.x >= tiles;  // the first half of the blocks is for the weights
     const int column = (of_bias ? blockIdx.x - tiles : blockIdx.x) * LANES + lane;
-    const float* from = of_bias ? parts_bias : parts_weight;
     Element* to = of_bias ? dbias : dweight;
+    const float* from = of_bias ? parts_bias : parts_weight;
+    from += min(column, columns - 1);
 
     // As doubles: that is as good as rounded once.
-    if (column < columns) {
-        double sum = 0.0;
-#pragma unroll 16
-        for (int part = 0; part < parts; ++part) {
-            sum += from[static_cast<long long>(part) * columns + column];
+    double sum = 0.0;
+    const long long step = columns;
+    for (int part = 0; part < parts;) {
+        float some[TOGETHER];
+#pragma unroll
+        for (float& one : some) {
+            one = part < parts ? *from : 0.0f;
+            ++part;
+            from += step;
         }
+#pragma unroll
+        for (const float one : some) {
+            sum += one;
+        }
+    }
+    if (column < columns) {
         to[column] = from_float(static_cast<float>(sum));
     }
 }

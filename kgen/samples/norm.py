@@ -180,7 +180,7 @@ def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     if summing:
         settings += ((rows, "grid", lambda *about, **how: teams * summing.cluster), *TWO_WAVES)
     if spec.kernel.name == "norm_total":
-        settings = ((backward_plans, "lanes_of", lambda sums: spec["LANES"]),)
+        settings = ((backward_plans, "lanes_of", lambda sums: spec["LANES"]), (rows, "grid", lambda *about, **how: 37))
     given = (dy, x, *statistics, *weights)
     return Case(norm_backward.layer_norm_backward, given, {}, expected if weights else expected[0], settings=settings)
 

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from kgen.backend import HOST, backend
 from kgen.dtypes import DTYPES
+from kgen.launch import bind
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm import backward_plans, backward_ring
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
+from kgen.ops.norm.backward_kernels import TOTAL
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
 from kgen.ops.rows import Cut
+from kgen.step import Step
 from tests.ops.test_softmax import ULP, examples, rows_in_turn, view
 
 AsNumpy = Callable[[Any], np.ndarray]
@@ -388,7 +391,7 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
         (257, "f32", backward_ring.Cut(32, 2, 4, 1, 1)),
         (40000, "f32", backward_ring.Cut(512, 3, 4, 8, 2)),
         (32700, "f32", backward_ring.Cut(512, 8, 4, 2, 3)),
-        (16383, "f32", backward_ring.Cut(512, 8, 4, 1, 8)),
+        (16381, "f32", backward_ring.Cut(512, 8, 4, 1, 8)),
         (6104, "bf16", backward_ring.Cut(256, 3, 8, 1, 3)),
         (8000, "bf16", backward_ring.Cut(512, 2, 8, 1, 5)),
         (16389, "bf16", backward_ring.Cut(512, 4, 8, 2, 16)),
@@ -421,15 +424,35 @@ def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_the
         _, mean, rstd = reference(x, (1,), rms=rms)
         statistics = [rstd] if rms else [mean, rstd]
         given = [xp.asarray(v) for v in (dy, x, *(s.astype("f") for s in statistics), weight)]
-        dx, *gradients = map(asnumpy, (rms_norm_backward if rms else layer_norm_backward)(*given))
+        operator = rms_norm_backward if rms else layer_norm_backward
+        out = xp.full((rows, width), np.nan, given[1].dtype)  # the same memory each time: rows begin where they did
+        dx, *gradients = map(asnumpy, operator(*given, out=out))
+        once = [v.tobytes() for v in (dx, *gradients)]
+        assert [asnumpy(v).tobytes() for v in operator(*given, out=out)] == once
         upstream, normal = wide_dy * weight, (wide_x - mean[:, None]) * rstd[:, None]
         less = 0 if rms else upstream.mean(1, keepdims=True)
         expected = rstd[:, None] * (upstream - less - normal * (upstream * normal).mean(1, keepdims=True))
         assert_close(dx, expected, dtype, terms=16)
         for result, addends in zip(gradients, (wide_dy * normal, wide_dy), strict=False):
             np.testing.assert_allclose(result, addends.sum(0), rtol=1e-5, atol=1e-4)
-        operator = rms_norm_backward if rms else layer_norm_backward
-        assert "norm_backward_ring" in explain(operator, *given)
+        said = explain(operator, *given)
+        assert "norm_backward_ring" in said
+        assert f"are sums of {cut.teams} parts" in said  # wherever their rows begin
+
+
+@pytest.mark.parametrize("lanes", [8, 32, 128, 512])
+@pytest.mark.parametrize(("parts", "columns"), [(1, 1), (16, 517), (17, 8), (64, 131), (65, 513), (1030, 3)])
+def test_parts_of_sums_are_added_as_if_rounded_once(
+    parts: int, columns: int, lanes: int, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    rng = np.random.default_rng(parts)
+    given = rng.standard_normal((2, parts, columns)).astype("f")
+    memory = [xp.asarray(given), xp.full((2, columns), np.nan, "f")]
+    spec = TOTAL.spec(LANES=lanes, bias=True, dtype=DTYPES["f32"])
+    step = Step(spec, -(-columns // lanes) * 2, 4, (parts, columns))
+    starts = [m[i].ctypes.data if xp is np else m[i].data.ptr for m in memory for i in range(2)]
+    bind([step], HOST if xp is np else 0)[0](starts, 0 if xp is np else xp.cuda.get_current_stream().ptr)
+    np.testing.assert_array_equal(asnumpy(memory[1]), given.astype(np.float64).sum(1).astype("f"))
 
 
 @pytest.mark.parametrize("waves", [1, 2, 3])

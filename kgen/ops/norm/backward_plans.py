@@ -97,7 +97,7 @@ def _summed(
     if turning := backward_ring.cut(count, width, taken, x.device, bias=bias):
         own = {name: on for name, on in flags.items() if name != "weight"}
         spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=taken.ragged, dtype=x.dtype)
-        return spec, turning.blocks, turning.parts(count, ragged=taken.ragged), (), turning
+        return spec, turning.blocks, turning.teams, (), turning
     if cut := rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
         spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
         blocks = rows.grid(spec, count, x.device)

@@ -61,10 +61,6 @@ class Cut(NamedTuple):
         """
         return ragged and self.cluster > PLAIN
 
-    def parts(self, rows: int, *, ragged: bool) -> int:
-        """How many sums there are of a column, at most one for each team and place in a sector where rows begin."""
-        return self.teams + (min(SECTOR * self.vec, rows) - 1 if self.sorted(ragged=ragged) else 0)
-
     def values(self) -> dict[str, int]:
         """For `Kernel.spec`."""
         return {"LANES": self.lanes, "PACKS": self.packs, "VEC": self.vec, "CLUSTER": self.cluster}
@@ -163,6 +159,9 @@ def _derive(spec: Spec) -> dict[str, int]:
 def _text(spec: Spec) -> dict[str, Any]:
     factor = "(weight_offset + weight)" if spec["rms"] else "weight"
     less = "number * slope" if spec["rms"] else "fmaf(number - mean, slope, sum)"
+    gradient = f"rstd * fmaf(dy, {factor}, -{less})"
+    # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
+    folded = spec.dtype is not F32 and not spec["rms"]
     return {
         **rows_ring.text(spec, "float" if spec["rms"] else "float2", claimed=False),
         **text_of_weights(spec),
@@ -170,14 +169,15 @@ def _text(spec: Spec) -> dict[str, Any]:
         "sectors": bool(spec["ragged"]) and _boundary(spec["LANES"]) == SECTOR,
         "sorted": spec.derived["SORTED"],
         "several_rows": spec["LANES"] < THREADS,
-        "in_place": spec["LANES"] == THREADS and spec.dtype is F32,
         "held": spec.derived["HELD"],  # weights, in registers
         "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,
-        "centred": centred(spec, "number"),
+        "tight": spec["ragged"] and spec["bias"] and spec["PACKS"] * spec["VEC"] == SUMS,  # few registers are left
+        "folded": folded,
+        "normal": "fmaf(number, rstd, of_zero)" if folded else centred(spec, "number") + " * rstd",
         "upstream": f"dy * {factor}",
-        "gradient": f"rstd * fmaf(dy, {factor}, -{less})",
+        "gradient": f"fmaf(rstd, dy * {factor}, fmaf(number, pull, push))" if folded else gradient,
         "sum_type": "double" if spec.dtype is F32 else "float",
     }
 
