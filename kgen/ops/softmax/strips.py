@@ -25,6 +25,7 @@ WIDTHS = (128, 256, 512, 1024)
 """Bytes of a row in a strip: in narrower ones, columns are copied at half the speed, or less."""
 EARS = 128  # threads of a block that hear the others of its team, beside those that hold packs
 HEARD = 5  # blocks of a team that a lane hears
+LINE = 128  # bytes of a line of shared memory, with which rings begin: what is copied comes by whole sectors of it
 STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
 FOUND = 32 * 1024  # of these for what the threads of a block find, beyond which half of them tell the others first
 
@@ -63,7 +64,7 @@ def _derive(spec: Spec) -> dict[str, int]:
     if spec["ragged"]:
         slots //= 1 + folded
         found = 8 * (slots * pitch - gap)
-    static = -(-(found + -(-totals // 8) * 8 + exchanges) // VECTOR) * VECTOR
+    static = -(-(found + -(-totals // 8) * 8 + exchanges) // LINE) * LINE
     stages = (SHARED - static) // chunk
     if not spec["grid"]:
         stages = min(stages, 3 * chunks)
