@@ -6,7 +6,7 @@ from typing import Any
 
 from kgen.dtypes import F16, F32
 from kgen.ops import rows_cut
-from kgen.ops.rows import SHARED, VECTOR
+from kgen.ops.rows import LINE, SHARED, VECTOR
 from kgen.ops.softmax import flags as softmax_flags
 from kgen.ops.softmax.columns import RAGGED, text_of_columns
 from kgen.registry import register
@@ -25,7 +25,7 @@ WIDTHS = (128, 256, 512, 1024)
 """Bytes of a row in a strip: in narrower ones, columns are copied at half the speed, or less."""
 EARS = 128  # threads of a block that hear the others of its team, beside those that hold packs
 HEARD = 5  # blocks of a team that a lane hears
-LINE = 128  # bytes of a line of shared memory, with which rings begin: what is copied comes by whole sectors of it
+SECTOR = 32  # bytes that memory, and shared memory, are written by
 STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
 FOUND = 32 * 1024  # of these for what the threads of a block find, beyond which half of them tell the others first
 
@@ -44,6 +44,12 @@ def _lead(spec: Spec, stages: int) -> int:
     if spec["grid"]:
         return min(LEAD[True], max(stages - chunks - COMING, min(stages - chunks - 1, ENOUGH)))
     return max(1, min(stages - chunks - COMING, LEAD[False], chunks - 1))
+
+
+def _alike(spec: Spec) -> bool:
+    """Whether all rows of a thread begin at the same place in a sector, of two packs, whatever their length."""
+    apart = spec["CLUSTER"] * (THREADS // spec["LANES"])
+    return bool(spec["ragged"]) and apart % (2 * spec["VEC"]) == 0
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -69,6 +75,8 @@ def _derive(spec: Spec) -> dict[str, int]:
     if not spec["grid"]:
         stages = min(stages, 3 * chunks)
     lead = _lead(spec, stages)
+    matched = _alike(spec) and static + stages * (chunk + CHUNK * SECTOR) <= SHARED
+    chunk += matched * CHUNK * SECTOR
     return {
         "THREADS": THREADS + (EARS if spec["grid"] else 0),
         "WORKERS": THREADS,
@@ -79,6 +87,8 @@ def _derive(spec: Spec) -> dict[str, int]:
         "DEPTH": THREADS // spec["LANES"],
         "SLOTS": slots,
         "FOLDED": int(folded),
+        "MATCHED": int(matched),
+        "RING": THREADS + 2 * matched,
         "CHUNK": CHUNK,
         "CHUNKS": chunks,
         "STAGES": stages,
