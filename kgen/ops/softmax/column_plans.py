@@ -20,7 +20,7 @@ from kgen.ops.softmax.flags import Wanted
 from kgen.spec import Spec
 
 WIDE = 256  # bytes of a row in a strip: the memory does less well with shorter ones
-WAVES = {False: 32, True: 8}
+WAVES = {False: 64, True: 8}
 """Blocks of a multiprocessor, at most, for parts of columns that are read twice, or once for their sums alone."""
 ROUNDS = 1  # likewise, for each that a multiprocessor has room for, of those that are staged and read once
 RESIDENT = 3  # likewise for sums alone of packs of 16 bytes, which do best where all blocks are there at once
@@ -158,13 +158,17 @@ def _parts(length: int, tile: int, most: int) -> tuple[int, int]:
 def _cut(x: Operand, y: Operand, read: Planes, written: Planes, vec: int, whole: bool) -> tuple[dict[str, int], bool]:
     """The axes, and whether columns are read twice; whether packs are full wherever rows begin."""
     full = rows.VECTOR // x.dtype.itemsize
-    begin = x.dtype is not F32 and begins_anywhere(x, read) if whole else ragged(x, y, read, written)
-    anywhere = vec < full and begin
-    values = held(read, full if anywhere and whole else vec, x.dtype, y.device, ragged=anywhere and whole)
+    anywhere = vec < full and (begins_anywhere(x, read) if whole else ragged(x, y, read, written))
+    packed = anywhere and whole and x.dtype is not F32  # of which threads hold columns as well in narrower packs
+    values = held(read, full if packed else vec, x.dtype, y.device, ragged=packed)
     if values is not None:
-        return {**values, "online": False, "staged": False}, anywhere and whole
+        return {**values, "online": False, "staged": False}, packed
     values = _streamed_anywhere(read.columns, x.dtype) if anywhere else _streamed(vec, x.dtype)
-    copied = values["VEC"] * x.dtype.itemsize >= LEAST and device_arch(y.device) >= COPIES
-    if copied:
-        values["HELD"] = CHUNK
-    return {**values, "online": True, "staged": copied}, anywhere
+    return {**_staged(values, x.dtype, y.device), "online": True}, anywhere
+
+
+def _staged(values: dict[str, int], dtype: DType, device: int) -> dict[str, int]:
+    """With packs that come to shared memory, fewer of them at once, if their size and the device allow."""
+    if values["VEC"] * dtype.itemsize < LEAST or device_arch(device) < COPIES:
+        return {**values, "staged": False}
+    return {**values, "HELD": CHUNK, "staged": True}
