@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.dtypes import F32
+from kgen.dtypes import F16, F32
 from kgen.ops import rows
 from kgen.ops.rows_text import ALIGNED
 from kgen.ops.softmax import flags as softmax_flags
@@ -118,6 +118,15 @@ def text_of_columns(spec: Spec) -> dict[str, Any]:
     }
 
 
+def pairs(spec: Spec) -> dict[str, str]:
+    """Two numbers of 16 bits side by side, and what makes them of float32."""
+    f16 = spec.dtype is F16
+    return {
+        "two": "__half2" if f16 else "__nv_bfloat162",
+        "two_from": "__floats2half2_rn" if f16 else "__floats2bfloat162_rn",
+    }
+
+
 def _text(spec: Spec) -> dict[str, Any]:
     number = scaled(spec, "float_of(taken[held], i)")
     exact = spec.dtype is F32 and not spec["lse"]
@@ -133,6 +142,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "staged": bool(spec["staged"]),
         "lines": True,
         "deferred": bool(spec["staged"]),
+        "slack": spec.dtype is not F32 and spec["staged"] and not (spec["apply"] or spec["scaled"]),
+        **pairs(spec),
         "power": "addend" if spec.dtype is F32 and spec["staged"] else "exponential",
     }
 

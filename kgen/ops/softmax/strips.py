@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.dtypes import F16, F32
+from kgen.dtypes import F32
 from kgen.ops import rows_cut
 from kgen.ops.rows import LINE, SHARED, VECTOR
 from kgen.ops.softmax import flags as softmax_flags
-from kgen.ops.softmax.columns import RAGGED, text_of_columns
+from kgen.ops.softmax.columns import RAGGED, pairs, text_of_columns
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -130,8 +130,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "number": number,
         "pairs": spec.dtype is not F32,
         "slack": spec.dtype is not F32 and not spec["scaled"],
-        "two": "__half2" if spec.dtype is F16 else "__nv_bfloat162",
-        "two_from": "__floats2half2_rn" if spec.dtype is F16 else "__floats2bfloat162_rn",
+        **pairs(spec),
         "deferred": True,
         "power": "addend" if spec.dtype is F32 else "exponential",
         "lse": False,
