@@ -88,6 +88,8 @@ def _softmax_columns(spec: Spec, shape: Shape | None) -> Case:
     height = room * (2 * spec.derived["STAGES"] + 1 if spec["staged"] else 3)
     length = (many * height - 5 if parts or spec["staged"] else 2 * room + 99) if spec["online"] else room - 5
     (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"] + spec["ragged"]))
+    begin = 2 * (spec["ragged"] and spec["staged"])  # where neither the first row begins with a pack, nor the last one ends
+    x = between_poison(x, 256 + begin)
     if parts:
         x[: 3 * len(x) // 5, 0] = -np.inf
     if spec["lse"]:
@@ -97,7 +99,7 @@ def _softmax_columns(spec: Spec, shape: Shape | None) -> Case:
         return Case(softmaxes.logsumexp, (x,), {"axis": 0}, expected, settings=_streamed(spec, many, height))
     settings = ((column_plans, "WAVES", {False: 0 if spec["online"] and not parts else 10**6}), *_streamed(spec, many, height))
     options = {"axis": 0, "algorithm": "softmax_columns" if spec["online"] else spec.name}
-    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings)
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings, begin=begin)
 
 
 def _streamed(spec: Spec, parts: int, height: int) -> Settings:
