@@ -346,6 +346,7 @@ H200 = [
     (1, 128, 524287, BF16, "l64_n16_v8_ragged_bf16"),
     (1, 300, 500001, F32, "l32_n20_v4_ragged_f32"),  # rather than wider ones, of clusters
     (1, 300, 500001, BF16, "l32_n20_v8_ragged_bf16"),
+    (1, 8000, 8191, BF16, "l8_n16_v8_c8_ragged_bf16"),  # no wider ones hold them
     (1, 32768, 2048, F32, "l16_n16_v4_grid_f32"),
     (1, 65536, 2048, BF16, "l8_n16_v8_grid_bf16"),  # two teams rather than a wider strip of one
     (1, 131072, 512, F32, "l8_n16_v4_grid_f32"),
@@ -378,6 +379,8 @@ def test_columns_of_rows_that_begin_anywhere_are_read_twice_rather_than_in_narro
     monkeypatch.setattr(strip_plans, "multiprocessors", lambda device: 132)
     assert strip_plans.cut(Planes(1, 20000, 3401, 0, 3401), 4, frozenset(["ragged"]), F32, HOST) is None
     assert strip_plans.cut(Planes(1, 10000, 3401, 0, 3401), 4, frozenset(["ragged"]), F32, HOST)
+    assert strip_plans.cut(Planes(1, 16000, 8191, 0, 8191), 8, frozenset(["ragged"]), BF16, HOST) is None
+    assert strip_plans.cut(Planes(1, 8000, 255, 0, 255), 8, frozenset(["ragged"]), BF16, HOST) is None  # one turn
 
 
 @pytest.mark.parametrize(
@@ -385,6 +388,16 @@ def test_columns_of_rows_that_begin_anywhere_are_read_twice_rather_than_in_narro
 )
 def test_few_lanes_are_beside_columns_whose_rows_begin_anywhere(width: int, dtype: DType, lanes: int) -> None:
     assert column_plans._streamed_anywhere(width, dtype)["LANES"] == lanes
+
+
+def test_sums_of_float32_are_of_full_packs_where_columns_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer are summed in parts, and of single numbers, of which no lane has those of others."""
+    monkeypatch.setattr(column_plans, "multiprocessors", lambda device: 2)
+    for width, full in [(991, False), (993, True)]:
+        with kgen.backend("cpu"), listing_steps() as steps:
+            logsumexp(np.zeros((400, width), "f"), 0)
+        (spec,) = {step.spec for step in steps}
+        assert (spec["VEC"], bool(spec["ragged"]), bool(spec["staged"])) == (4 if full else 1, full, True)
 
 
 def test_explain_says_how_columns_are_kept(xp: ModuleType) -> None:

@@ -20,9 +20,11 @@ from kgen.ops.softmax.flags import Wanted
 from kgen.spec import Spec
 
 WIDE = 256  # bytes of a row in a strip: the memory does less well with shorter ones
-WAVES = {False: 64, True: 8}
+WAVES = {False: 32, True: 8}
 """Blocks of a multiprocessor, at most, for parts of columns that are read twice, or once for their sums alone."""
-ROUNDS = 1  # likewise, for each that a multiprocessor has room for, of those that are staged and read once
+ROUNDS = 1  # likewise of those that are staged, for each that there is room for: to sum parts of columns
+APPLIED = 64  # likewise of those that are staged: for what is computed from the sums
+SUMMED = 496  # columns for each multiprocessor, from which on sums of float32 are of full packs wherever rows begin
 RESIDENT = 3  # likewise for sums alone of packs of 16 bytes, which do best where all blocks are there at once
 AT_ONCE = 96  # parts that are put together by one block; more of them in groups
 TOTAL = 8  # bytes of what a part finds of a column
@@ -133,9 +135,9 @@ def plan_columns(
     apply = COLUMNS.spec(**values, **flags, apply=True, ragged=anywhere, dtype=x.dtype)
     strips = -(-(read.columns + (values["DEPTH"] - 1 if anywhere else 0)) // width(apply)) * read.planes
     if values["staged"]:
-        parts, height = _parts(read.length, tile, WAVES[False] * multiprocessors(device) // strips)
-    ints, steps = (read.length, read.columns, parts, height), (read.plane, read.step, written.plane, written.step)
-    second = Step(apply, strips * parts, 3, ints, steps, wanted.floats)
+        parts, height = _parts(read.length, tile, APPLIED * multiprocessors(device) // strips)
+    steps = (read.plane, read.step, written.plane, written.step)
+    second = Step(apply, strips * parts, 3, (read.length, read.columns, parts, height), steps, wanted.floats)
     find, finish = bind((first, second), device)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
@@ -158,7 +160,9 @@ def _parts(length: int, tile: int, most: int) -> tuple[int, int]:
 def _cut(x: Operand, y: Operand, read: Planes, written: Planes, vec: int, whole: bool) -> tuple[dict[str, int], bool]:
     """The axes, and whether columns are read twice; whether packs are full wherever rows begin."""
     full = rows.VECTOR // x.dtype.itemsize
-    anywhere = vec < full and (begins_anywhere(x, read) if whole else ragged(x, y, read, written))
+    narrow = x.dtype is F32 and read.columns < SUMMED * multiprocessors(y.device)
+    begin = begins_anywhere(x, read) and not narrow if whole else ragged(x, y, read, written)
+    anywhere = vec < full and begin
     packed = anywhere and whole and x.dtype is not F32  # of which threads hold columns as well in narrower packs
     values = held(read, full if packed else vec, x.dtype, y.device, ragged=packed)
     if values is not None:
