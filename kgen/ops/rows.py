@@ -16,6 +16,7 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 BLOCK = 128  # threads, where several rows share a block
 WIDEST = 512  # threads of a block, beyond which a cluster takes a row: two such blocks share a multiprocessor
 VECTOR = 16  # bytes of the widest load
+LINE = 128  # bytes of a line of shared memory: what is copied to amid a sector of one takes longer
 SHARED = 227 * 1024  # bytes that the blocks of a multiprocessor share, as on Hopper
 TURNS = 4  # rows of a block that takes them in turn
 REACH = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.91, 16: 0.85}

@@ -71,8 +71,9 @@ def _softmax_of_a_team(spec: Spec, shape: Shape, settings: Settings) -> Case:
 def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """A second strip of columns; columns of nearly as many numbers as there is room for, or of twice as many and more.
 
-    Of parts there are five, the last of fewer numbers, all of one group, and in groups of three and of two. A column,
-    or its first group of parts, is of nothing but -inf where that is not the result.
+    Of parts there are five, the last of fewer numbers, all of one group, and in groups of three and of two; where packs
+    are staged, rings come round in each. A column, or its first group of parts, is of nothing but -inf where that is
+    not the result.
     """
     usual = _softmax_columns(spec, shape)
     if not spec["partial"]:
@@ -83,27 +84,42 @@ def softmax_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case
 def _softmax_columns(spec: Spec, shape: Shape | None) -> Case:
     room = spec["DEPTH"] * spec["HELD"]
     parts = spec["partial"] or spec["apply"]
-    length = (15 * room - 5 if parts else 2 * room + 99) if spec["online"] else room - 5
+    many = 5 if parts else 1
+    height = room * (2 * spec.derived["STAGES"] + 1 if spec["staged"] else 3)
+    length = (many * height - 5 if parts or spec["staged"] else 2 * room + 99) if spec["online"] else room - 5
     (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"] + spec["ragged"]))
+    begin = 2 * (
+        spec["ragged"] and spec["staged"]
+    )  # where neither the first row begins with a pack, nor the last one ends
+    x = between_poison(x, 256 + begin)
     if parts:
         x[: 3 * len(x) // 5, 0] = -np.inf
     if spec["lse"]:
         x[:, 0] = -np.inf
         with np.errstate(divide="ignore"):
             expected = np.log(np.exp(x.astype(np.float64)).sum(0))
-        return Case(softmaxes.logsumexp, (x,), {"axis": 0}, expected, settings=_streamed(spec))
-    settings = ((column_plans, "WAVES", {False: 0 if spec["online"] and not parts else 10**6}), *_streamed(spec))
+        return Case(softmaxes.logsumexp, (x,), {"axis": 0}, expected, settings=_streamed(spec, many, height))
+    settings = (
+        (column_plans, "WAVES", {False: 0 if spec["online"] and not parts else 10**6}),
+        *_streamed(spec, many, height),
+    )
     options = {"axis": 0, "algorithm": "softmax_columns" if spec["online"] else spec.name}
-    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings)
+    return Case(softmaxes.softmax, (x,), options, _softmax(x, 0), settings=settings, begin=begin)
 
 
-def _streamed(spec: Spec) -> Settings:
+def _streamed(spec: Spec, parts: int, height: int) -> Settings:
     """Columns are not held, and are cut like this."""
     if not spec["online"]:
         return ()
+    staged = {"staged": bool(spec["staged"])}
     values = {axis.name: spec[axis.name] for axis in columns.COLUMNS.axes}
     cut = "_streamed_anywhere" if spec["ragged"] else "_streamed"
-    return ((column_plans, "held", lambda *about, **more: None), (column_plans, cut, lambda *about: values))
+    return (
+        (column_plans, "held", lambda *about, **more: None),
+        (column_plans, cut, lambda *about: values),
+        (column_plans, "_staged", lambda values, *about: values | staged),
+        *(((column_plans, "_parts", lambda *about: (parts, height)),) if spec["staged"] else ()),
+    )
 
 
 def softmax_strips(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kgen
+from kgen.arch import OLDEST
 from kgen.device import HOST
 from kgen.dtypes import BF16, DTYPES, F32, DType
 from kgen.errors import SpecError
@@ -47,6 +48,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_plans, "held", lambda *about, **more: None)
     monkeypatch.setattr(column_plans, "WAVES", {False: 10**6, True: 10**6})
     monkeypatch.setattr(column_plans, "RESIDENT", 10**6)
+    monkeypatch.setattr(column_plans, "ROUNDS", 10**6)
 
 
 STRIPS = [
@@ -124,8 +126,9 @@ def test_strips_read_nothing_beside_rows_that_overlap(clusters: int) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
 @pytest.mark.parametrize("width", [96, 331])
+@pytest.mark.parametrize("algorithm", ["softmax_strips", "softmax_columns"])
 def test_sums_are_scaled_down_when_much_greater_numbers_come(
-    width: int, dtype: str, clusters: int, xp: ModuleType, asnumpy: AsNumpy
+    algorithm: str, width: int, dtype: str, clusters: int, parts: None, xp: ModuleType, asnumpy: AsNumpy
 ) -> None:
     """And not by each small step; the greatest number may come first, last, or be the lowest there is."""
     x = numbers((300, width), dtype)
@@ -135,8 +138,11 @@ def test_sums_are_scaled_down_when_much_greater_numbers_come(
     x[:, 40:48] += (ramp / 50)[:, None].astype(x.dtype)
     x[:, 50] = finfo_of(dtype)[0]
     x[:, 51] = np.where(np.arange(300) % 2, *finfo_of(dtype))
-    result = asnumpy(softmax(xp.asarray(x), 0, algorithm="softmax_strips", out=poison(x.shape, dtype, xp)))
+    result = asnumpy(softmax(xp.asarray(x), 0, algorithm=algorithm, out=poison(x.shape, dtype, xp)))
     assert_close(result, reference(x, 0), dtype, ulps=12)
+    finite = [c for c in range(width) if c not in (50, 51)]  # of which the sum may be greater than the greatest number
+    sums = asnumpy(logsumexp(xp.asarray(x), 0, out=poison((width,), dtype, xp)))[finite]
+    assert_close(sums, reference_sum(x[:, finite], 0), dtype, ulps=8)
 
 
 def finfo_of(dtype: str) -> tuple[float, float]:
@@ -172,19 +178,20 @@ def test_sums_of_columns_whose_rows_begin_anywhere_agree_with_float64(
 
 
 @pytest.mark.parametrize(
-    "algorithm",
+    ("algorithm", "dtype"),
     [
-        "softmax_strips_l16_n4_v4_c2_f32",
-        "softmax_columns",
-        "softmax_strips_l8_n4_v8_bf16",
-        "softmax_strips_l32_n8_v4_grid_f32",
-        "softmax_strips_l32_n8_v8_grid_f16",
+        ("softmax_strips_l16_n4_v4_c2_f32", "f32"),
+        ("softmax_columns", "f32"),
+        ("softmax_columns", "f16"),
+        ("softmax_columns", "bf16"),
+        ("softmax_strips_l8_n4_v8_bf16", "bf16"),
+        ("softmax_strips_l32_n8_v4_grid_f32", "f32"),
+        ("softmax_strips_l32_n8_v8_grid_f16", "f16"),
     ],
 )
 def test_a_column_is_nan_where_the_formula_is(
-    algorithm: str, clusters: int, parts: None, xp: ModuleType, asnumpy: AsNumpy
+    algorithm: str, dtype: str, clusters: int, parts: None, xp: ModuleType, asnumpy: AsNumpy
 ) -> None:
-    dtype = algorithm.rpartition("_")[2] if "strips" in algorithm else "f32"
     x = numbers((250, 136), dtype)
     x[:, 3] = -np.inf
     x[200, 5] = np.inf
@@ -234,9 +241,10 @@ def test_parts_of_columns_agree_with_float64(
     with listing_steps() as steps:
         softmax(xp.asarray(x), 1, algorithm="softmax_columns")
     result = asnumpy(softmax(xp.asarray(x), 1, algorithm="softmax_columns", out=poison(x.shape, dtype, xp)))
-    ragged = {"ragged"} if width * x.itemsize % 16 and width * x.itemsize >= 128 else set()
-    assert [step.spec.flags - ragged for step in steps] == [{"online", "partial"}, {"online", "apply"}]
-    assert all(ragged <= step.spec.flags for step in steps)
+    more = {"ragged"} if width * x.itemsize % 16 and width * x.itemsize >= 128 else set()
+    more |= {"staged"} if steps[0].spec["VEC"] * x.itemsize >= 4 else set()
+    assert [step.spec.flags - more for step in steps] == [{"online", "partial"}, {"online", "apply"}]
+    assert all(more <= step.spec.flags for step in steps)
     assert_close(result, reference(x, 1), dtype, ulps=12)
     again = asnumpy(softmax(xp.asarray(x), 1, algorithm="softmax_columns", out=poison(x.shape, dtype, xp)))
     assert result.tobytes() == again.tobytes()
@@ -251,6 +259,51 @@ def test_parts_of_columns_agree_with_float64(
     if dtype != "f32":
         result = asnumpy(softmax(xp.asarray(x), 1, dtype="float32"))
         assert_close(result, reference(x, 1), "f32", ulps=24)
+
+
+@pytest.mark.parametrize(("length", "width", "dtype"), [(2100, 136, "f32"), (3001, 331, "bf16"), (1700, 35, "f32")])
+def test_parts_through_which_rings_come_round_agree_with_float64(
+    length: int,
+    width: int,
+    dtype: str,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(column_plans, "held", lambda *about, **more: None)
+    monkeypatch.setattr(column_plans, "multiprocessors", lambda device: 1)
+    monkeypatch.setattr(column_plans, "WAVES", {False: 1, True: 1})
+    x = numbers((length, width), dtype)
+    with listing_steps() as steps:
+        softmax(xp.asarray(x), 0, algorithm="softmax_columns")
+    assert all("staged" in step.spec.flags for step in steps)
+    result = asnumpy(softmax(xp.asarray(x), 0, algorithm="softmax_columns", out=poison(x.shape, dtype, xp)))
+    assert_close(result, reference(x, 0), dtype, ulps=12)
+    again = asnumpy(softmax(xp.asarray(x), 0, algorithm="softmax_columns", out=poison(x.shape, dtype, xp)))
+    assert result.tobytes() == again.tobytes()
+    sums = asnumpy(logsumexp(xp.asarray(x), 0, out=poison((width,), dtype, xp)))
+    assert_close(sums, reference_sum(x, 0), dtype, ulps=8)
+
+
+@pytest.mark.parametrize(("length", "width", "dtype"), [(700, 40, "f32"), (2100, 136, "bf16"), (700, 131, "f16")])
+def test_parts_of_columns_agree_with_float64_where_nothing_is_copied_past_registers(
+    length: int,
+    width: int,
+    dtype: str,
+    parts: None,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(column_plans, "device_arch", lambda device: OLDEST)
+    x = numbers((length, width), dtype)
+    with listing_steps() as steps:
+        softmax(xp.asarray(x), 0, algorithm="softmax_columns")
+    assert len(steps) == 2 and not any("staged" in step.spec.flags for step in steps)
+    result = asnumpy(softmax(xp.asarray(x), 0, algorithm="softmax_columns", out=poison(x.shape, dtype, xp)))
+    assert_close(result, reference(x, 0), dtype, ulps=12)
+    sums = asnumpy(logsumexp(xp.asarray(x), 0, out=poison((width,), dtype, xp)))
+    assert_close(sums, reference_sum(x, 0), dtype, ulps=8)
 
 
 @examples
@@ -268,6 +321,7 @@ def test_columns_of_any_strides_in_strips_or_parts_agree_with_float64(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_plans, "WAVES", {False: 10**6, True: 10**6})
         patch.setattr(column_plans, "RESIDENT", 10**6)
+        patch.setattr(column_plans, "ROUNDS", 10**6)
         patch.setattr(column_plans, "held", lambda *about, **more: None)
         patch.setattr(strip_plans, "clusters", lambda spec, device: 3)
         patch.setattr(strip_plans, "blocks", lambda device: 5)
@@ -292,6 +346,7 @@ H200 = [
     (1, 128, 524287, BF16, "l64_n16_v8_ragged_bf16"),
     (1, 300, 500001, F32, "l32_n20_v4_ragged_f32"),  # rather than wider ones, of clusters
     (1, 300, 500001, BF16, "l32_n20_v8_ragged_bf16"),
+    (1, 8000, 8191, BF16, "l8_n16_v8_c8_ragged_bf16"),  # no wider ones hold them
     (1, 32768, 2048, F32, "l16_n16_v4_grid_f32"),
     (1, 65536, 2048, BF16, "l8_n16_v8_grid_bf16"),  # two teams rather than a wider strip of one
     (1, 131072, 512, F32, "l8_n16_v4_grid_f32"),
@@ -324,6 +379,8 @@ def test_columns_of_rows_that_begin_anywhere_are_read_twice_rather_than_in_narro
     monkeypatch.setattr(strip_plans, "multiprocessors", lambda device: 132)
     assert strip_plans.cut(Planes(1, 20000, 3401, 0, 3401), 4, frozenset(["ragged"]), F32, HOST) is None
     assert strip_plans.cut(Planes(1, 10000, 3401, 0, 3401), 4, frozenset(["ragged"]), F32, HOST)
+    assert strip_plans.cut(Planes(1, 16000, 8191, 0, 8191), 8, frozenset(["ragged"]), BF16, HOST) is None
+    assert strip_plans.cut(Planes(1, 8000, 255, 0, 255), 8, frozenset(["ragged"]), BF16, HOST) is None  # one turn
 
 
 @pytest.mark.parametrize(
@@ -331,6 +388,16 @@ def test_columns_of_rows_that_begin_anywhere_are_read_twice_rather_than_in_narro
 )
 def test_few_lanes_are_beside_columns_whose_rows_begin_anywhere(width: int, dtype: DType, lanes: int) -> None:
     assert column_plans._streamed_anywhere(width, dtype)["LANES"] == lanes
+
+
+def test_sums_of_float32_are_of_full_packs_where_columns_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer are summed in parts, and of single numbers, of which no lane has those of others."""
+    monkeypatch.setattr(column_plans, "multiprocessors", lambda device: 2)
+    for width, full in [(991, False), (993, True)]:
+        with kgen.backend("cpu"), listing_steps() as steps:
+            logsumexp(np.zeros((400, width), "f"), 0)
+        (spec,) = {step.spec for step in steps}
+        assert (spec["VEC"], bool(spec["ragged"]), bool(spec["staged"])) == (4 if full else 1, full, True)
 
 
 def test_explain_says_how_columns_are_kept(xp: ModuleType) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from kgen.device import multiprocessors
+from kgen.device import device_arch, multiprocessors
 from kgen.dtypes import F32, DType
 from kgen.errors import SpecError
 from kgen.launch import Step, bind, picked
@@ -14,13 +14,17 @@ from kgen.ops import rows
 from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
 from kgen.ops.reduce.workspace import workspace
-from kgen.ops.softmax.columns import COLUMNS, DEPTH, HELD, THREADS, WORDS, known_bytes, width
+from kgen.ops.rows_cut import COPIES
+from kgen.ops.softmax.columns import CHUNK, COLUMNS, DEPTH, HELD, LEAST, THREADS, WORDS, known_bytes, width
 from kgen.ops.softmax.flags import Wanted
 from kgen.spec import Spec
 
 WIDE = 256  # bytes of a row in a strip: the memory does less well with shorter ones
 WAVES = {False: 32, True: 8}
 """Blocks of a multiprocessor, at most, for parts of columns that are read twice, or once for their sums alone."""
+ROUNDS = 1  # likewise of those that are staged, for each that there is room for: to sum parts of columns
+APPLIED = 64  # likewise of those that are staged: for what is computed from the sums
+SUMMED = 496  # columns for each multiprocessor, from which on sums of float32 are of full packs wherever rows begin
 RESIDENT = 3  # likewise for sums alone of packs of 16 bytes, which do best where all blocks are there at once
 AT_ONCE = 96  # parts that are put together by one block; more of them in groups
 TOTAL = 8  # bytes of what a part finds of a column
@@ -84,7 +88,7 @@ def plan_columns(
     if spec is None:
         values, anywhere = _cut(x, y, read, written, vec, whole)
     else:
-        values, anywhere = {name: spec[name] for name in (*_AXES, "online")}, bool(spec["ragged"])
+        values, anywhere = {name: spec[name] for name in (*_AXES, "online", "staged")}, bool(spec["ragged"])
     if spec and (
         (spec["VEC"] > vec and not anywhere) or (not spec["online"] and spec["DEPTH"] * spec["HELD"] < read.length)
     ):
@@ -94,25 +98,27 @@ def plan_columns(
     tile = values["DEPTH"] * values["HELD"]
     across = values["VEC"] * (values["LANES"] - anywhere)
     strips = -(-read.columns // across) * read.planes
-    waves = RESIDENT if whole and values["VEC"] * x.dtype.itemsize == rows.VECTOR else WAVES[whole]
-    parts = max(1, min(waves * multiprocessors(device) // strips, read.length // (2 * tile)))
+    known = {name: on for name, on in flags.items() if whole or name != "wide"}
+    partial = {**values, **known, "partial": values["online"], "ragged": anywhere}
+    waves = WAVES[whole]
+    if values["staged"]:
+        waves = ROUNDS * COLUMNS.spec(**partial, dtype=x.dtype).derived["RESIDENT"]
+    elif whole and values["VEC"] * x.dtype.itemsize == rows.VECTOR:
+        waves = RESIDENT
+    parts, height = _parts(read.length, tile, waves * multiprocessors(device) // strips)
     sizes = f"{read.planes} x {read.columns} columns of {read.length}"
-    if not values["online"] or (parts == 1 and (whole or not anywhere)):
+    if not values["online"] or (parts == 1 and (whole or not (anywhere or values["staged"]))):
         spec = COLUMNS.spec(**values, **flags, ragged=anywhere, dtype=x.dtype)
         steps = (read.plane, read.step, written.plane, *(() if whole else (written.step,)))
         step = Step(spec, strips, 2, (read.length, read.columns), steps, wanted.floats)
         run = bind([step], device)[0]
         return Plan(picked(run, (0, -1)), (str(step),), f"{sizes}, {strips} strips")  # no mask
 
-    height = -(-read.length // (parts * tile)) * tile
-    parts = -(-read.length // height)
     together = parts if parts <= AT_ONCE else math.isqrt(parts - 1) + 1
     groups = -(-parts // together)
-    known = {name: on for name, on in flags.items() if whole or name != "wide"}
-    partial = COLUMNS.spec(**values, **known, partial=True, ragged=anywhere, dtype=x.dtype)
-    ints = (read.length, read.columns, parts, height)
+    ints = (read.length, read.columns, parts, height, together)
     steps = (read.plane, read.step, *((written.plane,) if whole else ()))
-    first = Step(partial, strips * parts, 4, (*ints, together), steps, wanted.floats)
+    first = Step(COLUMNS.spec(**partial, dtype=x.dtype), strips * parts, 4, ints, steps, wanted.floats)
     why = f"{sizes}, {strips} strips in {parts} parts each"
     found = strips * (parts + groups) * across * TOTAL
     counters = strips * (1 + groups)
@@ -128,8 +134,10 @@ def plan_columns(
 
     apply = COLUMNS.spec(**values, **flags, apply=True, ragged=anywhere, dtype=x.dtype)
     strips = -(-(read.columns + (values["DEPTH"] - 1 if anywhere else 0)) // width(apply)) * read.planes
+    if values["staged"]:
+        parts, height = _parts(read.length, tile, APPLIED * multiprocessors(device) // strips)
     steps = (read.plane, read.step, written.plane, written.step)
-    second = Step(apply, strips * parts, 3, ints, steps, wanted.floats)
+    second = Step(apply, strips * parts, 3, (read.length, read.columns, parts, height), steps, wanted.floats)
     find, finish = bind((first, second), device)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
@@ -142,13 +150,29 @@ def plan_columns(
     return Plan(launch, (str(first), str(second)), why)
 
 
+def _parts(length: int, tile: int, most: int) -> tuple[int, int]:
+    """How many parts columns are cut into, of two tiles or more, and how many rows each has."""
+    parts = max(1, min(most, length // (2 * tile)))
+    height = -(-length // (parts * tile)) * tile
+    return -(-length // height), height
+
+
 def _cut(x: Operand, y: Operand, read: Planes, written: Planes, vec: int, whole: bool) -> tuple[dict[str, int], bool]:
     """The axes, and whether columns are read twice; whether packs are full wherever rows begin."""
     full = rows.VECTOR // x.dtype.itemsize
-    begin = x.dtype is not F32 and begins_anywhere(x, read) if whole else ragged(x, y, read, written)
+    narrow = x.dtype is F32 and read.columns < SUMMED * multiprocessors(y.device)
+    begin = begins_anywhere(x, read) and not narrow if whole else ragged(x, y, read, written)
     anywhere = vec < full and begin
-    values = held(read, full if anywhere and whole else vec, x.dtype, y.device, ragged=anywhere and whole)
+    packed = anywhere and whole and x.dtype is not F32  # of which threads hold columns as well in narrower packs
+    values = held(read, full if packed else vec, x.dtype, y.device, ragged=packed)
     if values is not None:
-        return {**values, "online": False}, anywhere and whole
+        return {**values, "online": False, "staged": False}, packed
     values = _streamed_anywhere(read.columns, x.dtype) if anywhere else _streamed(vec, x.dtype)
-    return {**values, "online": True}, anywhere
+    return {**_staged(values, x.dtype, y.device), "online": True}, anywhere
+
+
+def _staged(values: dict[str, int], dtype: DType, device: int) -> dict[str, int]:
+    """With packs that come to shared memory, fewer of them at once, if their size and the device allow."""
+    if values["VEC"] * dtype.itemsize < LEAST or device_arch(device) < COPIES:
+        return {**values, "staged": False}
+    return {**values, "HELD": CHUNK, "staged": True}

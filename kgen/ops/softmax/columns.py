@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.dtypes import F32
+from kgen.dtypes import F16, F32
 from kgen.ops import rows
 from kgen.ops.rows_text import ALIGNED
 from kgen.ops.softmax import flags as softmax_flags
@@ -14,8 +14,14 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 
 THREADS = 256  # of a block, at most: others compute while one waits
 WORDS = 32  # registers of a thread for packs
+LEAST = 4  # bytes of a copy to shared memory that needs no registers
+CHUNK = 4  # packs of a thread that are copied together
+STAGES = 6  # times so many on their way, at most
+MULTIPROCESSOR = 228 * 1024  # bytes of shared memory, of which each block takes RESERVED more than it asks for
+RESERVED = 1024
 
 RAGGED = Flag("ragged", "rows begin anywhere, those of x and of y at the same places in a pack")
+STAGED = Flag("staged", "packs come to shared memory while others are computed on")
 LANES = Axis("LANES", "t", (8, 16, 32, 64, 128), "threads side by side, each on a pack of columns")
 DEPTH = Axis("DEPTH", "d", (1, 2, 4, 8, 16, 32), "threads that share a column")
 HELD = Axis("HELD", "n", (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32), "packs in a thread's registers")
@@ -51,13 +57,21 @@ def _derive(spec: Spec) -> dict[str, int]:
     whole = not (spec["lse"] or spec["partial"] or spec["apply"])
     total = known_bytes(spec) if whole else 0
     found = (8 * slots + total) * width(spec) if spec["DEPTH"] > 1 and not spec["apply"] else 0
-    return {
+    static = -(-found // 8) * 8 + 8 * spec["partial"]  # and whether this block was the last to come
+    resident = max(1, _resident(spec) // threads)
+    derived = {
         "THREADS": threads,
-        "STATIC_SMEM": -(-found // 8) * 8 + 8 * spec["partial"],  # and whether this block was the last to come
+        "STATIC_SMEM": static,
         "SLOTS": slots,
         "SLICES": min(slots, threads // width(spec)),
-        "RESIDENT": max(1, _resident(spec) // threads),
+        "RESIDENT": resident,
     }
+    if not spec["staged"]:
+        return derived
+    stage = threads * spec["HELD"] * spec["VEC"] * spec.dtype.itemsize
+    room = MULTIPROCESSOR // resident - RESERVED - -(-static // rows.LINE) * rows.LINE
+    derived["STAGES"] = min(room // stage, STAGES)
+    return {**derived, "DYNAMIC_SMEM": derived["STAGES"] * stage}
 
 
 def _check(spec: Spec) -> str | None:
@@ -70,6 +84,12 @@ def _check(spec: Spec) -> str | None:
         return f"a block has 32 to {THREADS} threads"
     if spec.derived["STATIC_SMEM"] > 48 * 1024:
         return "what threads find takes too much shared memory"
+    if spec["staged"] and not (spec["online"] and (spec["lse"] or spec["partial"] or spec["apply"])):
+        return "what comes later is of columns that are read once"
+    if spec["staged"] and spec["VEC"] * spec.dtype.itemsize < LEAST:
+        return f"what comes later is copied in packs of {LEAST} bytes or more"
+    if spec.derived.get("STAGES", 2) < 2:
+        return "there is no shared memory for packs, and for what is to come"
     if spec["partial"] and (spec["apply"] or (spec["wide"] and not spec["lse"])):
         return "what is known of a column is that, whatever comes of it"
     if spec["partial"] and (spec["DEPTH"] == 1 or width(spec) > threads):
@@ -98,6 +118,15 @@ def text_of_columns(spec: Spec) -> dict[str, Any]:
     }
 
 
+def pairs(spec: Spec) -> dict[str, str]:
+    """Two numbers of 16 bits side by side, and what makes them of float32."""
+    f16 = spec.dtype is F16
+    return {
+        "two": "__half2" if f16 else "__nv_bfloat162",
+        "two_from": "__floats2half2_rn" if f16 else "__floats2bfloat162_rn",
+    }
+
+
 def _text(spec: Spec) -> dict[str, Any]:
     number = scaled(spec, "float_of(taken[held], i)")
     exact = spec.dtype is F32 and not spec["lse"]
@@ -110,6 +139,12 @@ def _text(spec: Spec) -> dict[str, Any]:
         "number": f"(there[held] ? {number} : -INF)" if spec["scaled"] else number,
         "ragged": bool(spec["ragged"]),
         "answer": answer(spec, below(spec, number, "top[i]"), "[i]"),
+        "staged": bool(spec["staged"]),
+        "lines": True,
+        "deferred": bool(spec["staged"]),
+        "slack": spec.dtype is not F32 and spec["staged"] and not (spec["apply"] or spec["scaled"]),
+        **pairs(spec),
+        "power": "addend" if spec.dtype is F32 and spec["staged"] else "exponential",
     }
 
 
@@ -133,6 +168,7 @@ COLUMNS = register(
             Flag("partial", "only what is known of a column, of which a block has a part"),
             Flag("apply", "only the second reading, from what is known"),
             RAGGED,
+            STAGED,
         ),
         derive=_derive,
         text=_text,
@@ -141,12 +177,12 @@ COLUMNS = register(
         origin="the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice",
         defaults=(
             "softmax_columns_t8_d32_n8_v4_f32",
-            "softmax_columns_t32_d8_n7_v8_online_apply_ragged_bf16",
-            "softmax_columns_t32_d8_n7_v8_online_partial_ragged_bf16",
+            "softmax_columns_t32_d8_n4_v8_online_apply_ragged_staged_bf16",
+            "softmax_columns_t32_d8_n4_v8_online_partial_ragged_staged_bf16",
             "softmax_columns_t128_d1_n8_v8_bf16",
             "softmax_columns_t16_d16_n8_v8_online_bf16",
-            "softmax_columns_t16_d16_n6_v4_online_partial_f32",
-            "softmax_columns_t16_d16_n8_v4_online_apply_f32",
+            "softmax_columns_t16_d16_n4_v4_online_partial_staged_f32",
+            "softmax_columns_t16_d16_n4_v4_online_apply_staged_f32",
             "softmax_columns_t16_d16_n8_v8_lse_ragged_bf16",
         ),
     )

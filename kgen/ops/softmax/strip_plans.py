@@ -26,8 +26,9 @@ from kgen.views import device_view
 ASIDE = {False: 16384, True: 49152}
 """What it costs a block to begin a strip, in bytes of one; where rows begin anywhere, and a cluster shares it."""
 LEAST_LANES = {False: 8, True: 16}
-"""Threads side by side: where rows begin anywhere, in narrower strips so much is read for others that two readings
-of all columns take less time."""
+"""Threads side by side: where rows begin anywhere, so much is read for others in narrower strips that these are for
+columns which no wider ones hold."""
+NARROW_CLUSTER = 8  # blocks that share such a strip, at most
 NARROW = {False: 32, True: 160}
 """What the ends of a row of a strip cost, in bytes of it: where rows begin at multiples of a pack, or anywhere."""
 APART = 16  # what the ends of a row of a strip cost where the grid's blocks share it
@@ -36,7 +37,8 @@ WAITS = 0.6
 proportion to these."""
 SEVERAL = 64
 TURNS = 4  # of teams of the grid's blocks, at least
-TWICE = 1.36  # what two readings cost, for each byte of a block's share of all columns
+TWICE = {False: 1.36, True: 4.95}
+"""What two readings cost, for each byte of a block's share of all columns; where rows begin anywhere."""
 MESSAGE = 16  # bytes of what a block tells its team of a column, or one of them tells all the others
 
 
@@ -65,13 +67,16 @@ def _teams(spec: Spec, read: Planes, device: int) -> tuple[int, int]:
     return min(strips_of(spec, read), room), parts
 
 
-def _cuts(read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: int) -> Iterator[Spec]:
-    """Specializations that hold such columns, the widest strips first."""
+def _cuts(
+    read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: int, *, narrow: bool = False
+) -> Iterator[Spec]:
+    """Specializations that hold such columns, the widest strips first; or those that are too narrow for others."""
+    largest = min(NARROW_CLUSTER, rows_cut.largest(device)) if narrow else rows_cut.largest(device)
     for width in reversed(WIDTHS):
         lanes = width // (vec * dtype.itemsize)
-        if lanes not in LANES.values or lanes < LEAST_LANES[RAGGED.name in flags]:
+        if lanes not in LANES.values or (lanes < LEAST_LANES[RAGGED.name in flags]) != narrow:
             continue
-        for cluster in (c for c in CLUSTER.values if c <= rows_cut.largest(device)):
+        for cluster in (c for c in CLUSTER.values if c <= largest):
             room = THREADS // lanes * cluster
             enough = (p for p in PACKS.values if GRID.name in flags or p * room >= read.length)
             for packs in enough:
@@ -96,21 +101,24 @@ def _cost(spec: Spec, read: Planes, device: int) -> float:
 
 
 def _pays(spec: Spec, read: Planes, device: int) -> bool:
-    """Whether teams of the grid do better than two readings."""
+    """Whether teams of the grid, or clusters for narrow strips, do better than two readings."""
     share = read.planes * read.columns * read.length * spec.dtype.itemsize / blocks(device)
-    return strips_of(spec, read) >= TURNS * _teams(spec, read, device)[0] and _cost(spec, read, device) < TWICE * share
+    many = strips_of(spec, read) >= TURNS * _teams(spec, read, device)[0]
+    return many and _cost(spec, read, device) < TWICE[bool(spec["ragged"])] * share
 
 
 def cut(read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: int) -> Spec | None:
     """The specialization that takes the least time for such columns, or None where there is no room for a strip.
 
-    Where clusters have none, the blocks of the grid may.
+    Where clusters have none, the blocks of the grid may; where rows begin anywhere, clusters for a narrow one.
     """
     if shared_memory(device) < SHARED:
         return None
     found = list(_cuts(read, vec, flags, dtype, device))
-    if not found and RAGGED.name not in flags:
-        found = [s for s in _cuts(read, vec, flags | {GRID.name}, dtype, device) if _pays(s, read, device)]
+    if not found:
+        anywhere = RAGGED.name in flags
+        others = flags if anywhere else flags | {GRID.name}
+        found = [s for s in _cuts(read, vec, others, dtype, device, narrow=anywhere) if _pays(s, read, device)]
     return min(found, key=lambda spec: _cost(spec, read, device), default=None)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.dtypes import F16, F32
+from kgen.dtypes import F32
 from kgen.ops import rows_cut
-from kgen.ops.rows import SHARED, VECTOR
+from kgen.ops.rows import LINE, SHARED, VECTOR
 from kgen.ops.softmax import flags as softmax_flags
-from kgen.ops.softmax.columns import RAGGED, text_of_columns
+from kgen.ops.softmax.columns import RAGGED, pairs, text_of_columns
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -25,6 +25,7 @@ WIDTHS = (128, 256, 512, 1024)
 """Bytes of a row in a strip: in narrower ones, columns are copied at half the speed, or less."""
 EARS = 128  # threads of a block that hear the others of its team, beside those that hold packs
 HEARD = 5  # blocks of a team that a lane hears
+SECTOR = 32  # bytes that memory, and shared memory, are written by
 STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
 FOUND = 32 * 1024  # of these for what the threads of a block find, beyond which half of them tell the others first
 
@@ -45,6 +46,12 @@ def _lead(spec: Spec, stages: int) -> int:
     return max(1, min(stages - chunks - COMING, LEAD[False], chunks - 1))
 
 
+def _alike(spec: Spec) -> bool:
+    """Whether all rows of a thread begin at the same place in a sector, of two packs, whatever their length."""
+    apart = spec["CLUSTER"] * (THREADS // spec["LANES"])
+    return bool(spec["ragged"]) and apart % (2 * spec["VEC"]) == 0
+
+
 def _derive(spec: Spec) -> dict[str, int]:
     cluster, width, chunks = spec["CLUSTER"], spec["LANES"] * spec["VEC"], spec["PACKS"] // CHUNK
     chunk = THREADS * CHUNK * spec["VEC"] * spec.dtype.itemsize
@@ -63,11 +70,13 @@ def _derive(spec: Spec) -> dict[str, int]:
     if spec["ragged"]:
         slots //= 1 + folded
         found = 8 * (slots * pitch - gap)
-    static = -(-(found + -(-totals // 8) * 8 + exchanges) // VECTOR) * VECTOR
+    static = -(-(found + -(-totals // 8) * 8 + exchanges) // LINE) * LINE
     stages = (SHARED - static) // chunk
     if not spec["grid"]:
         stages = min(stages, 3 * chunks)
     lead = _lead(spec, stages)
+    matched = _alike(spec) and static + stages * (chunk + CHUNK * SECTOR) <= SHARED
+    chunk += matched * CHUNK * SECTOR
     return {
         "THREADS": THREADS + (EARS if spec["grid"] else 0),
         "WORKERS": THREADS,
@@ -78,6 +87,8 @@ def _derive(spec: Spec) -> dict[str, int]:
         "DEPTH": THREADS // spec["LANES"],
         "SLOTS": slots,
         "FOLDED": int(folded),
+        "MATCHED": int(matched),
+        "RING": THREADS + 2 * matched,
         "CHUNK": CHUNK,
         "CHUNKS": chunks,
         "STAGES": stages,
@@ -119,8 +130,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "number": number,
         "pairs": spec.dtype is not F32,
         "slack": spec.dtype is not F32 and not spec["scaled"],
-        "two": "__half2" if spec.dtype is F16 else "__nv_bfloat162",
-        "two_from": "__floats2half2_rn" if spec.dtype is F16 else "__floats2bfloat162_rn",
+        **pairs(spec),
         "deferred": True,
         "power": "addend" if spec.dtype is F32 else "exponential",
         "lse": False,
