@@ -132,20 +132,27 @@ def taking(run: Run, device: int) -> Run:
 
 
 def derive(
-    spec: Spec, found: int, arrays: int = 1, slots: int = THREADS, posted: bool = False, beside: int = 0
+    spec: Spec,
+    found: int,
+    arrays: int = 1,
+    slots: int = THREADS,
+    posted: bool = False,
+    beside: int = 0,
+    lanes: int = THREADS,
+    room: int = SHARED,
 ) -> dict[str, int]:
     """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `slots`: of a block,
     for a pack of each thread; `posted`: one warp posts 16 bytes of a row for all; `beside`: bytes of what else a block
-    keeps in shared memory.
+    keeps in shared memory; `lanes`: threads of a block, which has so much `room` there.
     """
     blocks = spec["CLUSTER"] if spec["CLUSTER"] > 1 else 0  # that tell one another
-    exchange = -(-(found * (THREADS // 32 + blocks) + 4 + 8) // 8 * 8)
+    exchange = -(-(found * (lanes // 32 + blocks) + 4 + 8) // 8 * 8)
     static = beside + EXCHANGES * (-(-(exchange + 16 + 8) // 16 * 16) if posted else exchange)
     part = slots * spec["PACKS"] * VECTOR * arrays  # of a row
-    stages = (SHARED - static) // part
+    stages = (room - static) // part
     return {
-        "LANES": THREADS,
-        "THREADS": THREADS,
+        "LANES": lanes,
+        "THREADS": lanes,
         "STATIC_SMEM": static,
         "DYNAMIC_SMEM": stages * part,
         "STAGES": stages,
