@@ -142,16 +142,18 @@ def derive(
     beside: int = 0,
     behind: int = 0,
     threads: int = THREADS,
+    room: int = SHARED,
 ) -> dict[str, int]:
     """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `slots`: of a block,
     for a pack of each thread, if they are more than `threads`; `posted`: one warp posts 16 bytes of a row for all;
-    `beside`: bytes of what else a block keeps in shared memory; `behind`: of what lies there behind the rows.
+    `beside`: bytes of what else a block keeps in shared memory, of which it has so much `room`; `behind`: of what lies
+    there behind the rows.
     """
     blocks = spec["CLUSTER"] if spec["CLUSTER"] > 1 else 0  # that tell one another
     exchange = -(-(found * (threads // 32 + blocks) + 4 + 8) // 8 * 8)
     static = beside + EXCHANGES * (-(-(exchange + 16 + 8) // 16 * 16) if posted else exchange)
     part = (slots or threads) * spec["PACKS"] * VECTOR * arrays  # of a row
-    stages = (SHARED - static - behind) // part
+    stages = (room - static - behind) // part
     return {
         "LANES": threads,
         "THREADS": threads,

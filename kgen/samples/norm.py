@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops import rows, rows_cut
+from kgen.ops import rows, rows_cut, rows_ring
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_plans, backward_ring, norm, span
+from kgen.ops.norm import backward_plans, backward_ring, norm, ring, span, words
 from kgen.ops.norm import plans as norm_plans
 from kgen.ops.rows_text import weight_of
 from kgen.samples.along_rows import NO_CUT, Settings, in_teams, in_turn, read, row, taking
@@ -26,10 +26,10 @@ def normalisation(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, 
     return (usual, _without_variance(usual)) if spec["weight"] else usual
 
 
-def _without_variance(usual: Case) -> Case:
+def _without_variance(usual: Case, margin: int = 256) -> Case:
     """A row of ones, for an RMS norm of zeros, where eps is 0: a mean of a few numbers more or less is another."""
     rms = usual.operator is norm.rms_norm
-    x = between_poison(np.full_like(usual.inputs[0][:1], 0 if rms else 1))
+    x = between_poison(np.full_like(usual.inputs[0][:1], 0 if rms else 1), margin)
     nothing, one = np.full(x.shape, np.nan), np.ones(1)
     options: dict[str, Any] = {"eps": 0, "return_rstd" if rms else "return_stats": True}
     expected: tuple[Array, ...] = (nothing, np.inf * one) if rms else (nothing, one, np.inf * one)
@@ -131,6 +131,27 @@ def normalisation_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case
     return begun, _without_variance(usual)
 
 
+def normalisation_by_words(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that begin elsewhere in packs than results, for each of two clusters so many that its ring comes round: of
+    an odd width, and of whole sectors; one which leaves as much as it may to its edge; and one that does not vary,
+    where eps is 0."""
+    vec = spec["VEC"]
+    room = spec["CLUSTER"] * spec["LANES"] * spec["PACKS"] * vec
+    cut = words.Cut(spec["LANES"], spec["PACKS"], vec, spec["CLUSTER"], 2)
+    settings = ((words, "cut", lambda *about: cut),)
+    height, sector = 2 * spec.derived["STAGES"] + 4, rows_ring.SECTOR // spec.dtype.itemsize
+    own = ((height, room - 5 * vec + 1), (height, room // sector * sector - sector), (1, room + 5 * vec - 1))
+    shapes = (shape,) if shape else own
+    cases = []
+    for nth, each in enumerate(shapes):
+        usual = _normalisation(spec, each, settings)
+        x, *others = usual.inputs
+        options = {name: between_poison(array, 256 + 3) for name, array in usual.options.items()}
+        inputs = (between_poison(x, 256 + 1 + nth), *others)
+        cases.append(usual._replace(inputs=inputs, options=options, begin=0 if nth < 2 else 5))
+    return tuple(cases) if shape else (*cases, *(_without_variance(case, 257) for case in cases[:1]))
+
+
 def normalisation_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
     """Two groups of three channels, each in two parts of two rounds, which have other means.
 
@@ -219,6 +240,7 @@ CASES = {
     "norm": normalisation,
     "norm_ring": normalisation_of_clusters,
     "norm_span": normalisation_of_spans,
+    "norm_words": normalisation_by_words,
     "norm_grid": normalisation_of_teams,
     "norm_split": normalisation_in_parts,
     "norm_backward": backward_of_normalisation,

@@ -17,6 +17,7 @@ from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.ring import plan_ring
 from kgen.ops.norm.span import plan_span
+from kgen.ops.norm.words import plan_words
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
 
@@ -91,6 +92,11 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     spanning = plan_span(named, read, pitches, flags, order, nobody, floats) if taken.ragged else None
     if spanning:
         return spanning
+    apart = rows_cut.packs(pitched, read.columns, ragged=True)
+    if apart.shifted and not normal.groups:
+        by_words = plan_words(named, read, pitches, apart, flags, order, nobody, floats)
+        if by_words:
+            return by_words
     # Weights that have to be moved to where rows begin are dear, but for the one of four elements in a pack. Without
     # them a row of float32, and a group of 16 bits, does best by itself as far as the registers of a block reach.
     moved = bool(weights) and not groups and taken.ragged

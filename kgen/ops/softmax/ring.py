@@ -33,7 +33,12 @@ FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scal
 def _text(spec: Spec) -> dict[str, Any]:
     ring = rows_ring.text(spec, "float2")
     number = softmax_flags.scaled(spec, "float_of(taken, i)")
-    edge = softmax_flags.scaled(spec, f"to_float({'edge.number' if spec['mask'] else 'edge'})")
+    spread = spec.flags == {RAGGED.name, SHIFTED.name}
+    raised = spec.dtype is not F32 and not spec["log"]
+    paired = spread and not raised
+    edge = softmax_flags.scaled(
+        spec, f"to_float({'edge.number' if spec['mask'] else 'edge.own' if paired else 'edge'})"
+    )
     last = "seen_of(row)" if spec["causal"] else "columns"
     edge_there = f"edge_column(head) < {last}"
     if spec["mask"]:  # which chooses nothing where a thread has no edge
@@ -43,12 +48,13 @@ def _text(spec: Spec) -> dict[str, Any]:
         **ring,
         "shifted": bool(spec["shifted"]),
         # Plain rows are read from their places word by word; others are put in their places by whole packs first.
-        "spread": spec.flags == {RAGGED.name, SHIFTED.name},
+        "spread": spread,
+        "paired": paired,  # what is found of a row is that of packs of memory, wherever those of the result begin
         "margin": spec["VEC"] if spec["shifted"] else MARGIN if spec["mask"] else 0,
         "joined": True,
         "filled": True,
         "carried": spec.dtype is F32,
-        "raised": spec.dtype is not F32 and not spec["log"],
+        "raised": raised,
         "merges": {"Max": "fmaxf(a, b)", "Sum": "a + b"},
         **softmax_flags.text(spec),
         "outside": "outside" if spec["scaled"] else "-INF",

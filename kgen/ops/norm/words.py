@@ -1,0 +1,221 @@
+"""Norms of wide rows that begin, or whose results begin, amid packs: word by word; and their launch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from kgen.device import multiprocessors, shared_memory
+from kgen.dtypes import F32
+from kgen.launch import Step, bind, picked
+from kgen.operand import Operand
+from kgen.ops import rows_cut, rows_ring
+from kgen.ops.axes import Rows
+from kgen.ops.calls import Plan
+from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
+from kgen.ops.rows import REACH, RESERVED, SHARED, VECTOR
+from kgen.ops.rows_text import affine, affine_of_packs, centred, off_mean, text_of_weights, weight_of
+from kgen.registry import register
+from kgen.spec import Axis, Kernel, Spec
+
+LANES = Axis("LANES", "t", (128, 256, 512), "threads of a block")
+PACKS = Axis("PACKS", "n", tuple(range(2, 17)), "packs of a thread in its block's part of a row")
+WORD = 4  # bytes
+HELD = 16  # words of a row, up to which a thread keeps them, beside weights
+STAGES = 6  # rows of which a block has its part in shared memory, at most
+THREADS = 512  # of a multiprocessor, or half as many with twice the registers
+TOGETHER = 4  # packs of such a thread that it reads at once
+
+REGISTERS = 1280
+"""Packs of a row that begins elsewhere than its result, up to which 256 threads hold it in registers."""
+
+Sizes = tuple[tuple[int, int, int], ...]
+FEW: Sizes = tuple((256, cluster, 16) for cluster in (2, 4, 8, 16))
+ALONE: Sizes = ((256, 1, 8), (512, 1, 8))
+SIZES: dict[str, Sizes] = {
+    "f32": (*ALONE, *FEW),
+    "rms": (*ALONE, *((512, cluster, 8) for cluster in (2, 4, 8, 16))),
+    "": ((128, 1, 16), (256, 1, 16), *FEW),
+}
+"""Threads of a block, blocks of a cluster, and packs of a thread at most, of all arrays: what took the least time on an
+H200 for float32, for RMS norms of 16 bits, and for others. Few threads with many packs have more loads in flight."""
+
+
+class Cut(NamedTuple):
+    """A point on the axes, and how many clusters take rows in turn."""
+
+    lanes: int
+    packs: int
+    vec: int
+    cluster: int
+    clusters: int
+
+    def values(self) -> dict[str, int]:
+        """For `Kernel.spec`."""
+        return {"LANES": self.lanes, "PACKS": self.packs, "VEC": self.vec, "CLUSTER": self.cluster}
+
+    def __str__(self) -> str:
+        blocks = "blocks" if self.cluster == 1 else f"{self.cluster} blocks"
+        return f"{blocks} of {self.lanes} threads, which take rows in turn"
+
+
+def _resident(lanes: int, packs: int, kept: int) -> int:
+    """Blocks of a multiprocessor, whose threads have so many packs, and bytes of weights: 128 registers or 255."""
+    many = packs > rows_ring.MOST or kept > 4 * rows_ring.WEIGHTS
+    return max(1, THREADS // (2 * lanes if many else lanes))
+
+
+def _kept(spec: Spec) -> int:
+    return len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
+
+
+def _check(spec: Spec) -> str | None:
+    if spec["residual"] and not spec["rms"]:
+        return "only an RMS norm takes a residual"
+    if spec["channels"]:
+        return "weights go along the rows"
+    if _kept(spec) > 8 * rows_ring.WEIGHTS:
+        return "a thread has no registers for so many weights"
+    return check_affine(spec) or rows_ring.check(spec)
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    lanes, found, arrays = spec["LANES"], 4 if spec["rms"] else 8, 1 + spec["residual"]
+    resident = _resident(lanes, spec["PACKS"] * arrays, _kept(spec))
+    room = (SHARED + RESERVED) // resident - RESERVED
+    derived = rows_ring.derive(spec, found, arrays, lanes + lanes // 32, threads=lanes, room=room)
+    stages = min(derived["STAGES"], STAGES)
+    memory = stages * (lanes + lanes // 32) * spec["PACKS"] * arrays * VECTOR
+    return {**derived, "STAGES": stages, "DYNAMIC_SMEM": memory, "RESIDENT": resident}
+
+
+def _known(spec: Spec) -> list[str]:
+    """What all threads need to know of a row, as it is declared."""
+    mean = [] if spec["rms"] else ["float mean;"]
+    rest = ["float rest;  // what rstd misses"] if spec.dtype is F32 else []
+    return [*mean, "float rstd;", *rest, "int coming;  // the row that comes where this one lies"]
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    edge = "edge.of_x" if spec["residual"] else "own"
+    words = spec["VEC"] * spec.dtype.itemsize // WORD * spec["PACKS"]
+    return {
+        **rows_ring.text(spec, "float" if spec["rms"] else "float2"),
+        **text_of_weights(spec),
+        "ragged": True,
+        "shifted": True,
+        "spread": True,
+        "filled": True,
+        "many": "STAGES",
+        "together": TOGETHER if spec.derived["RESIDENT"] * spec["LANES"] < THREADS else 1,
+        "single": not spec["rms"] and spec.dtype is not F32,
+        "word": WORD // spec.dtype.itemsize,
+        "carried": spec.dtype is F32,
+        "known": _known(spec),
+        "posted": False,
+        "once": not spec["rms"] and (_kept(spec) == 0 or words <= HELD),
+        "merges": {"Sum": "a + b"},
+        "moments": not spec["rms"],
+        "sources": ["x", "residual"] if spec["residual"] else ["x"],
+        "edge": edge,
+        "vectors": vectors(spec),
+        "held": True,
+        # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
+        "folded": "" if spec.dtype is F32 or spec["rms"] else "float_of(value, i)",
+        "centred": centred(spec, "float_of(value, i)"),
+        "off": off_mean(spec, "float_of(value, i)"),
+        "affine": affine_of_packs(spec),
+        "edge_centred": centred(spec, f"to_float({edge})"),
+        "edge_off": off_mean(spec, f"to_float({edge})"),
+        "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
+    }
+
+
+WORDS = register(
+    Kernel(
+        name="norm_words",
+        summary="Normalises wide rows word by word, wherever they and their results begin; clusters take them in turn.",
+        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        axes=(LANES, PACKS, rows_ring.VEC, rows_ring.CLUSTER),
+        flags=(RMS, RESIDUAL, *AFFINE),
+        derive=_derive,
+        text=_text,
+        check=_check,
+        min_arch=rows_cut.CLUSTERS,
+        grid="a block, or a cluster, for many rows: as many as all multiprocessors have room for",
+        origin="Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979",
+        defaults=(
+            "norm_words_t256_n5_v4_c1_weight_bias_f32",
+            "norm_words_t128_n10_v8_c1_weight_bias_bf16",
+            "norm_words_t512_n3_v8_c2_rms_weight_bf16",
+            "norm_words_t256_n5_v8_c2_rms_residual_weight_bf16",
+            "norm_words_t256_n9_v4_c2_weight_bias_f32",
+        ),
+    )
+)
+
+
+def _pays(packs: int, ragged: bool, size: int, flags: Mapping[str, bool]) -> bool:
+    """Whether rows of so many packs took less time than in registers, on an H200; `size`: bytes of an element.
+
+    There they take most where 512 threads have three packs each, or four of rows that begin anywhere, and in clusters.
+    """
+    if flags["residual"]:
+        return packs > 2048
+    if not (flags.get("weight") or flags.get("bias")):
+        return packs > 4096
+    if REGISTERS < packs <= (2048 if ragged else 1536):
+        return True
+    if size == 4:
+        return packs > (4096 if flags["rms"] else 772 if ragged else 1024)
+    return packs >= 1000 if flags.get("wfloat") else packs > 2048
+
+
+def cut(read: Rows, taken: rows_cut.Packs, size: int, kept: int, flags: Mapping[str, bool], device: int) -> Cut | None:
+    """The smallest of SIZES that has room for a row, or None where others do better; `kept`: bytes of weights beside a
+    pack."""
+    if shared_memory(device) < SHARED or not _pays(read.columns // taken.vec, taken.ragged, size, flags):
+        return None
+    arrays = 1 + flags["residual"]
+    total = read.columns // taken.vec - rows_ring.EDGE
+    for lanes, cluster, most in SIZES["f32" if size == 4 else "rms" if flags["rms"] and arrays == 1 else ""]:
+        packs = -(-total // (lanes * cluster))
+        if (
+            cluster > rows_cut.largest(device)
+            or packs * arrays > most
+            or packs * kept > 4 * rows_ring.WEIGHTS * most // 8
+        ):
+            continue
+        resident = _resident(lanes, packs * arrays, packs * kept)
+        clusters = int(multiprocessors(device) * REACH[max(1, cluster // resident)]) * resident // cluster
+        enough = packs >= PACKS.values[0] and rows_ring.TURNS * clusters <= read.rows
+        return Cut(lanes, packs, taken.vec, cluster, clusters) if enough else None
+    return None
+
+
+def plan_words(
+    named: Mapping[str, Operand | None],
+    read: Rows,
+    pitches: Sequence[int],
+    taken: rows_cut.Packs,
+    flags: Mapping[str, bool],
+    order: Sequence[int],
+    nobody: Sequence[int],
+    floats: tuple[float, ...],
+) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
+
+    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
+    """
+    x, y = named["x"], named["y"]
+    assert x is not None and y is not None
+    weights = [w for w in (named.get("weight"), named.get("bias")) if w]
+    kept = sum(taken.vec * w.dtype.itemsize for w in weights)
+    found = cut(read, taken, x.dtype.itemsize, kept, flags, y.device) if taken.full else None
+    if found is None:
+        return None
+    spec = WORDS.spec(**found.values(), **flags, dtype=x.dtype)
+    pointers = len(order) + len(nobody) + 1
+    step = Step(spec, found.cluster * found.clusters, pointers, (read.rows, read.columns), tuple(pitches), floats)
+    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
+    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {found}")

@@ -1,0 +1,136 @@
+"""Norms of wide rows whose results begin elsewhere in their packs: beside float64, wherever both begin."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kgen
+from kgen.device import HOST_FACTS, Facts, stand_for
+from kgen.dtypes import DTYPES
+from kgen.ops.norm import words
+from kgen.ops.norm.norm import fused_add_rms_norm, layer_norm, rms_norm
+from kgen.ops.norm.words import Cut
+from kgen.ops.questions import explain
+from kgen.ops.rows import SHARED
+from kgen.ops.rows_ring import EDGE
+from kgen.scratch import listing
+from tests.ops import test_norm
+from tests.ops.test_rows_ring import numbers, rows_apart, surroundings
+
+
+def drawn_rows(data: st.DataObject, rows: int, columns: int, dtype: str, vec: int) -> np.ndarray:
+    """Of poison, that begin anywhere, and so far apart."""
+    apart, offset = (data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2))
+    return rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy)
+
+
+def taking(cut: Cut) -> Any:
+    return mock.patch.object(words, "cut", lambda *about: cut)
+
+
+@settings(max_examples=24)
+@given(
+    data=st.data(),
+    dtype=st.sampled_from(["f32", "bf16", "f16"]),
+    own=st.sampled_from(["f32", "bf16"]),
+    size=st.sampled_from([(128, 1, 2), (256, 1, 3), (512, 1, 2), (128, 2, 11), (512, 2, 2)]),
+    given=st.sampled_from(["weight", "bias", "both", "none"]),
+    rms=st.booleans(),
+)
+def test_rows_and_results_may_begin_anywhere(
+    data: st.DataObject, dtype: str, own: str, size: tuple[int, int, int], given: str, rms: bool
+) -> None:
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    lanes, cluster, packs = size
+    room = lanes * cluster * vec
+    rows = data.draw(st.integers(1, 13))
+    columns = data.draw(st.integers((packs - 1) * room + (EDGE + 1) * vec, packs * room + (EDGE + 1) * vec - 1))
+    x, y = (drawn_rows(data, rows, columns, dtype, vec) for _ in range(2))
+    x[:], weight, bias = numbers(x.shape, dtype), numbers((columns,), own, 1), numbers((columns,), own, 2)
+    has_weight, has_bias = given in ("weight", "both"), given in ("bias", "both") and not rms
+    kept = {"weight": weight if has_weight else None, "bias": bias if has_bias else None}
+    poison = surroundings(y).copy()
+    with taking(Cut(lanes, packs, vec, cluster, data.draw(st.integers(1, 3)))), kgen.backend("cpu"):
+        if rms:
+            y, rstd = rms_norm(x, kept["weight"], eps=1e-5, out=y, return_rstd=True)
+        else:
+            y, mean, rstd = layer_norm(x, **kept, out=y, return_stats=True)
+    expected, means, rstds = test_norm.reference(x, (1,), **kept, rms=rms)
+    test_norm.assert_close(np.asarray(y), expected, dtype, terms=8)
+    bound = 3e-7 if dtype == "f32" else 6e-7  # of the others the root is one of two units in the last place
+    np.testing.assert_allclose(rstd, rstds, rtol=bound)
+    if not rms:
+        np.testing.assert_allclose(mean, means, rtol=bound)
+    assert surroundings(y).tobytes() == poison.tobytes()
+
+
+@settings(max_examples=12)
+@given(
+    data=st.data(),
+    dtype=st.sampled_from(["f32", "bf16", "f16"]),
+    size=st.sampled_from([(128, 1, 2), (512, 1, 2), (256, 2, 2), (128, 2, 6)]),
+)
+def test_a_residual_may_begin_anywhere_else(data: st.DataObject, dtype: str, size: tuple[int, int, int]) -> None:
+    vec = 16 // DTYPES[dtype].numpy.itemsize
+    lanes, cluster, packs = size
+    room = lanes * cluster * vec
+    rows = data.draw(st.integers(1, 13))
+    columns = data.draw(st.integers((packs - 1) * room + (EDGE + 1) * vec, packs * room + (EDGE + 1) * vec - 1))
+    x, residual, y = (drawn_rows(data, rows, columns, dtype, vec) for _ in range(3))
+    x[:], residual[:], weight = numbers(x.shape, dtype), numbers(x.shape, dtype, 1), numbers((columns,), dtype, 2)
+    total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
+    before = surroundings(y).tobytes(), surroundings(residual).tobytes()
+    with taking(Cut(lanes, packs, vec, cluster, data.draw(st.integers(1, 3)))), kgen.backend("cpu"):
+        fused_add_rms_norm(x, residual, weight, eps=1e-5, out=y)
+    np.testing.assert_array_equal(residual, total)
+    expected, _, _ = test_norm.reference(total, (1,), weight, rms=True)
+    test_norm.assert_close(np.asarray(y), expected, dtype, terms=4)
+    assert (surroundings(y).tobytes(), surroundings(residual).tobytes()) == before
+
+
+def rows_from(around: np.ndarray, by: int, shape: tuple[int, int]) -> np.ndarray:
+    """So many elements behind an aligned place."""
+    begin = -around.ctypes.data % 32 // around.itemsize + by
+    return around[begin : begin + shape[0] * shape[1]].reshape(shape)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "operator", "own", "expected"),
+    [
+        ("f32", 4095, "layer_norm", "f32", "norm_words_t256_n4_v4_c1_weight_bias_f32"),
+        ("f32", 4096, "layer_norm", "f32", "norm_t256_n4_v4_weight_bias_shifted_f32"),
+        ("f32", 50257, "layer_norm", "f32", "norm_words_t256_n13_v4_c4_weight_bias_f32"),
+        ("f32", 8193, "rms_norm", "f32", "norm_words_t256_n8_v4_c1_rms_weight_f32"),
+        ("f32", 12001, "rms_norm", "f32", "norm_t512_n6_v4_rms_weight_ragged_shifted_f32"),
+        ("f32", 50257, "rms_norm", "f32", "norm_words_t256_n13_v4_c4_rms_weight_f32"),
+        ("bf16", 10000, "layer_norm", "bf16", "norm_t256_n5_v8_weight_bias_shifted_bf16"),
+        ("bf16", 12000, "layer_norm", "bf16", "norm_words_t128_n12_v8_c1_weight_bias_bf16"),
+        ("bf16", 16384, "layer_norm", "bf16", "norm_t512_n4_v8_weight_bias_shifted_bf16"),
+        ("bf16", 65536, "layer_norm", "bf16", "norm_words_t256_n16_v8_c2_weight_bias_bf16"),
+        ("bf16", 8193, "layer_norm", "f32", "norm_words_t128_n8_v8_c1_weight_bias_wfloat_bf16"),
+        ("bf16", 50257, "rms_norm", "bf16", "norm_words_t512_n7_v8_c2_rms_weight_bf16"),
+        ("bf16", 12001, "fused_add_rms_norm", "bf16", "norm_t512_n3_v8_rms_residual_weight_ragged_shifted_bf16"),
+        ("bf16", 20001, "fused_add_rms_norm", "bf16", "norm_words_t256_n5_v8_c2_rms_residual_weight_bf16"),
+    ],
+)
+def test_rows_are_taken_word_by_word_where_that_takes_less_time(
+    dtype: str, columns: int, operator: str, own: str, expected: str
+) -> None:
+    """Of 268 MB, one element behind an aligned place, on an H200; the result begins at one."""
+    kind = DTYPES[dtype].numpy
+    rows = 2**28 // kind.itemsize // columns
+    x, y = (rows_from(np.empty(rows * columns + 64, kind), by, (rows, columns)) for by in (1, 0))
+    weights = [np.empty(columns, DTYPES[own].numpy)] * (2 if operator == "layer_norm" else 1)
+    given = (x, np.empty_like(y), *weights) if "add" in operator else (x, *weights)
+    stand_for(Facts(132, SHARED, "sm_90a"))
+    try:
+        with kgen.backend("cpu"), listing():
+            assert explain(getattr(kgen, operator), *given, out=y).split()[0] == expected
+    finally:
+        stand_for(HOST_FACTS)
