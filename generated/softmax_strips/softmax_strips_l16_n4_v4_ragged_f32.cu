@@ -12,12 +12,12 @@
 //   dtype            f32  float in memory, float in registers
 //   threads          512  per block
 //   shared memory   9216  bytes, static
-//   shared memory  98304  bytes, dynamic: asked for at launch
+//   shared memory  98688  bytes, dynamic: asked for at launch
 //   grid                  as many blocks, clusters or teams for many strips as all multiprocessors have room
 //                         for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 c94f675d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 5ced6189, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -208,10 +208,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __shared__ Total of_column[LANES * VEC];
     __shared__ int claimed_strip;
     const int lane = threadIdx.x % LANES;
-    // Row of this thread: those of a warp begin at the same place in a pack.
-    constexpr int ROWS = 32 / LANES;
     const int warp = threadIdx.x / 32;
-    const int first = (warp / VEC * ROWS + threadIdx.x % 32 / LANES) * VEC + warp % VEC;
+    // Rows of this warp, and of this thread: they begin at the same place in a sector of memory.
+    constexpr int ROWS = 32 / LANES;
+    constexpr int ALIKE = 2 * VEC;
+    const auto first_of = [&](int warp) { return warp / ALIKE * ALIKE * ROWS + warp % ALIKE; };
+    const int first = first_of(warp) + threadIdx.x % 32 / LANES * ALIKE;
     // Where it is kept what was found of a column: neighbours' places lie apart, so that lanes use all banks.
     const auto place_of = [](int column) { return column % VEC * LANES + column / VEC; };
     const int own = threadIdx.x / TEAM;  // place of the column that it puts together, if there is one
@@ -247,11 +249,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 
     // The packs of this thread, of one strip after another. It reads what itself has copied, and no other.
-    extern __shared__ __align__(16) unsigned char memory[];
-    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
+    extern __shared__ __align__(128) unsigned char memory[];
+    // What is copied from the middle of a sector goes to the middle of one, which is faster: warps whose packs begin
+    // there have the last places of all.
+    constexpr int RING = THREADS + 2;  // packs from one of a thread to its next: they begin with a sector again
+    const auto begins_amid = [&](int warp) {  // with the pack before that in which a row does
+        return reinterpret_cast<size_t>(x + first_of(warp) * x_step) / sizeof(Pack) % 2 == 0;
+    };
+    const unsigned amid = __ballot_sync(0xffffffff, begins_amid(threadIdx.x % 32));
+    const unsigned before = (1u << warp) - 1;
+    const int place = begins_amid(warp) ? THREADS / 32 - 1 - __popc(amid & before) : warp - __popc(amid & before);
+    Pack* const ring = reinterpret_cast<Pack*>(memory) + 32 * place + begins_amid(warp) + threadIdx.x % 32;
     const auto after = [&](Pack* stage) {
-        stage += CHUNK * THREADS;
-        return stage == ring + STAGES * CHUNK * THREADS ? ring : stage;
+        stage += CHUNK * RING;
+        return stage == ring + STAGES * CHUNK * RING ? ring : stage;
     };
 
     // The next chunk to ask for: of which strip, and from which row on. Where there are no rows any more, no columns,
@@ -259,14 +270,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     int coming_row = first;
     int coming_end = 0;
     int coming_column = 0;
-    int coming_edge = 0;  // row of which a pack lies partly before the first element of a plane, or after its last
+    int coming_edge = 0;  // row of this thread of which a pack lies partly outside of its plane
     const Element* coming_x = x;
     const auto begin_strip = [&](int coming) {
         coming_x = x + coming / across * x_plane + column_of(coming) + first * x_step;
         coming_row = first;
         coming_end = end_of(coming);
         coming_column = column_of(coming);
-        coming_edge = coming_column < 0 ? 0 : coming_column + VEC > columns ? length - 1 : -1;
+        const int edge = coming_column < 0 ? 0 : length - 1;
+        const bool part = coming_end > 0 && (coming_column < 0 || coming_column + VEC > columns);
+        coming_edge = part && edge % STEP == first ? edge : 0x7fffffff;
     };
     int then = strip + teams;  // the strip after that which comes
     const auto fetch = [&](Pack* stage) {
@@ -276,21 +289,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
 #pragma unroll
         for (int pack = 0; pack < CHUNK; ++pack) {
-            if (coming_row >= coming_end) {
-                stage[pack * THREADS] = filled(-INF);
-            } else if (coming_row == coming_edge) {
-#pragma unroll 1
-                for (int i = 0; i < VEC; ++i) {
-                    const bool there = 0 <= coming_column + i && coming_column + i < columns;
-                    stage[pack * THREADS].at[i] = there ? coming_x[i] : from_float(-INF);
-                }
+            if (coming_row >= coming_end || coming_row == coming_edge) {
+                stage[pack * RING] = filled(-INF);
             } else {
-                copy_async(stage + pack * THREADS, coming_x);
+                copy_async(stage + pack * RING, coming_x);
             }
             coming_row += STEP;
             coming_x += STEP * x_step;
         }
         close_group();
+        if (coming_row > coming_edge) {
+            const int since = coming_row - coming_edge;
+            Pack& part = stage[(CHUNK - since / STEP) * RING];
+#pragma unroll 1
+            for (int i = 0; i < VEC; ++i) {
+                if (0 <= coming_column + i && coming_column + i < columns) {
+                    part.at[i] = (coming_x - since * x_step)[i];
+                }
+            }
+            coming_edge = 0x7fffffff;
+        }
     };
 
     // Of the strip that is taken: the greatest number of each column, and the sum of the exponentials below it, of this
@@ -310,7 +328,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         float value[CHUNK][VEC];
 #pragma unroll
         for (int pack = 0; pack < CHUNK; ++pack) {
-            const Pack taken = to_take[pack * THREADS];
+            const Pack taken = to_take[pack * RING];
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {
                 value[pack][i] = float_of(taken, i);
@@ -366,7 +384,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll 1
     for (int chunk = -FIRST; chunk < CHUNKS + LEAD; ++chunk) {
         if (chunk + FIRST < STAGES) {
-            fetch(ring + (chunk + FIRST) * CHUNK * THREADS);
+            fetch(ring + (chunk + FIRST) * CHUNK * RING);
         } else {
             close_group();  // of nothing, so that as many are allowed to be on their way each time
         }
@@ -405,7 +423,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             Pack value[CHUNK];
 #pragma unroll
             for (int pack = 0; pack < CHUNK; ++pack) {
-                value[pack] = to_write[pack * THREADS];
+                value[pack] = to_write[pack * RING];
             }
             fetch(to_write);  // where it has just read
             to_write = after(to_write);

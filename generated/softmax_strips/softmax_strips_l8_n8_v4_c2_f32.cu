@@ -10,13 +10,13 @@
 //   CLUSTER             2  blocks that share a strip, as a cluster
 //   dtype             f32  float in memory, float in registers
 //   threads           512  per block
-//   shared memory    5696  bytes, static
+//   shared memory    5760  bytes, static
 //   shared memory  196608  bytes, dynamic: asked for at launch
 //   grid                   as many blocks, clusters or teams for many strips as all multiprocessors have
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 c94f675d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 5ced6189, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -335,7 +335,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     }
 
     // The packs of this thread, of one strip after another. It reads what itself has copied, and no other.
-    extern __shared__ __align__(16) unsigned char memory[];
+    extern __shared__ __align__(128) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
     const auto after = [&](Pack* stage) {
         stage += CHUNK * THREADS;

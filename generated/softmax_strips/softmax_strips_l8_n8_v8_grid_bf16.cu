@@ -11,13 +11,13 @@
 //   grid              yes  any blocks share a strip, all of which run at once
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           640  per block
-//   shared memory   10560  bytes, static
+//   shared memory   10624  bytes, static
 //   shared memory  212992  bytes, dynamic: asked for at launch
 //   grid                   as many blocks, clusters or teams for many strips as all multiprocessors have
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 c94f675d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 5ced6189, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -436,7 +436,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + EARS, 1)
     };
 
     // The packs of this thread, of one strip after another. It reads what itself has copied, and no other.
-    extern __shared__ __align__(16) unsigned char memory[];
+    extern __shared__ __align__(128) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
     const auto after = [&](Pack* stage) {
         stage += CHUNK * THREADS;
