@@ -17,7 +17,7 @@
 //                         for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 20460376, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 5ced6189, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -234,11 +234,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
     // The packs of this thread, of one strip after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(128) unsigned char memory[];
-    // What is copied from the middle of a sector goes to the middle of one, which is faster: warps whose packs begin there
-    // have the last places of all.
+    // What is copied from the middle of a sector goes to the middle of one, which is faster: warps whose packs begin
+    // there have the last places of all.
     constexpr int RING = THREADS + 2;  // packs from one of a thread to its next: they begin with a sector again
-    const auto begins_amid = [&](int warp) {
-        return reinterpret_cast<size_t>(x + first_of(warp) * x_step) / sizeof(Pack) % 2 == 0;  // the pack before the row
+    const auto begins_amid = [&](int warp) {  // with the pack before that in which a row does
+        return reinterpret_cast<size_t>(x + first_of(warp) * x_step) / sizeof(Pack) % 2 == 0;
     };
     const unsigned amid = __ballot_sync(0xffffffff, begins_amid(threadIdx.x % 32));
     const unsigned before = (1u << warp) - 1;
@@ -254,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     int coming_row = first;
     int coming_end = 0;
     int coming_column = 0;
-    int coming_edge = 0;  // row of this thread of which a pack lies partly before a plane's first element, or after its last
+    int coming_edge = 0;  // row of this thread of which a pack lies partly outside of its plane
     const Element* coming_x = x;
     const auto begin_strip = [&](int coming) {
         coming_x = x + coming / across * x_plane + column_of(coming) + first * x_step;

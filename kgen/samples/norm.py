@@ -8,7 +8,7 @@ import numpy as np
 
 from kgen.ops import rows, rows_cut, rows_ring
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_plans, backward_ring, norm, ring, span, words
+from kgen.ops.norm import backward_plans, backward_ring, norm, span, words
 from kgen.ops.norm import plans as norm_plans
 from kgen.ops.rows_text import weight_of
 from kgen.samples.along_rows import NO_CUT, Settings, in_teams, in_turn, read, row, taking
