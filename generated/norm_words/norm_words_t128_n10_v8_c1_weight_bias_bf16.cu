@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_words.cu.j2 7a5a8cb7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_words.cu.j2 86b7829a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/after_previous.cuh.j2 9af5dfb3, common/rows_ring_exchanges.cuh.j2 abc02b34,
 //           common/rows_place.cuh.j2 b8fce5f5, common/rows_ring_claims.cuh.j2 133ef9ea,
@@ -34,8 +34,8 @@
 // gets about, the next row is gone through, and those that follow are on their way all the time.
 // Each warp finds the mean of its numbers, and the sum of squares about that: the difference of two large sums would
 // lose a small variance.
-// A thread has the same columns of all rows, and keeps their weights in registers. Wherever a row begins, the words of a warp are
-// neighbours in shared memory, and so are those that it stores.
+// A thread has the same columns of all rows, and keeps their weights in registers. Wherever a row begins, the words of
+// a warp are neighbours in shared memory, and so are those that it stores.
 
 #include <cuda_bf16.h>
 
@@ -246,8 +246,8 @@ __device__ __forceinline__ Weights again(Weights weights)
     return weights;
 }
 
-// Where a thread stores what it has of a row: the words of some lanes lie in the next line of 128 bytes; AMID: memory's words
-// begin with the second half of these.
+// Where a thread stores what it has of a row: the words of some lanes lie in the next line of 128 bytes.
+// AMID: memory's words begin with the second half of these.
 template <int N>
 struct Lines {
     static constexpr int AMID = N;
@@ -309,17 +309,20 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_words_t128_n10_
     const bool last = place + (PACKS - 1) * STRIDE < whole * VEC;  // all packs but the last of a thread lie in the row
     const auto there = [&](int pack) { return pack < PACKS - 1 || last; };
 
-    // A thread copies every LANESth pack: of all but the last, a warp has one for each lane. Of what its warp has
-    // copied it takes every 32nd word.
+    // Of packs a thread copies one for each of all threads: but for the last, a warp has one for each lane. Of what its
+    // warp has copied it takes every 32nd word.
     const int first = place - lane * (VEC - WORD);  // its first element, behind the head
-    const int words = min(max(whole * VEC - (PACKS - 1) * STRIDE - (place - lane * VEC), 0), 32 * VEC) / WORD;  // of its warp's last pack
+    const int behind = whole * VEC - (PACKS - 1) * STRIDE - (place - lane * VEC);
+    const int words = min(max(behind, 0), 32 * VEC) / WORD;  // that its warp has of the last pack
     const auto has_word = [&](int pack, int nth) { return pack < PACKS - 1 || nth * 32 + lane < words; };
     const auto offset_of = [&](const Element* from) {  // of a row's first pack in one of memory
         return static_cast<unsigned>(reinterpret_cast<size_t>(from + head) / sizeof(Element) % VEC);
     };
 
     // Meanwhile the weights.
-    const auto column_of = [&](int pack, int i) { return head + first + pack * STRIDE + i / WORD * 32 * WORD + i % WORD; };
+    const auto column_of = [&](int pack, int i) {
+        return head + first + pack * STRIDE + i / WORD * 32 * WORD + i % WORD;
+    };
     Weights kept_weight[PACKS];
     const Weight edge_weight = edged ? weight[edge_column] : Weight{};
 #pragma unroll
@@ -351,7 +354,10 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_words_t128_n10_
         const Element* x;
     };
     const auto source_of = [&](int row) {
-        return Source{row < rows, around(x + row * x_row + head) + place};
+        return Source{
+            row < rows,
+            around(x + row * x_row + head) + place,
+        };
     };
     const auto fetch = [&](Pack* stage, const Source& from, int pack) {
         if (from.comes && (pack < PACKS - 1 || begins)) {
@@ -383,14 +389,15 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_words_t128_n10_
         constexpr int AMID = decltype(to)::AMID;
         auto& own = reinterpret_cast<unsigned(&)[WORDS]>(given.at);
         const int count = (pack < PACKS - 1 ? 32 * WORDS : words) - AMID;
-        if (AMID) {  // words of memory begin amid these, and end in the next lane's, but for the first and the last half
+        if (AMID) {  // memory's words end in the next lane's, but for the first and the last half
             Element* const first = to.first + pack * STRIDE;
             if (lane == 0 && has_word(pack, 0)) {
                 *first = given.at[0];
             }
 #pragma unroll
             for (int nth = 0; nth < WORDS; ++nth) {
-                const unsigned next = __shfl_sync(0xffffffff, lane == 0 && nth < WORDS - 1 ? own[nth + 1] : own[nth], lane + 1);
+                const unsigned lent = lane == 0 && nth < WORDS - 1 ? own[nth + 1] : own[nth];
+                const unsigned next = __shfl_sync(0xffffffff, lent, lane + 1);
                 own[nth] = __funnelshift_r(own[nth], next, 16);
                 if ((pack == PACKS - 1 || nth == WORDS - 1) && nth * 32 + lane == count) {
                     first[nth * 32 * WORD + 1] = given.at[nth * WORD];

@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_words.cu.j2 7a5a8cb7, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
+//   parts   norm_words.cu.j2 86b7829a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 628b2ff3,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/after_previous.cuh.j2 9af5dfb3, common/rows_ring_exchanges.cuh.j2 abc02b34,
 //           common/rows_place.cuh.j2 b8fce5f5, common/rows_ring_claims.cuh.j2 133ef9ea,
@@ -35,8 +35,8 @@
 // time.
 // Each warp finds the mean of its numbers, and the sum of squares about that: the difference of two large sums would
 // lose a small variance.
-// A thread has the same columns of all rows, and keeps their weights in registers. Wherever a row begins, the words of a warp are
-// neighbours in shared memory, and so are those that it stores.
+// A thread has the same columns of all rows, and keeps their weights in registers. Wherever a row begins, the words of
+// a warp are neighbours in shared memory, and so are those that it stores.
 
 using Element = float;
 
@@ -345,17 +345,20 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const bool last = place + (PACKS - 1) * STRIDE < whole * VEC;  // all packs but the last of a thread lie in the row
     const auto there = [&](int pack) { return pack < PACKS - 1 || last; };
 
-    // A thread copies every CLUSTER * LANESth pack: of all but the last, a warp has one for each lane. Of what its warp has
-    // copied it takes every 32nd word.
+    // Of packs a thread copies one for each of all threads: but for the last, a warp has one for each lane. Of what its
+    // warp has copied it takes every 32nd word.
     const int first = place - lane * (VEC - WORD);  // its first element, behind the head
-    const int words = min(max(whole * VEC - (PACKS - 1) * STRIDE - (place - lane * VEC), 0), 32 * VEC) / WORD;  // of its warp's last pack
+    const int behind = whole * VEC - (PACKS - 1) * STRIDE - (place - lane * VEC);
+    const int words = min(max(behind, 0), 32 * VEC) / WORD;  // that its warp has of the last pack
     const auto has_word = [&](int pack, int nth) { return pack < PACKS - 1 || nth * 32 + lane < words; };
     const auto offset_of = [&](const Element* from) {  // of a row's first pack in one of memory
         return static_cast<unsigned>(reinterpret_cast<size_t>(from + head) / sizeof(Element) % VEC);
     };
 
     // Meanwhile the weights.
-    const auto column_of = [&](int pack, int i) { return head + first + pack * STRIDE + i / WORD * 32 * WORD + i % WORD; };
+    const auto column_of = [&](int pack, int i) {
+        return head + first + pack * STRIDE + i / WORD * 32 * WORD + i % WORD;
+    };
     Weights kept_weight[PACKS];
     const Weight edge_weight = edged ? weight[edge_column] : Weight{};
 #pragma unroll
@@ -387,7 +390,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const Element* x;
     };
     const auto source_of = [&](int row) {
-        return Source{row < rows, around(x + row * x_row + head) + place};
+        return Source{
+            row < rows,
+            around(x + row * x_row + head) + place,
+        };
     };
     const auto fetch = [&](Pack* stage, const Source& from, int pack) {
         if (from.comes && (pack < PACKS - 1 || begins)) {
