@@ -19,7 +19,7 @@
 //                         for each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 ffc20bff, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
 //           common/rows_exp.cuh.j2 81255214, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -220,7 +220,8 @@ __device__ __forceinline__ double put_together(
     return merge<SLICES>(&of_slice[0][column], top);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4) kgen_softmax_columns_t16_d16_n4_v4_online_partial_staged_f32(
+extern "C" __global__ void __launch_bounds__(256, 4)
+    kgen_softmax_columns_t16_d16_n4_v4_online_partial_staged_f32(
     const Element* x,
     Total* __restrict__ known,  // [planes, columns]
     float2* found,  // [planes, strips, parts + groups, WIDTH]
@@ -256,8 +257,8 @@ extern "C" __global__ void __launch_bounds__(256, 4) kgen_softmax_columns_t16_d1
         sum[i] = 0.0f;
     }
 
-    // The packs of this thread, which reads what itself has copied, and no other. What lies past the end is -inf: it adds
-    // nothing to the sum.
+    // The packs of this thread, which reads what itself has copied, and no other. What lies past the end is -inf: it
+    // adds nothing to the sum.
     extern __shared__ __align__(128) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are THREADS apart
     const int end_here = inside ? end : 0;

@@ -16,7 +16,7 @@
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 ffc20bff, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
 //           common/rows_exp.cuh.j2 81255214, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -132,7 +132,8 @@ __device__ __forceinline__ float merge(const float2* found, float& top)
 using Total = float2;  // the greatest, and the inverse of the sum below it
 __device__ __forceinline__ Total total_of(float top, float sum) { return make_float2(top, 1.0f / sum); }
 
-extern "C" __global__ void __launch_bounds__(256, 3) kgen_softmax_columns_t16_d16_n8_v8_online_bf16(
+extern "C" __global__ void __launch_bounds__(256, 3)
+    kgen_softmax_columns_t16_d16_n8_v8_online_bf16(
     const Element* x,
     Element* y,
     int length, int columns,

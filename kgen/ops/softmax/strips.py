@@ -127,6 +127,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "ragged": bool(spec["ragged"]),
         "overlapping": bool(spec["ragged"]),
         "grid": bool(spec["grid"]),
+        "begin": "part * DEPTH + " if spec["grid"] else "cluster_rank() * DEPTH + " if spec["CLUSTER"] > 1 else "",
         "number": number,
         "pairs": spec.dtype is not F32,
         "slack": spec.dtype is not F32 and not spec["scaled"],
