@@ -14,7 +14,7 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, with room in shared memory against its banks
-//   parts   transpose_padded_short.cu.j2 56f7c486, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_padded_short.cu.j2 ae4b897a, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_padded_short_n2_b1_split_u8
 
 // Rows of a few elements, one behind the other, become as many long rows that start anywhere. A block takes short rows

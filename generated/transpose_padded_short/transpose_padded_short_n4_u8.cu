@@ -13,7 +13,7 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, with room in shared memory against its banks
-//   parts   transpose_padded_short.cu.j2 56f7c486, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_padded_short.cu.j2 ae4b897a, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_padded_short_n4_u8
 
 // A few long rows that start anywhere become rows of as many elements, one behind the other. Warps of a block spread
@@ -141,7 +141,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_padded_shor
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) {
             if (begin[turn] < count) {
-                // UNIT rows come before the block's own; where shared memory begins with a pack is a row's beginning to it.
+                // UNIT rows come before the block's own; where shared memory begins with a pack is a row's beginning
+                // to it.
                 const int further = over_width(shift + own_column[turn]);
                 const int own_row = UNIT + begin[turn] + further;
                 const int by = own_row % UNIT;
