@@ -191,6 +191,23 @@ SURVIVORS: tuple[Survivor, ...] = (
     ),
     Survivor("*_flat_*", "min(columns, THREADS) -> THREADS", "one thread for each column finds the same"),
     Survivor("*_flat_*", "share < sharers", f"threads beside those that share a column: {_IDLE}"),
+    Survivor(
+        "norm_words*",
+        "reinterpret_cast<size_t>(own) / 4 % 32 < threadIdx.x % 32",
+        "all words are stored by one instruction or the next, wherever lines begin",
+    ),
+    Survivor(
+        "norm_words*",
+        "reinterpret_cast<size_t>(to) / 4 % 32 < threadIdx.x % 32",
+        "all words are stored by one instruction or the next, wherever lines begin",
+    ),
+    Survivor("norm_words*_f32", "min(max(behind, 0), 32 * VEC) -> max(*", "no lane has words behind those of its warp"),
+    Survivor("norm_words*_f32", "min(max(columns - *, 0), threads) -> max(*", "an edge has fewer elements than that"),
+    Survivor(
+        "norm_words*_rms_*",
+        "loose + static_cast<int>(offset_of(from)) < head",
+        "one number of so wide a row for another changes its root mean square by too little; norms with a mean show it",
+    ),
     Survivor("norm_span*", "threadIdx.x >= 2 * CHUNK", "further threads find that theirs is behind the span, too"),
     Survivor("norm_backward*_f32", "sizeof(Number) < 4", "a shift by no bits: these numbers are words"),
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
