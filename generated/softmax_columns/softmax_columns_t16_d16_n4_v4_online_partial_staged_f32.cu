@@ -13,7 +13,7 @@
 //   staged           yes  packs come to shared memory while others are computed on
 //   dtype            f32  float in memory, float in registers
 //   threads          256  per block
-//   shared memory   4104  bytes, static
+//   shared memory   4224  bytes, static
 //   shared memory  49152  bytes, dynamic: asked for at launch
 //   grid                  (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns, or
 //                         for each part of one

@@ -14,7 +14,7 @@
 //   staged           yes  packs come to shared memory while others are computed on
 //   dtype           bf16  __nv_bfloat16 in memory, float in registers
 //   threads          256  per block
-//   shared memory  15880  bytes, static
+//   shared memory  16000  bytes, static
 //   shared memory  49152  bytes, dynamic: asked for at launch
 //   grid                  (ceil(columns / (LANES * VEC)) * planes): a block for each strip of columns, or
 //                         for each part of one

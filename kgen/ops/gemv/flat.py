@@ -77,7 +77,7 @@ FLAT = register(
         check=_check,
         grid=_GRID,
         origin=_ORIGIN,
-        defaults=("gemv_flat_t384_f32", "gemv_flat_t448_bf16"),
+        defaults=("gemv_flat_t416_f32", "gemv_flat_t448_bf16"),
     )
 )
 FLAT_QUANTIZED = register(

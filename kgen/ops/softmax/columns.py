@@ -69,9 +69,10 @@ def _derive(spec: Spec) -> dict[str, int]:
     if not spec["staged"]:
         return derived
     stage = threads * spec["HELD"] * spec["VEC"] * spec.dtype.itemsize
-    room = MULTIPROCESSOR // resident - RESERVED - -(-static // rows.LINE) * rows.LINE
+    static = -(-static // rows.LINE) * rows.LINE  # what is staged begins with a line
+    room = MULTIPROCESSOR // resident - RESERVED - static
     derived["STAGES"] = min(room // stage, STAGES)
-    return {**derived, "DYNAMIC_SMEM": derived["STAGES"] * stage}
+    return {**derived, "STATIC_SMEM": static, "DYNAMIC_SMEM": derived["STAGES"] * stage}
 
 
 def _check(spec: Spec) -> str | None:
