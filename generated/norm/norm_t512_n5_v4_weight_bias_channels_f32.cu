@@ -23,9 +23,9 @@
 //           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2
 //           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d,
 //           common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           f42054ca, common/rows_team.cuh.j2 358b2a9c, common/rows_around.cuh.j2 61aac818,
+//           f42054ca, common/rows_team.cuh.j2 358b2a9c, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
-//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_t512_n5_v4_weight_bias_channels_f32
 
 // A row stays in registers from its one reading to its one writing.

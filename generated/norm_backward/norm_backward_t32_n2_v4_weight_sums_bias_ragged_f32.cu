@@ -27,8 +27,8 @@
 //           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2
 //           3ac869d8, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a,
 //           common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c, common/rows_around.cuh.j2
-//           61aac818, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
-//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
+//           9ee24d78, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32
 
 // Both rows stay in registers, as they are in memory, from their one reading to the writing of the gradient.

@@ -30,9 +30,9 @@
 //           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
 //           common/rows_ring_exchanges.cuh.j2 abc02b34, common/rows_place.cuh.j2 b8fce5f5,
-//           common/rows_ring_claims.cuh.j2 133ef9ea, common/rows_around.cuh.j2 61aac818,
+//           common/rows_ring_claims.cuh.j2 133ef9ea, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
-//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing.

@@ -19,7 +19,7 @@
 //   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 56c5f855,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_affine.cuh.j2 b11d308d,
-//           common/rows_around.cuh.j2 61aac818, common/by_words.cuh.j2 46de8c15
+//           common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_split_v8_weight_bias_channels_bf16
 
 // The parts of a row are put together, in the same order in every block; then the row is read again.

@@ -15,8 +15,7 @@
 //
 //   after   the chain rule
 //   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 61aac818, common/by_words.cuh.j2
-//           46de8c15
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_weights_v4_bias_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines. The DEPTH threads of a column go

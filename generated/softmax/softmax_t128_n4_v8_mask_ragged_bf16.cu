@@ -21,9 +21,9 @@
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_exchanges.cuh.j2 afdefad8,
 //           common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
 //           4891bdba, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 f42054ca,
-//           common/rows_team.cuh.j2 358b2a9c, common/rows_around.cuh.j2 61aac818,
+//           common/rows_team.cuh.j2 358b2a9c, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
-//           common/rows_posted.cuh.j2 d50162d0, common/by_words.cuh.j2 46de8c15
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_t128_n4_v8_mask_ragged_bf16
 
 // A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential

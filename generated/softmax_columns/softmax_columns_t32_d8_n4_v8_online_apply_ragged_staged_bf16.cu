@@ -23,7 +23,7 @@
 //           common/rows_exp.cuh.j2 81255214, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
-//           common/rows_around.cuh.j2 61aac818, common/by_words.cuh.j2 46de8c15
+//           common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build softmax_columns_t32_d8_n4_v8_online_apply_ragged_staged_bf16
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.

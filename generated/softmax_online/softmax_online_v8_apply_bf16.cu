@@ -16,7 +16,7 @@
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_online.cu.j2 71c167e3, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
 //           common/rows_exp.cuh.j2 81255214, common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2
-//           61aac818, common/by_words.cuh.j2 46de8c15
+//           9ee24d78
 //   again   kgen build softmax_online_v8_apply_bf16
 
 // Of each part of a row the greatest number and the sum of the exponentials below it are known. They are put together,

@@ -21,9 +21,9 @@
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 9216a165,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
-//           common/rows_around.cuh.j2 61aac818, common/cluster.cuh.j2 2d32a30a, common/cluster_claims.cuh.j2
+//           common/rows_around.cuh.j2 9ee24d78, common/cluster.cuh.j2 2d32a30a, common/cluster_claims.cuh.j2
 //           ce495d8f, common/shared_address.cuh.j2 0bac500b, common/pipeline.cuh.j2 ca9aeafd,
-//           common/messages.cuh.j2 6e7c1261, common/by_words.cuh.j2 46de8c15
+//           common/messages.cuh.j2 6e7c1261
 //   again   kgen build softmax_strips_l16_n4_v4_ragged_f32
 
 // A strip of neighbouring columns stays in the shared memory of a block

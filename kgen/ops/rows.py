@@ -89,6 +89,11 @@ class RowKernel(Kernel):
                     yield from (spec for spec in specs if self.check(spec) is None)
 
 
+def shared_for(resident: int, room: int = SHARED) -> int:
+    """Bytes of shared memory of each block, where so many share a multiprocessor which has `room` for one."""
+    return (room + RESERVED) // resident - RESERVED
+
+
 def check(spec: Spec, held: int, looped_lanes: int = BLOCK) -> str | None:
     """Why a combination of AXES is illegal, or None.
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kgen.device import device_arch, multiprocessors, shared_memory
 from kgen.ops import rows
 from kgen.ops.reduce.workspace import COUNTERS, workspace
-from kgen.ops.rows import RESERVED, SHARED, VECTOR
+from kgen.ops.rows import RESERVED, SHARED, VECTOR, shared_for
 from kgen.ops.rows_cut import COPIES, Packs
 from kgen.spec import Axis, Flag, Spec
 
@@ -118,7 +118,7 @@ def cut(height: int, columns: int, taken: Packs, device: int, *, arrays: int = 1
     best: tuple[int, Cut] | None = None
     for packs in PACKS.values:
         resident = _resident(lanes, packs)
-        room = (shared_memory(device) + RESERVED) // resident - RESERVED - (STATIC + 4) * (lanes // 32 + 2)
+        room = shared_for(resident, shared_memory(device)) - (STATIC + 4) * (lanes // 32 + 2)
         stages = min(STAGES.values[-1], (room // (lanes * packs) - kept) // (VECTOR * arrays))
         if stages < STAGES.values[0]:
             continue

@@ -115,10 +115,10 @@ def _room(total: int) -> int:
     return next((packs * cluster for packs, cluster in sizes if packs <= MOST), 0)
 
 
-def taking_turns(cluster: int, height: int, turns: int, device: int) -> int:
-    """As many clusters of so many blocks as a device has room for; 0 where it has none, or `turns` rows for each are
-    more than there are."""
-    clusters = int(multiprocessors(device) * REACH[cluster]) // cluster
+def taking_turns(cluster: int, height: int, turns: int, device: int, resident: int = 1) -> int:
+    """As many clusters of so many blocks, `resident` on a multiprocessor, as a device has room for; 0 where it has
+    none, or `turns` rows for each are more than there are."""
+    clusters = int(multiprocessors(device) * REACH[max(1, cluster // resident)]) * resident // cluster
     return clusters if turns * clusters <= height else 0
 
 

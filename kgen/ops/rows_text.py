@@ -103,6 +103,13 @@ def affine(spec: Spec, weight: str = "weight_of(weights, i)", bias: str = "weigh
     return f"{result} + {bias}" if spec["bias"] else result
 
 
+def affine_of_edge(spec: Spec, at: str = "", *, gathered: bool = False) -> str:
+    """The same of a number outside of packs; `gathered`: what goes with its channel lies in shared memory."""
+    if gathered:
+        return affine(spec, "edge_channel.weight", "edge_channel.bias")
+    return affine(spec, f"weight_to_float(edge_weight{at})", f"weight_to_float(edge_bias{at})")
+
+
 def affine_of_packs(spec: Spec) -> str:
     """The same of packs, where the weight of a channel is in it already."""
     if spec["channels"]:

@@ -88,9 +88,8 @@ def _softmax_columns(spec: Spec, shape: Shape | None) -> Case:
     height = room * (2 * spec.derived["STAGES"] + 1 if spec["staged"] else 3)
     length = (many * height - 5 if parts or spec["staged"] else 2 * room + 99) if spec["online"] else room - 5
     (x,) = numbers(spec, shape or (length, (spec["LANES"] + 3) * spec["VEC"] + spec["ragged"]))
-    begin = 2 * (
-        spec["ragged"] and spec["staged"]
-    )  # where neither the first row begins with a pack, nor the last one ends
+    # Where staged packs may begin anywhere, neither the first row begins with one, nor the last one ends so.
+    begin = 2 * (spec["ragged"] and spec["staged"])
     x = between_poison(x, 256 + begin)
     if parts:
         x[: 3 * len(x) // 5, 0] = -np.inf

@@ -15,10 +15,9 @@ from kgen.device import HOST_FACTS, Facts, stand_for
 from kgen.dtypes import DTYPES
 from kgen.ops.norm import words
 from kgen.ops.norm.norm import fused_add_rms_norm, layer_norm, rms_norm
-from kgen.ops.norm.words import Cut
 from kgen.ops.questions import explain
 from kgen.ops.rows import SHARED
-from kgen.ops.rows_ring import EDGE
+from kgen.ops.rows_ring import EDGE, Cut
 from kgen.scratch import listing
 from tests.ops import test_norm
 from tests.ops.test_rows_ring import numbers, rows_apart, surroundings
@@ -56,7 +55,7 @@ def test_rows_and_results_may_begin_anywhere(
     has_weight, has_bias = given in ("weight", "both"), given in ("bias", "both") and not rms
     kept = {"weight": weight if has_weight else None, "bias": bias if has_bias else None}
     poison = surroundings(y).copy()
-    with taking(Cut(lanes, packs, vec, cluster, data.draw(st.integers(1, 3)))), kgen.backend("cpu"):
+    with taking(Cut(packs, vec, cluster, data.draw(st.integers(1, 3)), threads=lanes)), kgen.backend("cpu"):
         if rms:
             y, rstd = rms_norm(x, kept["weight"], eps=1e-5, out=y, return_rstd=True)
         else:
@@ -86,7 +85,7 @@ def test_a_residual_may_begin_anywhere_else(data: st.DataObject, dtype: str, siz
     x[:], residual[:], weight = numbers(x.shape, dtype), numbers(x.shape, dtype, 1), numbers((columns,), dtype, 2)
     total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
     before = surroundings(y).tobytes(), surroundings(residual).tobytes()
-    with taking(Cut(lanes, packs, vec, cluster, data.draw(st.integers(1, 3)))), kgen.backend("cpu"):
+    with taking(Cut(packs, vec, cluster, data.draw(st.integers(1, 3)), threads=lanes)), kgen.backend("cpu"):
         fused_add_rms_norm(x, residual, weight, eps=1e-5, out=y)
     np.testing.assert_array_equal(residual, total)
     expected, _, _ = test_norm.reference(total, (1,), weight, rms=True)
@@ -132,5 +131,15 @@ def test_rows_are_taken_word_by_word_where_that_takes_less_time(
     try:
         with kgen.backend("cpu"), listing():
             assert explain(getattr(kgen, operator), *given, out=y).split()[0] == expected
+    finally:
+        stand_for(HOST_FACTS)
+
+
+def test_a_device_without_room_for_a_cluster_leaves_such_rows_to_others() -> None:
+    x, y = (rows_from(np.empty(64 * 262144 + 64, np.float32), by, (64, 262144)) for by in (1, 0))
+    stand_for(Facts(13, SHARED, "sm_90a"))
+    try:
+        with kgen.backend("cpu"), listing():
+            assert "norm_words" not in explain(layer_norm, x, np.empty(262144, np.float32), out=y)
     finally:
         stand_for(HOST_FACTS)

@@ -11,7 +11,7 @@ from kgen.ops import rows_cut, rows_grid
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RMS, affines, check_affine, vectors
-from kgen.ops.rows_text import affine, affine_of_packs, centred, text_of_weights, weight_of
+from kgen.ops.rows_text import affine_of_edge, affine_of_packs, centred, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Flag, Kernel, Spec
 
@@ -42,7 +42,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "affines": affines(spec),
         "affine": affine_of_packs(spec),
         "edge_centred": centred(spec, "edges[DEFER]"),
-        "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
+        "edge_affine": affine_of_edge(spec),
     }
 
 

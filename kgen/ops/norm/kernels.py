@@ -9,7 +9,7 @@ from kgen.ops import rows
 from kgen.ops.rows_text import (
     ALIGNED,
     WEIGHT_TYPES,
-    affine,
+    affine_of_edge,
     affine_of_packs,
     centred,
     off_mean,
@@ -103,9 +103,7 @@ def _text_of_rows(spec: Spec) -> dict[str, Any]:
         "affine": affine_of_packs(spec),
         "edge_centred": centred(spec, "edge[i]"),
         "edge_off": off_mean(spec, "edge[i]"),
-        "edge_affine": affine(spec, "edge_channel.weight", "edge_channel.bias")
-        if _gathered(spec)
-        else affine(spec, "weight_to_float(edge_weight[i])", "weight_to_float(edge_bias[i])"),
+        "edge_affine": affine_of_edge(spec, "[i]", gathered=_gathered(spec)),
     }
 
 

@@ -14,7 +14,15 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, affines, check_affine, vectors
 from kgen.ops.rows import SHARED, VECTOR
 from kgen.ops.rows_grid import RAGGED
-from kgen.ops.rows_text import affine, affine_of_packs, centred, off_mean, text_of_weights, weight_of
+from kgen.ops.rows_text import (
+    affine,
+    affine_of_edge,
+    affine_of_packs,
+    centred,
+    off_mean,
+    text_of_weights,
+    weight_of,
+)
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
@@ -81,39 +89,48 @@ def _known(spec: Spec) -> list[str]:
     return [*mean, "float rstd;", *rest, "int coming;  // the row that comes where this one lies"]
 
 
-def _text(spec: Spec) -> dict[str, Any]:
-    edge = "edge.of_x" if spec["residual"] else "edge"
-    kept = bool(vectors(spec)) and not _beside(spec)  # in registers
+def text_of_turns(spec: Spec, edge: str) -> dict[str, Any]:
+    """What templates of norms need whose rows are taken in turn; `edge`: a thread's number outside of packs."""
+    edge = "edge.of_x" if spec["residual"] else edge
     return {
         **rows_ring.text(spec, "float" if spec["rms"] else "float2"),
         **text_of_weights(spec),
         "carried": spec.dtype is F32,
         "known": _known(spec),
-        "posted": _posted(spec),
-        "at_once": not kept,
         "merges": {"Sum": "a + b"},
         "moments": not spec["rms"],
         "sources": ["x", "residual"] if spec["residual"] else ["x"],
         "edge": edge,
-        "edge_most": (rows_ring.EDGE + 1) * spec["VEC"] - 1,  # elements of an edge
         "vectors": vectors(spec),
         "held": True,
-        "ordered": spec["ragged"] and vectors(spec) != [] and not _beside(spec),
-        "beside": _beside(spec),
-        "halves": weight_of(spec) is not F32 and len(vectors(spec)) > 1,
-        "affine_bytes": weight_of(spec).itemsize * len(vectors(spec)),
         # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
         "folded": "" if spec.dtype is F32 or spec["rms"] else "float_of(value, i)",
         "centred": centred(spec, "float_of(value, i)"),
         "off": off_mean(spec, "float_of(value, i)"),
-        "affines": affines(spec),
-        "affine": affine(spec, "weight_of(affine)", "bias_of(affine)") if _beside(spec) else affine_of_packs(spec),
+        "affine": affine_of_packs(spec),
         "edge_centred": centred(spec, f"to_float({edge})"),
         "edge_off": off_mean(spec, f"to_float({edge})"),
-        "edge_affine": affine(spec, "edge_channel.weight", "edge_channel.bias")
-        if _gathered(spec)
-        else affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
-        "gathered": _gathered(spec),
+        "edge_affine": affine_of_edge(spec),
+    }
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    beside, gathered = _beside(spec), _gathered(spec)
+    kept = bool(vectors(spec)) and not beside  # in registers
+    own = {"affine": affine(spec, "weight_of(affine)", "bias_of(affine)")} if beside else {}
+    return {
+        **text_of_turns(spec, "edge"),
+        "posted": _posted(spec),
+        "at_once": not kept,
+        "edge_most": (rows_ring.EDGE + 1) * spec["VEC"] - 1,  # elements of an edge
+        "ordered": bool(spec["ragged"]) and kept,
+        "beside": beside,
+        "halves": weight_of(spec) is not F32 and len(vectors(spec)) > 1,
+        "affine_bytes": weight_of(spec).itemsize * len(vectors(spec)),
+        "affines": affines(spec),
+        "edge_affine": affine_of_edge(spec, gathered=gathered),
+        "gathered": gathered,
+        **own,
     }
 
 
@@ -147,7 +164,7 @@ RING = register(
 )
 
 
-def _fitting(flags: Mapping[str, bool], vec: int, weights: int) -> int:
+def _fitting(flags: Mapping[str, bool], weights: int) -> int:
     """Packs of a thread, at most, whose weights, so many bytes of each, there is room for in shared memory."""
     arrays = 1 + flags["residual"]
     return min(rows_ring.MOST, SHARED // (rows_ring.THREADS * (rows_ring.STAGES * arrays * VECTOR + weights)))
@@ -199,7 +216,7 @@ def plan_ring(
             threads=threads,
         )
 
-    cut = cut_with(0, _fitting(flags, taken.vec, kept)) if along and taken.ragged else None
+    cut = cut_with(0, _fitting(flags, kept)) if along and taken.ragged else None
     if cut and not flags["rms"]:
         fewer = cut_with(0, HALVES, rows_ring.THREADS // 2)
         cut = fewer if fewer and fewer.cluster == cut.cluster else cut

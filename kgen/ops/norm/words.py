@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from kgen.device import multiprocessors, shared_memory
+from kgen.device import shared_memory
 from kgen.dtypes import F32
 from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
@@ -13,8 +13,9 @@ from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
-from kgen.ops.rows import REACH, RESERVED, SHARED, VECTOR
-from kgen.ops.rows_text import affine, affine_of_packs, centred, off_mean, text_of_weights, weight_of
+from kgen.ops.norm.ring import text_of_turns
+from kgen.ops.rows import SHARED, VECTOR, shared_for
+from kgen.ops.rows_text import weight_of
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
@@ -41,24 +42,6 @@ SIZES: dict[str, Sizes] = {
 H200 for float32, for RMS norms of 16 bits, and for others. Few threads with many packs have more loads in flight."""
 
 
-class Cut(NamedTuple):
-    """A point on the axes, and how many clusters take rows in turn."""
-
-    lanes: int
-    packs: int
-    vec: int
-    cluster: int
-    clusters: int
-
-    def values(self) -> dict[str, int]:
-        """For `Kernel.spec`."""
-        return {"LANES": self.lanes, "PACKS": self.packs, "VEC": self.vec, "CLUSTER": self.cluster}
-
-    def __str__(self) -> str:
-        blocks = "blocks" if self.cluster == 1 else f"{self.cluster} blocks"
-        return f"{blocks} of {self.lanes} threads, which take rows in turn"
-
-
 def _resident(lanes: int, packs: int, kept: int) -> int:
     """Blocks of a multiprocessor, whose threads have so many packs, and bytes of weights: 128 registers or 255."""
     many = packs > rows_ring.MOST or kept > 4 * rows_ring.WEIGHTS
@@ -82,26 +65,17 @@ def _check(spec: Spec) -> str | None:
 def _derive(spec: Spec) -> dict[str, int]:
     lanes, found, arrays = spec["LANES"], 4 if spec["rms"] else 8, 1 + spec["residual"]
     resident = _resident(lanes, spec["PACKS"] * arrays, _kept(spec))
-    room = (SHARED + RESERVED) // resident - RESERVED
+    room = shared_for(resident)
     derived = rows_ring.derive(spec, found, arrays, lanes + lanes // 32, threads=lanes, room=room)
     stages = min(derived["STAGES"], STAGES)
     memory = stages * (lanes + lanes // 32) * spec["PACKS"] * arrays * VECTOR
     return {**derived, "STAGES": stages, "DYNAMIC_SMEM": memory, "RESIDENT": resident}
 
 
-def _known(spec: Spec) -> list[str]:
-    """What all threads need to know of a row, as it is declared."""
-    mean = [] if spec["rms"] else ["float mean;"]
-    rest = ["float rest;  // what rstd misses"] if spec.dtype is F32 else []
-    return [*mean, "float rstd;", *rest, "int coming;  // the row that comes where this one lies"]
-
-
 def _text(spec: Spec) -> dict[str, Any]:
-    edge = "edge.of_x" if spec["residual"] else "own"
     words = spec["VEC"] * spec.dtype.itemsize // WORD * spec["PACKS"]
     return {
-        **rows_ring.text(spec, "float" if spec["rms"] else "float2"),
-        **text_of_weights(spec),
+        **text_of_turns(spec, "own"),
         "ragged": True,
         "shifted": True,
         "spread": True,
@@ -110,24 +84,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "together": TOGETHER if spec.derived["RESIDENT"] * spec["LANES"] < THREADS else 1,
         "single": not spec["rms"] and spec.dtype is not F32,
         "word": WORD // spec.dtype.itemsize,
-        "carried": spec.dtype is F32,
-        "known": _known(spec),
         "posted": False,
         "once": not spec["rms"] and (_kept(spec) == 0 or words <= HELD),
-        "merges": {"Sum": "a + b"},
-        "moments": not spec["rms"],
-        "sources": ["x", "residual"] if spec["residual"] else ["x"],
-        "edge": edge,
-        "vectors": vectors(spec),
-        "held": True,
-        # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
-        "folded": "" if spec.dtype is F32 or spec["rms"] else "float_of(value, i)",
-        "centred": centred(spec, "float_of(value, i)"),
-        "off": off_mean(spec, "float_of(value, i)"),
-        "affine": affine_of_packs(spec),
-        "edge_centred": centred(spec, f"to_float({edge})"),
-        "edge_off": off_mean(spec, f"to_float({edge})"),
-        "edge_affine": affine(spec, "weight_to_float(edge_weight)", "weight_to_float(edge_bias)"),
     }
 
 
@@ -171,7 +129,9 @@ def _pays(packs: int, ragged: bool, size: int, flags: Mapping[str, bool]) -> boo
     return packs >= 1000 if flags.get("wfloat") else packs > 2048
 
 
-def cut(read: Rows, taken: rows_cut.Packs, size: int, kept: int, flags: Mapping[str, bool], device: int) -> Cut | None:
+def cut(
+    read: Rows, taken: rows_cut.Packs, size: int, kept: int, flags: Mapping[str, bool], device: int
+) -> rows_ring.Cut | None:
     """The smallest of SIZES that has room for a row, or None where others do better; `kept`: bytes of weights beside a
     pack."""
     if shared_memory(device) < SHARED or not _pays(read.columns // taken.vec, taken.ragged, size, flags):
@@ -187,9 +147,9 @@ def cut(read: Rows, taken: rows_cut.Packs, size: int, kept: int, flags: Mapping[
         ):
             continue
         resident = _resident(lanes, packs * arrays, packs * kept)
-        clusters = int(multiprocessors(device) * REACH[max(1, cluster // resident)]) * resident // cluster
-        enough = packs >= PACKS.values[0] and rows_ring.TURNS * clusters <= read.rows
-        return Cut(lanes, packs, taken.vec, cluster, clusters) if enough else None
+        clusters = rows_ring.taking_turns(cluster, read.rows, rows_ring.TURNS, device, resident)
+        enough = clusters and packs >= PACKS.values[0]
+        return rows_ring.Cut(packs, taken.vec, cluster, clusters, threads=lanes) if enough else None
     return None
 
 
@@ -214,8 +174,9 @@ def plan_words(
     found = cut(read, taken, x.dtype.itemsize, kept, flags, y.device) if taken.full else None
     if found is None:
         return None
-    spec = WORDS.spec(**found.values(), **flags, dtype=x.dtype)
+    size = {"LANES": found.threads, "PACKS": found.packs, "VEC": found.vec, "CLUSTER": found.cluster}
+    spec = WORDS.spec(**size, **flags, dtype=x.dtype)
     pointers = len(order) + len(nobody) + 1
-    step = Step(spec, found.cluster * found.clusters, pointers, (read.rows, read.columns), tuple(pitches), floats)
+    step = Step(spec, found.blocks, pointers, (read.rows, read.columns), tuple(pitches), floats)
     run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
     return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {found}")

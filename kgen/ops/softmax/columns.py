@@ -17,8 +17,6 @@ WORDS = 32  # registers of a thread for packs
 LEAST = 4  # bytes of a copy to shared memory that needs no registers
 CHUNK = 4  # packs of a thread that are copied together
 STAGES = 6  # times so many on their way, at most
-MULTIPROCESSOR = 228 * 1024  # bytes of shared memory, of which each block takes RESERVED more than it asks for
-RESERVED = 1024
 
 RAGGED = Flag("ragged", "rows begin anywhere, those of x and of y at the same places in a pack")
 STAGED = Flag("staged", "packs come to shared memory while others are computed on")
@@ -70,7 +68,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         return derived
     stage = threads * spec["HELD"] * spec["VEC"] * spec.dtype.itemsize
     static = -(-static // rows.LINE) * rows.LINE  # what is staged begins with a line
-    room = MULTIPROCESSOR // resident - RESERVED - static
+    room = rows.shared_for(resident) - static
     derived["STAGES"] = min(room // stage, STAGES)
     return {**derived, "STATIC_SMEM": static, "DYNAMIC_SMEM": derived["STAGES"] * stage}
 
