@@ -51,7 +51,9 @@ def _no_gpu() -> str | None:
 
 @pytest.fixture(scope="session")
 def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+    """One for all processes of a run: what one of them compiled, the others find."""
+    own = tmp_path_factory.getbasetemp()
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache"
 
 
 @pytest.fixture(autouse=True)

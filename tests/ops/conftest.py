@@ -1,8 +1,9 @@
-"""One test, two devices: `xp` is NumPy with the CPU executor behind it, then CuPy."""
+"""One test, two devices: `xp` is NumPy with the CPU executor behind it, then CuPy. All share one cache."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +11,11 @@ import numpy as np
 import pytest
 
 import kgen
+
+
+@pytest.fixture(autouse=True)
+def _one_cache(shared_cache: Path) -> None:
+    """What one test compiled, the next one finds."""
 
 
 @pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])

@@ -66,16 +66,15 @@ def installed(program: str, site: Path) -> str:
     return told.stdout
 
 
-def test_a_wheel_holds_every_module_every_template_and_nothing_else(wheel: Path) -> None:
-    modules = {f"kgen/{path.relative_to(ROOT / 'kgen').as_posix()}" for path in (ROOT / "kgen").rglob("*.py")}
+def test_a_wheel_holds_every_file_every_template_and_nothing_else(wheel: Path) -> None:
+    kinds = (".py", ".md", ".h", ".cpp")
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "kgen").rglob("*") if path.suffix in kinds}
     templates = {
         f"kgen/templates/{path.relative_to(ROOT / 'templates')}" for path in (ROOT / "templates").rglob("*.j2")
     }
-    cpu = ROOT / "kgen/cpu"
-    runtime = {path.relative_to(ROOT).as_posix() for kind in ("h", "cpp", "md") for path in cpu.rglob(f"*.{kind}")}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     cubins = {name for name in held if name.startswith("kgen/cubins/")}
-    assert held == modules | templates | runtime | cubins | {"kgen/py.typed"}
+    assert held == files | templates | cubins | {"kgen/py.typed"}
     assert sorted(name.rpartition("/")[2] for name in cubins) == ["kernel.cu", "kernel.cubin", "meta.json"]
 
 
