@@ -10,7 +10,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from kgen.errors import SpecError
-from kgen.samples import attention, elements, gated, gated_chunk, gated_chunk_vector, moves, norm, softmax, sums
+from kgen.samples import (
+    attention,
+    counts,
+    elements,
+    gated,
+    gated_chunk,
+    gated_chunk_vector,
+    moves,
+    norm,
+    products,
+    softmax,
+    sums,
+)
 from kgen.samples.case import Case, Shape, call, complaint, options_of, verify
 from kgen.spec import Spec
 
@@ -23,6 +35,8 @@ CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
     | gated_chunk.CASES
     | gated_chunk_vector.CASES
     | sums.CASES
+    | counts.CASES
+    | products.CASES
     | moves.CASES
     | elements.CASES
     | softmax.CASES

@@ -207,7 +207,7 @@ def numpy_says(text, x, y):
 
 @pytest.mark.parametrize("text", EXPRESSIONS)
 def test_expressions_have_the_types_and_errors_that_numpy_gives_them(text):
-    from kgen.ops.elementwise.kernels import Signature, program
+    from kgen.ops.elementwise.signature import Signature, program
 
     for a in ANY:
         for b in ANY:

@@ -12,10 +12,11 @@ from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.elementwise.broadcast import common_shape
 from kgen.ops.elementwise.expression import Function
-from kgen.ops.elementwise.kernels import Signature, mixed_kernel, named_kernel, program, uniform
+from kgen.ops.elementwise.kernels import mixed_kernel, named_kernel
 from kgen.ops.elementwise.numbers import NUMBERS, Number, number_of, type_of, value_of
 from kgen.ops.elementwise.plans import Call, plan
 from kgen.ops.elementwise.promotion import ANY, FLOAT, FLOATING, INT, castable, check_range, join
+from kgen.ops.elementwise.signature import Signature, program, uniform
 from kgen.ops.elementwise.storage import element_dtype, held_as, read_as
 from kgen.registry import register
 from kgen.spec import Kernel

@@ -13,7 +13,8 @@ from kgen.launch import Run, Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops.calls import Plan
 from kgen.ops.elementwise.broadcast import Layout, layout
-from kgen.ops.elementwise.kernels import MAX_RANK, PART, WORD, passed
+from kgen.ops.elementwise.kernels import MAX_RANK, PART, WORD
+from kgen.ops.elementwise.text import passed
 from kgen.registry import parse
 from kgen.spec import Kernel, Spec
 

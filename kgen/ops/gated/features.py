@@ -70,7 +70,7 @@ def _function(name: str, text: str) -> tuple[tuple[str, ...], frozenset[str]]:
 @functools.lru_cache(maxsize=256)
 def code(feature_map: str, feature_slope: str | None) -> dict[str, Any]:
     """What the templates take of an expression and perhaps its derivative."""
-    from kgen.ops.elementwise.kernels import needed
+    from kgen.ops.elementwise.text import needed
 
     functions, primitives = _function("feature", feature_map)
     if feature_slope is not None:

@@ -12,24 +12,20 @@ from typing import Any
 from kgen.dtypes import F32, FLOATS, I32, I64, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan
-from kgen.ops.gated import features as maps
 from kgen.ops.gated.checks import (
-    Arrays,
     Form,
     Options,
     arrays_of,
     backward_results,
     forward_results,
     gradients_of,
-    state_shape,
 )
-from kgen.ops.gated.mapped import mapped
 from kgen.ops.gated.modes import in_chunks
 from kgen.ops.gated.plan import NOTHING, Problem, Program, Rows, rows_of, scratch_rows
+from kgen.ops.gated.problem import input_names, problem_of
 from kgen.ops.gated.scan import Gradients, add_scan
 from kgen.ops.gated.sums import add_gradient, add_sum
 from kgen.ops.gated.tiles import Tile
-from kgen.ops.layout import AXES
 
 
 def forward_operator(name: str, form: Form, *options: str) -> Operator:
@@ -76,41 +72,6 @@ def _takes(arguments: Sequence[str]) -> dict[str, tuple[DType, ...]]:
     return {name: special.get(name, FLOATS) for name in arguments}
 
 
-def _problem(form: Form, arrays: Arrays, options: Options) -> Problem:
-    q, g, u = arrays.q, arrays.g, arrays.u
-    batch, _, time = AXES[options.layout]
-    sequences, heads, features, values = state_shape(arrays, options.layout)
-    scale = features**-0.5 if options.scale is None else float(options.scale)
-    return Problem(
-        batch=q.shape[batch],
-        sequences=sequences,
-        heads=heads,
-        length=q.shape[time],
-        features=features,
-        values=values,
-        dtype=q.dtype,
-        gate=form.gate,
-        bonus=form.bonus,
-        scale=scale,
-        reverse=bool(options.reverse),
-        feature=maps.number(options.feature_map),
-        mapped=mapped(options.feature_map, options.feature_slope),
-        offsets=arrays.offsets.dtype.itemsize if arrays.offsets else 0,
-        device=q.device,
-        normal=bool(options.normalize),
-        epsilon=float(options.epsilon),
-        gate_rows=rows_of("g", g, options.layout) if g else None,
-        gate_type=g.dtype if g else F32,
-        bonus_strides=u.strides if u else (),
-        bonus_type=u.dtype if u else F32,
-    )
-
-
-def _input_names(form: Form) -> list[str]:
-    """The inputs by role, in the order in which the operator takes them."""
-    return ["q", "k", "v", *(["g"] if form.gate else []), *(["u"] if form.bonus else []), *form.states]
-
-
 def _prepare_forward(
     form: Form,
     names: tuple[str, ...],
@@ -121,7 +82,7 @@ def _prepare_forward(
 ) -> Plan:
     options = Options(**dict(zip(names, values, strict=True)))
     arrays = arrays_of(form, given)
-    problem = _problem(form, arrays, options)
+    problem = problem_of(form, arrays, options)
     o, *state = results
     ends = ["state", *(["normalizer"] if options.normalize else [])] if options.return_state else []
     every = options.states_every
@@ -130,7 +91,7 @@ def _prepare_forward(
         from kgen.ops.gated import states
 
         kept = [states.STATES, *([states.NORMALIZERS] if options.normalize else [])]
-    program = Program([*_input_names(form), "o", *ends, *kept], problem.device)
+    program = Program([*input_names(form), "o", *ends, *kept], problem.device)
     q, k, v = (rows_of(name, x, options.layout) for name, x in zip("qkv", arrays[:3], strict=True))
     _states(problem, initial_state=arrays.initial, initial_normalizer=arrays.normal)
     _states(problem, **dict(zip([*ends, *kept], state, strict=True)))
@@ -187,12 +148,12 @@ def _prepare_backward(
     layout = options.layout
     do, inputs, dstate, dnormal = gradients_of(form, given)
     arrays = arrays_of(form, inputs)
-    problem = _problem(form, arrays, options)
+    problem = problem_of(form, arrays, options)
     gradient_names = ["dq", "dk", "dv", *(["dg"] if form.gate else []), *(["du"] if form.bonus else [])]
     gradient_names += ["dinitial"] if arrays.initial else []
     gradient_names += ["dinitial_normal"] if arrays.normal else []
     gradients = dict(zip(gradient_names, results, strict=True))
-    program = Program(["do", *_input_names(form), *form.gradients, *gradient_names], problem.device)
+    program = Program(["do", *input_names(form), *form.gradients, *gradient_names], problem.device)
     _states(problem, initial_state=arrays.initial, dstate=dstate, dinitial=gradients.get("dinitial"))
     _states(problem, initial_normalizer=arrays.normal, dnormalizer=dnormal)
     _states(problem, dinitial_normal=gradients.get("dinitial_normal"))

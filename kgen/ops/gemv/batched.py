@@ -10,9 +10,9 @@ import numpy as np
 
 from kgen.operand import Operand, joined
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.gemv.kernels import VALUES
 from kgen.ops.gemv.plan import plan
 from kgen.ops.gemv.product import Product
+from kgen.ops.gemv.types import VALUES
 
 
 def matvec(a: Any, x: Any, *, out: Any = None, stream: Any = None) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from kgen.operand import power_of_two
-from kgen.ops.gemv.kernels import COLUMNS, COLUMNS_QUANTIZED, PACK, QUANTIZED, WARP
+from kgen.ops.gemv.kernels import COLUMNS, COLUMNS_QUANTIZED, PACK, WARP
 from kgen.ops.gemv.product import Product, column_tiles, flags_of
+from kgen.ops.gemv.types import QUANTIZED
 from kgen.spec import Spec
 
 ALONE = 128 << 20

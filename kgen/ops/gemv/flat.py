@@ -9,8 +9,9 @@ from kgen.device import multiprocessors
 from kgen.dtypes import F32, FLOATS, DType
 from kgen.launch import Step, bind
 from kgen.ops.calls import Plan
-from kgen.ops.gemv.kernels import PACK, QUANTIZED, QUANTIZED_FLAGS, WARP, total_of, types_of
+from kgen.ops.gemv.kernels import PACK, QUANTIZED_FLAGS, WARP
 from kgen.ops.gemv.product import Product, flags_of
+from kgen.ops.gemv.types import QUANTIZED, total_of, types_of
 from kgen.ops.reduce.flat import COHORT, STATIC_LIMIT, counters_of, period_of
 from kgen.ops.reduce.workspace import workspace
 from kgen.registry import register

@@ -9,9 +9,9 @@ from typing import Any
 from kgen.dtypes import F32, FLOATS, DType, listed
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.gemv.kernels import QUANTIZED, VALUES, WEIGHTS
 from kgen.ops.gemv.plan import plan
 from kgen.ops.gemv.product import Product, Scale
+from kgen.ops.gemv.types import QUANTIZED, VALUES, WEIGHTS
 
 
 def gemv(

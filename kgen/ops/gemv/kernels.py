@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kgen.dtypes import BF16, E4M3, E5M2, F16, F32, F64, FLOATS, I8, DType
+from kgen.dtypes import F32, I8
+from kgen.ops.gemv.types import QUANTIZED, VALUE_FLAGS, VALUES, total_of, types_of
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -10,20 +11,11 @@ WARP = 32
 PACK = 16
 """Bytes that a thread loads at once where it may."""
 
-VALUES = (*FLOATS, F64)
-QUANTIZED = (I8, E4M3, E5M2)
-"""What a matrix alone may be made of: the vectors are then of one of FLOATS."""
-WEIGHTS = (*VALUES, *QUANTIZED)
-
 _SUM_COLUMNS, _SUM_THREADS = 32, 512
 
 _RAGGED = Flag("ragged", "rows that start anywhere and are of any length")
 _PARTIAL = Flag("partial", "sums of a piece of the matrix, in the type in which they are added")
 _INNER = Flag("inner", "scales belong to the numbers of x")
-VALUE_FLAGS = (
-    Flag("half", "x, y and the result are float16; without it they are float32"),
-    Flag("brain", "x, y and the result are bfloat16"),
-)
 QUANTIZED_FLAGS = (*VALUE_FLAGS, _INNER)
 _QUANTIZED_FLAGS = (
     _RAGGED,
@@ -75,34 +67,10 @@ def _columns_problem(spec: Spec) -> str | None:
     return _problem(spec)
 
 
-def types_of(spec: Spec, vec: int) -> dict[str, object]:
-    """The types that a template writes: of the vectors, of sums, and of a pack below eight bytes."""
-    word = {1: "unsigned char", 2: "unsigned short"}.get(vec * spec.dtype.itemsize, "unsigned")
-    value = value_of(spec)
-    real, total = ("double" if dtype is F64 else "float" for dtype in (spec.dtype, total_of(spec)))
-    return {
-        "quantized": spec.dtype in QUANTIZED,
-        "value": value.c,
-        "real": real,
-        "total": total,
-        "part": "double" if value in (F32, F64) else "float",
-        "exact": spec.dtype is F32,
-        "word": word,
-    }
-
-
 def _text(spec: Spec) -> dict[str, object]:
     columns = spec["LANES"] * spec["VEC"]
     sharers = 1 if spec["ragged"] else max(1, WARP // columns)  # lanes of a warp, where there are fewer columns
     return types_of(spec, spec["VEC"]) | {"sharers": sharers, "spans": False}
-
-
-def total_of(spec: Spec) -> DType:
-    """The type in which sums of several threads are added: those of float32 are exact until they are rounded at last.
-
-    Sums of products with a quantized matrix are not.
-    """
-    return F64 if spec.dtype in (F32, F64) else F32
 
 
 def _rows_geometry(spec: Spec) -> dict[str, int]:
@@ -252,15 +220,3 @@ SUM = register(
 )
 
 SUM_COLUMNS = _SUM_COLUMNS
-
-
-def value_flags(value: DType) -> dict[str, bool]:
-    """The flags of a quantized kernel that name the vectors' type."""
-    return {"half": value is F16, "brain": value is BF16}
-
-
-def value_of(spec: Spec) -> DType:
-    """The vectors' type of a specialization."""
-    if spec.dtype not in QUANTIZED:
-        return spec.dtype
-    return F16 if "half" in spec.flags else BF16 if "brain" in spec.flags else F32

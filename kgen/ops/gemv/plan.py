@@ -8,10 +8,11 @@ from kgen.operand import INT_MAX
 from kgen.ops.calls import Plan
 from kgen.ops.gemv.column_plans import column_vec, cut_columns
 from kgen.ops.gemv.flat import plan_flat
-from kgen.ops.gemv.kernels import COLUMNS, COLUMNS_QUANTIZED, GEMV, GEMV_QUANTIZED, QUANTIZED, value_of
+from kgen.ops.gemv.kernels import COLUMNS, COLUMNS_QUANTIZED, GEMV, GEMV_QUANTIZED
 from kgen.ops.gemv.product import Product, carry_out, flags_of
 from kgen.ops.gemv.row_plans import cut_rows, row_vec
 from kgen.ops.gemv.span import plan_span
+from kgen.ops.gemv.types import QUANTIZED, value_of
 from kgen.registry import parse
 from kgen.spec import Spec
 

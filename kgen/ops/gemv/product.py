@@ -14,7 +14,8 @@ from kgen.dtypes import F64
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Plan
-from kgen.ops.gemv.kernels import QUANTIZED, SUM, SUM_COLUMNS, total_of, value_flags
+from kgen.ops.gemv.kernels import SUM, SUM_COLUMNS
+from kgen.ops.gemv.types import QUANTIZED, total_of, value_flags
 from kgen.ops.reduce.workspace import COUNTERS, workspace
 from kgen.scratch import scratch
 from kgen.spec import Spec

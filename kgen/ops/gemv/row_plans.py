@@ -6,8 +6,9 @@ import math
 
 from kgen.dtypes import F32, I8
 from kgen.operand import power_of_two
-from kgen.ops.gemv.kernels import GEMV, GEMV_QUANTIZED, PACK, QUANTIZED, WARP
+from kgen.ops.gemv.kernels import GEMV, GEMV_QUANTIZED, PACK, WARP
 from kgen.ops.gemv.product import Product, flags_of, row_tiles
+from kgen.ops.gemv.types import QUANTIZED
 from kgen.spec import Spec
 
 FULL = 2048

@@ -11,8 +11,8 @@ from kgen.launch import Step, bind
 from kgen.operand import INT_MAX
 from kgen.ops import rows_cut
 from kgen.ops.calls import Plan
-from kgen.ops.gemv.kernels import QUANTIZED, VALUE_FLAGS, types_of
 from kgen.ops.gemv.product import Product, flags_of
+from kgen.ops.gemv.types import QUANTIZED, VALUE_FLAGS, types_of
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 

@@ -1,36 +1,33 @@
 """Counting: `bincount` of indices and `histogram` of numbers, with NumPy's counts, edges and errors.
 
-Counts are integers, and exact. Sums of weights are in fixed point (histogram_weights.py), and as reproducible.
+Counts are integers, and exact. Sums of weights are in fixed point (weights.py), and as reproducible.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from kgen.arrays import adopt
 from kgen.dtypes import F64, I64, DType
-from kgen.launch import Step, bind
-from kgen.operand import Operand
-from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.composed import Call, calling
+from kgen.ops.histogram.counts import FIRST_GUESS
+from kgen.ops.histogram.counts import bincount as _bincount
+from kgen.ops.histogram.counts import bincount_and_greatest as _bincount_and_greatest
+from kgen.ops.histogram.counts import histogram as _histogram
 from kgen.ops.histogram.edges import edges_of, own_edges, placed
 from kgen.ops.histogram.extremes import extremes
-from kgen.ops.histogram.kernels import ELEMENTS, HISTOGRAM, INDICES, blocks_for, cut_for, edge_of, map_of, vector_for
-from kgen.ops.histogram.memory import Line
+from kgen.ops.histogram.kernels import ELEMENTS
 from kgen.ops.histogram.weights import density as _density
 from kgen.ops.histogram.weights import weighted_bincount as _weighted_bincount
 from kgen.ops.histogram.weights import weighted_histogram as _weighted_histogram
 from kgen.results import allocate, give_back
-from kgen.scratch import fill
 from kgen.streams import stream_for
 
-FIRST_GUESS = 896
-"""Bins to count before the maximum is known: as many as fit with a counter for every lane."""
 _REMEMBERED = 256
 _bins_of: dict[tuple[object, int], int] = {}  # by dtype and size: how many bins the last such array took
 
@@ -174,78 +171,3 @@ def _natural(op: str, argument: str, value: Any) -> int:
     if number < 0:
         raise ValueError(f"{op}: {argument} is {number}; it takes none below 0")
     return number
-
-
-def _one_axis(op: str, x: Operand) -> None:
-    if len(x.shape) != 1:
-        raise ValueError(f"{op}: x has shape {x.shape}; it takes one dimension")
-
-
-def _bincount_results(op: str, given: Sequence[Operand], length: int | None) -> Results:
-    _one_axis(op, given[0])
-    return [((FIRST_GUESS if length is None else length,), I64)]
-
-
-def _greatest_results(op: str, given: Sequence[Operand], length: int) -> Results:
-    _one_axis(op, given[0])
-    return [((length,), I64), ((), I64)]
-
-
-def _histogram_results(op: str, given: Sequence[Operand], bins: int, uniform: bool) -> Results:
-    return [((bins,), I64), ((bins + 1,), edge_of(given[0].dtype))] if uniform else [((bins,), I64)]
-
-
-def _plan(x: Operand, results: Sequence[Operand], uniform: bool | None) -> Plan:
-    """One launch into zeros; inputs are x and perhaps a table of edges, results the counts, and what else it tells."""
-    counts = results[0]
-    device, bins = counts.device, counts.shape[0]
-    line = Line(x)
-    cut = cut_for(bins, device)
-    spec = HISTOGRAM.spec(
-        SMEM=cut.kib,
-        COPIES=cut.copies,
-        VEC=vector_for(x.dtype, line.step),
-        dtype=x.dtype,
-        packed=cut.packed,
-        greatest=uniform is None and len(results) > 1,
-        **map_of(uniform),
-    )
-    blocks = blocks_for(spec, cut, line.length, device)
-    pointers = 1 + (uniform is not None) + len(results)
-    about = (bins, cut.per_pass, cut.passes) if cut.packed else (bins,)
-    step = Step(spec, blocks, pointers, about, (line.length, line.step))
-    (run,) = bind([step], device)
-    summed = results[:1] if uniform else results
-    zeroed = [(at - len(results), 8 * math.prod(result.shape)) for at, result in enumerate(summed)]
-
-    def launch(arrays: Sequence[int], stream: int) -> None:
-        for at, nbytes in zeroed:
-            fill(arrays[at], 0, nbytes, device, stream)
-        at_x, held = line.ready(arrays[0], stream)
-        run((at_x, *arrays[1:]), stream)
-        del held
-
-    why = f"{bins} bins in {cut.passes} passes, {cut.copies} counters each, {cut.kib} KiB of a block"
-    return Plan(launch, (str(step),), why)
-
-
-def _prepare_bincount(op: str, given: Sequence[Operand], results: Sequence[Operand], length: int | None) -> Plan:
-    return _plan(given[0], results, None)
-
-
-def _prepare_histogram(op: str, given: Sequence[Operand], results: Sequence[Operand], bins: int, uniform: bool) -> Plan:
-    return _plan(given[0], results, uniform)
-
-
-_bincount_and_greatest = Operator("bincount", ("x",), ("length",), _greatest_results, _prepare_bincount, takes=INDICES)
-_bincount = Operator("bincount", ("x",), ("length",), _bincount_results, _prepare_bincount, takes=INDICES)
-_histogram = Operator(
-    "histogram",
-    ("x", "table"),
-    ("bins", "uniform"),
-    _histogram_results,
-    _prepare_histogram,
-    takes={"x": ELEMENTS, "table": (F64,)},
-    mixed=True,
-    rows=False,
-)

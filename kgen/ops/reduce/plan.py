@@ -15,7 +15,8 @@ from kgen.operand import Operand, contiguous_strides
 from kgen.ops.calls import Plan
 from kgen.ops.reduce.axes import Kept, Layout, Reduced, layout
 from kgen.ops.reduce.kernels import accumulator, in_one_pass
-from kgen.ops.reduce.launches import Pass, launches, length_of
+from kgen.ops.reduce.launches import launches
+from kgen.ops.reduce.passes import Pass, length_of
 from kgen.ops.reduce.workspace import workspace
 from kgen.scratch import scratch
 

@@ -17,7 +17,7 @@ from kgen.operand import Operand
 from kgen.ops.axes import normal_axes
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.reduce.kernels import ELEMENTS, FORMULAS, summed
-from kgen.ops.reduce.launches import NAIVE
+from kgen.ops.reduce.passes import NAIVE
 from kgen.ops.reduce.plan import plan_reduction
 from kgen.ops.reduce.types import type_of_result
 

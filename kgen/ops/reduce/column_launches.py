@@ -1,0 +1,86 @@
+"""Reductions down columns: threads side by side in tiles, parts that fill the device, and narrow rows read as one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kgen.dtypes import FLOATS
+from kgen.launch import Step
+from kgen.ops.reduce import flat, waves
+from kgen.ops.reduce.axes import Kept
+from kgen.ops.reduce.kernels import COLUMN_THREADS, LOAD_BYTES, RESIDENT, residents, result_axes, value_bytes
+from kgen.ops.reduce.passes import Pass, divisor_of, levels, spec_of
+from kgen.ops.reduce.waves import ITEMS
+
+LANES = (1, 2, 4, 8, 16, 32)
+IDLE = 1.6
+"""Lanes of blocks of ragged columns, as a multiple of those that have columns, up to which wide blocks are better."""
+RAGGED_FROM = 8
+"""Packs of a row that begins anywhere, from which on they are read as packs nevertheless."""
+
+
+def down_columns(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:
+    """The launch, and the bytes in which its blocks meet."""
+    return _flat(one, columns, inside) or _tiles(one, columns, inside)
+
+
+def _flat(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int] | None:
+    """All rows read as one, where they lie one behind the other and loads do not begin with them."""
+    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 0)
+    whole = LOAD_BYTES // one.dtype.itemsize
+    even = columns.size % whole == 0 and one.low % LOAD_BYTES == 0
+    dense = columns.stride == 1 and stride == columns.size and math.prod(axis.size for axis in inside) == 1
+    if not dense or one.op != "sum" or one.out is not one.dtype or one.dtype not in FLOATS or one.algorithm:
+        return None
+    cut = flat.cut(columns.size, length * columns.size, one.dtype, one.sms, even=even)
+    if cut is None:
+        return None
+    spec = flat.FLAT.spec(THREADS=cut.threads, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
+    ints = (columns.size, cut.period)
+    step = Step(spec, cut.parts, 4, ints, (length * columns.size, columns.out), doubles=divisor_of(one))
+    return step, cut.parts * columns.size * value_bytes(spec)
+
+
+def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:
+    outer = math.prod(axis.size for axis in inside)
+    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 0)
+    together = (columns.size, stride, *(axis.stride for axis in inside))
+    wide = LOAD_BYTES // one.dtype.itemsize
+    vec = wide if columns.stride == 1 else 1
+    while any(number % vec for number in together) or one.low % (vec * one.dtype.itemsize):
+        vec //= 2
+    if one.algorithm == "naive":
+        vec = 1
+    lanes = next((lanes for lanes in LANES if lanes * vec >= columns.size), max(LANES))
+    pack = min(wide, 8) if one.op.startswith("arg") else wide  # or they exchange too much
+    if ragged := not one.algorithm and vec < pack and columns.stride == 1 and columns.size >= RAGGED_FROM * wide:
+        vec, lanes = pack, ragged_lanes(columns.size, pack)
+    if one.op.startswith("arg") and not ragged:
+        lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
+    items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
+    tiles = -(-columns.size // ((lanes - ragged) * vec))
+    depth = COLUMN_THREADS // lanes
+    wave = one.sms * (residents(one.op, one.dtype, vec) if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS
+    parts = waves.parts_of_columns(outer * tiles, -(-length // (depth * items)), wave)
+    split = parts > 1
+    spec = spec_of(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split, ragged=ragged)
+    sizes, x_strides, out_strides = levels(inside)
+    step = Step(
+        spec,
+        outer * tiles * parts,
+        4 if split else 2,
+        (parts, columns.size, *sizes),
+        (length, stride, columns.stride, columns.out, *x_strides, *out_strides),
+        doubles=divisor_of(one),
+    )
+    return step, outer * tiles * parts * lanes * vec * value_bytes(spec) if split else 0
+
+
+def ragged_lanes(columns: int, vec: int) -> int:
+    """Threads side by side where rows begin anywhere: the more the better, but where too many had no columns."""
+    most = min(max(LANES), COLUMN_THREADS // vec)
+    filled = (
+        lanes for lanes in (most, most // 2) if -(-columns // ((lanes - 1) * vec)) * lanes * vec <= IDLE * columns
+    )
+    return next(filled, most // 4)
