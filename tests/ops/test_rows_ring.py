@@ -209,9 +209,19 @@ def test_all_rows_are_taken_in_whatever_order(rows: int, packs: int, vec: int, t
         test_norm.assert_close(result, test_norm.reference(host, (1,), weight, bias)[0], dtype, terms=8)
 
 
-@pytest.mark.parametrize(("cluster", "threads"), [(1, 256), (1, 512), (2, 512), (4, 256)])
-@pytest.mark.parametrize("own", ["f32", "bf16", "f16"])
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+BLOCKS = (1, 256), (2, 512), (1, 512), (4, 256)
+"""Of a cluster, and threads of each."""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "own", "cluster", "threads"),
+    [
+        (dtype, own, *blocks)  # of any two of the three, every pair
+        for nth, own in enumerate(("f32", "bf16", "f16"))
+        for other, dtype in enumerate(("f32", "bf16"))
+        for blocks in BLOCKS[(nth + other) % 2 :: 2]
+    ],
+)
 def test_weights_are_found_at_all_places_of_a_sector_where_rows_begin(
     dtype: str, own: str, cluster: int, threads: int, take: Take
 ) -> None:
