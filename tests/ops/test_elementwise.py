@@ -257,6 +257,21 @@ def test_arithmetic_is_numpys_to_the_last_bit(types):
         np.testing.assert_array_equal(got, expected, err_msg=text)
 
 
+@pytest.mark.parametrize("kind", ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+def test_arithmetic_with_numbers_in_the_text_is_numpys_to_the_last_bit(kind):
+    dtype = np.dtype(kind)
+    low, high = (0, 1) if kind == "?" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    x = np.array([low, high, high - 1, high // 2 + 1, 0, 1], object).astype(dtype)
+    for text in ("x + 1", "3 - x", "x * 3", "x << 1", "x >> 2", "maximum(x, 2)", "minimum(3, x)", "x // 3", "x % 3"):
+        with np.errstate(all="ignore"):
+            expected = eval(text, {"maximum": np.maximum, "minimum": np.minimum, "x": x})
+        got = elementwise(text, x=x)
+        assert got.dtype == expected.dtype, text
+        np.testing.assert_array_equal(got, expected, err_msg=text)
+    if kind != "?":
+        np.testing.assert_array_equal(NAMED["negative"](x), np.negative(x))
+
+
 def test_bfloat16_meets_others_as_in_jax():
     assert promote(BF16, F16) is F32
     assert promote(BF16, F32) is F32 and promote(F64, BF16) is F64
@@ -283,6 +298,8 @@ def test_an_integer_that_does_not_fit_is_numpys_error():
         add(x, 300)
     with pytest.raises(OverflowError, match="300 out of bounds"):
         elementwise("x + 300", x=x)
+    with pytest.raises(OverflowError, match="300 out of bounds for int8"):
+        elementwise("maximum(x, 300)", x=x)
 
 
 def test_dtype_is_what_the_operands_become_first():

@@ -10,7 +10,7 @@ from kgen.dtypes import BOOL, F64, I8, I32, I64, INTEGERS, SIGNED, DType
 from kgen.ops.elementwise.expression import CONSTANTS, ExpressionError, Function
 from kgen.ops.elementwise.functions import FUNCTIONS, PRIMITIVES
 from kgen.ops.elementwise.promotion import FLOAT, FLOATING, Type, Weak, arithmetic, check_range, floating, join
-from kgen.ops.elementwise.terms import BINARY, COMPARED, FOLD, Term, inside, literal, number, safe, type_name
+from kgen.ops.elementwise.terms import BINARY, COMPARED, FOLD, Term, inside, literal, number, safe, type_name, typed
 
 
 class Functions(Protocol):
@@ -188,7 +188,7 @@ class Body:
             self._refuse(node, f"passes {len(terms)} arguments to {name}, which takes {primitive.arity}")
         if name == "where":
             return self._choose(*terms)
-        kind = functools.reduce(join, (t.type for t in terms))
+        kind = self._meet(*terms)
         kind = self.writer.real if isinstance(kind, Weak) else kind
         if primitive.rule == "float" or (primitive.rule == "sign" and kind is BOOL):
             kind = floating(kind)
@@ -210,13 +210,15 @@ class Body:
     # Types.
 
     def _primitive(self, name: str, kind: Type, *terms: Term) -> Term:
-        """A call of a hand-written function, whose arguments and result have one type."""
+        """A call of a hand-written function, whose arguments and result have one type, by which C++ finds it."""
         self.writer.used.add(name)
-        return Term(f"{name}({', '.join(self._as(t, kind) for t in terms)})", kind)
+        spelled = self.writer.spelled(kind)
+        arguments = (self._as(t, kind) if t.value is None else typed(t.value, spelled) for t in terms)
+        return Term(f"{name}({', '.join(arguments)})", kind)
 
-    def _meet(self, a: Term, b: Term) -> Type:
-        kind = join(a.type, b.type)
-        for term in (a, b):
+    def _meet(self, *terms: Term) -> Type:
+        kind = functools.reduce(join, (t.type for t in terms))
+        for term in terms:
             if isinstance(term.value, int) and kind in INTEGERS:
                 check_range(self.title, term.value, kind)
         return kind

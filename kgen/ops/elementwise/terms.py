@@ -84,6 +84,20 @@ def number(value: int | float, spelled: str) -> str:
     return repr(real) + ("f" if spelled == "float" else "")
 
 
+_SUFFIX = {"int": "", "unsigned": "u", "long long": "ll", "unsigned long long": "ull"}
+
+
+def typed(value: int | float, spelled: str) -> str:
+    """A plain number that has a type in C++ whatever is around it.
+
+    >>> typed(1, "long long"), typed(1, "short"), typed(1, "float")
+    ('1ll', 'static_cast<short>(1)', '1.0f')
+    """
+    if spelled in ("float", "double"):
+        return number(value, spelled)
+    return f"{int(value)}{_SUFFIX[spelled]}" if spelled in _SUFFIX else f"static_cast<{spelled}>({int(value)})"
+
+
 def inside(term: Term, binds: int) -> str:
     return term.text if term.binds >= binds else f"({term.text})"
 
