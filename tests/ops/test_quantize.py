@@ -229,6 +229,21 @@ def test_what_quantize_does_not_take_is_refused(named, error, match):
         quantize(np.ones((4, 4), "f"), **named)
 
 
-def test_integers_are_not_quantized():
-    with kgen.backend("cpu"), pytest.raises(TypeError, match="x has dtype int32"):
-        quantize(np.ones((4, 4), "i4"), axis=-1)
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_integers_are_not_quantized(axis):
+    with kgen.backend("cpu"), pytest.raises(TypeError, match=r"^quantize: x has dtype int32"):
+        quantize(np.ones((4, 4), "i4"), axis=axis)
+
+
+@pytest.mark.parametrize("scale", [2, 300, True, np.int8(2), np.uint64(7), 2**70])
+def test_a_whole_number_is_a_scale_as_any_other(scale):
+    codes_ = np.array([100, -100, 3, 0], "i1")
+    with kgen.backend("cpu"):
+        same_bits(dequantize(codes_, scale), dequantize(codes_, float(scale)))
+        for q in (quantize(codes_.astype("f"), "int8", scale)[0], quantize(codes_.astype("f"), "e4m3", scale)[0]):
+            same_bits(q, quantize(codes_.astype("f"), q.dtype, float(scale))[0])
+
+
+def test_scales_of_integers_are_refused():
+    with kgen.backend("cpu"), pytest.raises(TypeError, match="dequantize: scale has dtype int8; it takes float32"):
+        dequantize(np.ones(3, "i1"), np.ones(3, "i1"))

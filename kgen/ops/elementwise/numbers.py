@@ -35,3 +35,8 @@ def value_of(number: Number) -> int | float:
         return int(number[1])
     except ValueError:
         return float(number[1])
+
+
+def beyond_int64(number: Number | None) -> bool:
+    """Whether it is a Python integer that no int64 brings to a kernel."""
+    return number is not None and number[0] == "int" and not -(1 << 63) <= int(number[1]) < 1 << 63

@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from kgen.dtypes import FP8, INTEGERS, DType
+from kgen.dtypes import FP8, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.elementwise.broadcast import common_shape
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.kernels import mixed_kernel, named_kernel
-from kgen.ops.elementwise.numbers import NUMBERS, Number, number_of, type_of, value_of
+from kgen.ops.elementwise.numbers import NUMBERS, Number, beyond_int64, number_of, type_of, value_of
 from kgen.ops.elementwise.plans import Call, plan
 from kgen.ops.elementwise.promotion import ANY, FLOAT, FLOATING, INT, castable, check_range, join
 from kgen.ops.elementwise.signature import Signature, program, uniform
@@ -65,7 +65,8 @@ class Elementwise:
         storage: bool = False,
     ) -> None:
         self.function = function
-        self.storage = storage  # takes 8-bit floats too, and only the result becomes `dtype`, as by astype
+        # Takes 8-bit floats too, and scales of them, which are floats; only the result becomes `dtype`, as by astype.
+        self.storage = storage
         self.__name__ = self.__qualname__ = function.name
         self.__doc__ = (
             f"{summary or 'A function of each element.'}\n\n    {function.expression}\n\nSee kgen.elementwise."
@@ -82,7 +83,7 @@ class Elementwise:
             ("dtype", "algorithm", "numbers"),
             self._results,
             self._prepare,
-            takes=(*ANY, *FP8) if storage else ANY,
+            takes=({names[0]: (*ANY, *FP8)} | dict.fromkeys(names[1:], FLOATING)) if storage else ANY,
             optional=names[: self._arrays],
             mixed=True,
             rows=False,
@@ -219,11 +220,14 @@ class Elementwise:
                     f"{op}: {x.argument} is {x.dtype.numpy_name}, which does not become dtype={chosen.numpy_name} "
                     "(NumPy's casting 'same_kind'); convert it first"
                 )
-        if self.storage:
-            return Signature(types, tuple(x is not None for x in operands), cast=chosen)
         common = chosen or functools.reduce(join, types)
+        if common in FLOATING:
+            types = tuple(FLOAT if beyond_int64(number) else t for t, number in zip(types, numbers))
+        if self.storage:
+            types = tuple(t if x or t in FLOATING else FLOAT for x, t in zip(operands, types))
+            return Signature(types, tuple(x is not None for x in operands), cast=chosen)
         for number in numbers:
-            if number is not None and number[0] == "int" and isinstance(common, DType) and common in INTEGERS:
+            if number is not None and number[0] == "int" and isinstance(common, DType):
                 check_range(op, int(number[1]), common)
         if chosen is not None and all(t in (chosen, FLOAT, INT) for t in types):
             plain = Signature(types, tuple(x is not None for x in operands))

@@ -89,7 +89,11 @@ def join(a: Type, b: Type) -> Type:
 
 
 def check_range(title: str, value: int, dtype: DType) -> None:
-    """NumPy's error for a Python integer that an integer type cannot hold."""
+    """NumPy's error for a Python integer that a type cannot hold; what is too large for a float is infinite in one."""
+    if dtype not in INTEGERS:
+        if abs(value) >= 1 << 1024:
+            raise OverflowError(f"{title}: Python integer of {value.bit_length()} bits is too large for a float")
+        return
     bits = 8 * dtype.itemsize
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)
     if not low <= value <= high:

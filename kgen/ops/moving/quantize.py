@@ -75,7 +75,7 @@ def quantize(
     x : array [..., N] of float32, float16 or bfloat16, of any strides.
     dtype : "e4m3", "e5m2" or "int8". NumPy arrays of 8-bit floats are of ml_dtypes' types, torch's of its own; CuPy,
         which has none, gets their bytes as uint8.
-    scale : number or array that broadcasts with x, float32, optional
+    scale : number, or array of floats that broadcasts with x, optional
         By default the largest magnitude of those that share a scale, over the largest code (448, 57344, 127); 1 where
         all of them are 0. An infinity makes its scale infinite; a NaN does not count, and stays one but in int8.
     axis : None for one scale, of shape (); or the axis along which numbers share one, of x's shape with 1 in its place:
@@ -113,7 +113,8 @@ def dequantize(
 
     q      array of e4m3, e5m2 or int8; of uint8 with
     code   "e4m3" or "e5m2", which says what the bytes are (CuPy has no 8-bit floats)
-    scale  number or array that broadcasts with q. Scales of blocks: pass q as [..., blocks, block], scale[..., None]
+    scale  number, or array of floats that broadcasts with q. Scales of blocks: pass q as [..., blocks, block] and
+           scale[..., None]
 
     Returns an array of q's kind, of the common shape. Raises as `elementwise`.
     """

@@ -169,7 +169,5 @@ def _prepare_scale(op: str, given: Sequence[Operand], results: Sequence[Operand]
     return Plan(launch, (*(copy.steps if copy else ()), *map(str, steps)), f"{blocks} parts of {n.size} elements")
 
 
-quantize_groups = Operator(
-    "quantize_groups", ("x",), ("target", "axis", "block"), _group_results, _prepare_groups, rows=False
-)
-quantize_scale = Operator("quantize_scale", ("x",), ("target",), _scale_results, _prepare_scale, rows=False)
+quantize_groups = Operator("quantize", ("x",), ("target", "axis", "block"), _group_results, _prepare_groups, rows=False)
+quantize_scale = Operator("quantize", ("x",), ("target",), _scale_results, _prepare_scale, rows=False)
