@@ -302,6 +302,21 @@ def test_an_integer_that_does_not_fit_is_numpys_error():
         elementwise("maximum(x, 300)", x=x)
 
 
+@pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 2**70, 10**300], ids=float)
+def test_floats_meet_integers_of_any_size(number):
+    for dtype in ("f8", "f4", "f2"):
+        x = np.array([0, 1, -2], dtype)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(add(x, number), np.add(x, number))
+            np.testing.assert_array_equal(maximum(number, x), np.maximum(number, x))
+    np.testing.assert_array_equal(add(np.zeros(3, "u8"), 2**64 - 1), np.full(3, 2**64 - 1, "u8"))
+
+
+def test_an_integer_that_no_float_comes_near_is_an_error():
+    with pytest.raises(OverflowError, match="add: Python integer of 1329 bits is too large for a float"):
+        add(np.ones(3, "f4"), 10**400)
+
+
 def test_dtype_is_what_the_operands_become_first():
     x = np.array([100, 100], "i1")
     assert add(x, x, dtype="i4").tolist() == [200, 200]
