@@ -427,3 +427,23 @@ def test_a_scaled_number_is_rounded_before_the_greatest_is_taken_from_it(name: s
     text = render(parse(name)).text
     assert "__fmul_rn(scale, " in text
     assert "scale *" not in text
+
+
+def test_results_of_a_sum_may_lie_anywhere(xp, asnumpy):
+    x = np.random.default_rng(0).standard_normal((5, 7, 8)).astype("f")
+    expected = np.log(np.exp(x.astype("d")).sum(-1))
+    for out in (xp.full((7, 5), np.nan, "f").T, xp.full((5, 7), np.nan, "f")[::-1]):
+        assert logsumexp(xp.asarray(x), -1, out=out) is out
+        np.testing.assert_allclose(asnumpy(out), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 5)])
+def test_over_no_axes_every_element_is_alone(xp, asnumpy, shape):
+    x = np.random.default_rng(0).standard_normal(shape).astype("f")
+    mask = np.random.default_rng(1).random(shape) < 0.5
+    array = xp.asarray(x)
+    np.testing.assert_array_equal(asnumpy(softmax(array, ())), np.ones(shape))
+    np.testing.assert_array_equal(asnumpy(log_softmax(array, ())), np.zeros(shape))
+    np.testing.assert_array_equal(asnumpy(logsumexp(array, ())), x)
+    expected = np.where(mask, 1, np.nan)
+    np.testing.assert_array_equal(asnumpy(softmax(array, (), mask=xp.asarray(mask))), expected)

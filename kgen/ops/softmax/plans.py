@@ -32,6 +32,9 @@ def plan(
 
     Raises SpecError, which lists the algorithms, for a name that is none of them or cannot take this problem.
     """
+    if not axes:  # every element is a row of its own
+        x, y, axes = _each_alone(x), _each_alone(y), (len(x.shape),)
+        mask = mask and _each_alone(mask)
     spec = _named(wanted, algorithm, x, y)
     kernel = spec.kernel.name if spec else algorithm
     if kernel in (None, "softmax_columns", "softmax_strips"):
@@ -46,10 +49,14 @@ def plan(
             )
     if mask is not None:
         mask = _broadcast(mask, x)
-    fits = (as_rows(x, axes) is not None, mask is None or mask_rows(mask, axes) is not None, _writes(y, axes))
+    masks, fit = [mask], mask is None or mask_rows(mask, axes) is not None
+    if wanted.op == "logsumexp":  # which is launched without a pointer for one
+        masks.clear()
+    fits = (as_rows(x, axes) is not None, *(fit for _ in masks), _writes(y, axes))
 
     def build(operands: Sequence[Operand | None], axes: tuple[int, ...]) -> Plan:
-        x, mask, y = operands
+        x, *masks, y = operands
+        mask = masks[0] if masks else None
         assert x is not None and y is not None
         read, heights = as_rows(x, axes), part(y, others(y, axes))
         assert read is not None
@@ -67,7 +74,7 @@ def plan(
             raise SpecError(f"{wanted.op}: {read.rows} rows of {read.columns} are not for the algorithm {algorithm!r}")
         return found
 
-    return staged((x, mask, y), 2, axes, fits, build)
+    return staged((x, *masks, y), 1 + len(masks), axes, fits, build)
 
 
 def _plan_planes(
@@ -101,6 +108,14 @@ def _one_each(y: Operand, axes: tuple[int, ...], read: Planes | None) -> Planes 
 def _writes(y: Operand, axes: tuple[int, ...]) -> bool:
     """Whether rows of results can be written: as they are read, or one number each."""
     return as_rows(y, axes) is not None
+
+
+def _each_alone(operand: Operand) -> Operand:
+    """The same array with an axis of one element behind the others."""
+    shape, strides = (*operand.shape, 1), (*operand.strides, 1)
+    return Operand(
+        operand.ptr, shape, strides, operand.dtype, operand.device, operand.kind, operand.argument, operand.array, None
+    )
 
 
 def _broadcast(mask: Operand, x: Operand) -> Operand:
