@@ -94,41 +94,46 @@ def check_out(
     stream: int | None = None,
     *,
     in_place: bool = False,
+    name: str = "out",
+    apart: Sequence[Operand] = (),
 ) -> Operand:
     """The operand behind `out`: of the right library, device, shape and dtype, writable, apart from every input.
 
     With `in_place` it may be an input itself, element for element, which does no harm to kernels that read no element
-    after they wrote the one in its place. `stream`, by default the inputs' current one, is made to wait until `out` may
-    be written. A NumPy `out` is not read: the kernel writes into fresh memory of the device, and `give_back` copies it.
+    after they wrote the one in its place; from the results in `apart` it must be apart even so. `stream`, by default
+    the inputs' current one, is made to wait until `out` may be written. A NumPy `out` is not read: the kernel writes
+    into fresh memory of the device, and `give_back` copies it. Messages call it by its `name`.
     """
     first = inputs[0]
     device = first.device
     on_host = isinstance(out, np.ndarray) and device != HOST
-    operand = _host_out(out, device, op) if on_host else adopt(out, op, "out", tuple(DTYPES.values()))
+    operand = _host_out(out, device, op, name) if on_host else adopt(out, op, name, tuple(DTYPES.values()))
     if _library(operand.kind) != _library(first.kind):
         raise TypeError(
-            f"{op}: out is an array of {_library(operand.kind)} and {first.argument} of {_library(first.kind)}; "
-            "pass one of the same library, or omit out"
+            f"{op}: {name} is an array of {_library(operand.kind)} and {first.argument} of {_library(first.kind)}; "
+            "pass one of the same library, or omit it"
         )
     if operand.shape != shape:
-        raise ValueError(f"{op}: out has shape {operand.shape}; the result has {shape}")
+        raise ValueError(f"{op}: {name} has shape {operand.shape}; the result has {shape}")
     if operand.dtype is not dtype:
-        raise TypeError(f"{op}: out has dtype {operand.dtype.numpy_name}; the result has {dtype.numpy_name}")
+        raise TypeError(f"{op}: {name} has dtype {operand.dtype.numpy_name}; the result has {dtype.numpy_name}")
     if operand.device != device:
-        raise ValueError(f"{op}: out is on cuda:{operand.device} and {first.argument} on cuda:{device}")
+        raise ValueError(f"{op}: {name} is on cuda:{operand.device} and {first.argument} on cuda:{device}")
     if operand.readonly:
         why = " (JAX arrays always are)" if operand.kind == "jax" else ""
-        raise ValueError(f"{op}: out is read-only{why}; omit it, or pass an array that can be written")
+        raise ValueError(f"{op}: {name} is read-only{why}; omit it, or pass an array that can be written")
     if not one_to_one(shape, operand.strides):
         raise ValueError(
-            f"{op}: out with shape {shape} and strides {operand.strides} holds several elements at one address "
+            f"{op}: {name} with shape {shape} and strides {operand.strides} holds several elements at one address "
             "(a broadcast or overlapping view); pass an array with memory of its own"
         )
-    for other in inputs:
-        if in_place and same_elements(operand, other):
+    for other in (*inputs, *apart):
+        if in_place and other in inputs and same_elements(operand, other):
             continue
         if overlaps(operand, other):
-            raise ValueError(f"{op}: out shares memory with {other.argument}; pass an array apart from it, or omit out")
+            raise ValueError(
+                f"{op}: {name} shares memory with {other.argument}; pass an array apart from it, or omit {name}"
+            )
     chosen = stream_for(first.kind, [operand], stream)
     if on_host:
         landing = allocate("numpy", shape, dtype, device, chosen)
@@ -141,8 +146,8 @@ def _library(kind: Kind) -> str:
     return {"torch": "torch", "jax": "JAX", "numpy": "NumPy"}.get(kind, "CuPy or its like")
 
 
-def _host_out(out: np.ndarray[Any, Any], device: int, op: str) -> Operand:
+def _host_out(out: np.ndarray[Any, Any], device: int, op: str, name: str) -> Operand:
     """A NumPy `out` before it has memory on the device; its strides are the host's, for the checks."""
-    dtype = element_type(out.dtype, op, "out", tuple(DTYPES.values()))
-    strides = element_strides(0, out.strides, dtype, op, "out")
-    return Operand(0, out.shape, strides, dtype, device, "numpy", "out", out, None, not out.flags.writeable)
+    dtype = element_type(out.dtype, op, name, tuple(DTYPES.values()))
+    strides = element_strides(0, out.strides, dtype, op, name)
+    return Operand(0, out.shape, strides, dtype, device, "numpy", name, out, None, not out.flags.writeable)

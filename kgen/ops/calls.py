@@ -42,6 +42,7 @@ class Operator:
     rows        whether kernels want the last axis contiguous; an array where it is not is copied
     in_place    whether a result may be one of the inputs: its kernels read no element after the one in its place was
                 written
+    outs        what callers call the arrays that they bring for results
     examine     from the input operands and the options, whether the numbers in them make sense; raises where not. Asked
                 only within `kgen.checked()`
     """
@@ -59,6 +60,7 @@ class Operator:
         mixed: bool = False,
         rows: bool = True,
         in_place: bool = False,
+        outs: tuple[str, ...] = ("out",),
         examine: Callable[..., None] | None = None,
     ) -> None:
         self.name = name
@@ -71,6 +73,7 @@ class Operator:
         self.mixed = mixed
         self.rows = rows
         self.in_place = in_place
+        self.outs = outs
         self.examine = examine
         self.kinds = Kinds()
         self._launched = self.kinds.launched
@@ -174,12 +177,13 @@ class Operator:
         present = _present(given)
         device = present[0].device
         results: list[Operand] = []
-        for out, (shape, dtype) in zip(outs, made, strict=True):
-            results.append(
-                allocate(kind, shape, dtype, device, stream)
-                if out is None
-                else check_out(out, shape, dtype, [*present, *results], self.name, stream, in_place=self.in_place)
-            )
+        names = self.outs + self.outs[-1:] * (len(outs) - len(self.outs))
+        for name, out, (shape, dtype) in zip(names, outs, made, strict=True):
+            if out is None:
+                results.append(allocate(kind, shape, dtype, device, stream))
+                continue
+            about = (out, shape, dtype, present, self.name, stream)
+            results.append(check_out(*about, in_place=self.in_place, name=name, apart=results))
         return results
 
     def _with_rows(

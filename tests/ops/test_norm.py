@@ -213,6 +213,21 @@ def test_a_residual_is_added_in_place_and_rounded_before_it_is_normalised(
     assert_close(asnumpy(y), expected, dtype, terms=8)
 
 
+def test_a_sum_and_its_norm_are_not_written_to_one_place(xp: ModuleType) -> None:
+    x, residual = xp.ones((2, 8), "f"), xp.ones((2, 8), "f")
+    with pytest.raises(ValueError, match="fused_add_rms_norm: residual shares memory with out"):
+        fused_add_rms_norm(x, residual, out=residual)
+    with pytest.raises(ValueError, match="fused_add_rms_norm: residual shares memory with x"):
+        fused_add_rms_norm(residual[:, 1:], residual[:, :-1], out=x[:, 1:])
+
+
+def test_a_residual_that_cannot_be_written_is_refused_by_its_name() -> None:
+    residual = np.ones((2, 8), "f")
+    residual.flags.writeable = False
+    with backend("cpu"), pytest.raises(ValueError, match="fused_add_rms_norm: residual is read-only"):
+        fused_add_rms_norm(np.ones((2, 8), "f"), residual)
+
+
 @pytest.mark.parametrize("shape", [(40, 700), (64, 128), (6, 20001)])
 def test_rows_have_the_variance_that_they_are_divided_by(
     shape: tuple[int, int], xp: ModuleType, asnumpy: AsNumpy

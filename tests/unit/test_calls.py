@@ -437,3 +437,16 @@ def test_tensors_and_cupy_arrays_of_one_layout_are_kinds_apart(torch, recorded):
     assert len(recorded.prepared) == 1
     recorded(array(X), array(Y), array(OUT))
     assert [stream for _, stream in recorded.launched] == [STREAM, STREAM, STREAM]
+
+
+def test_results_are_called_what_callers_call_them():
+    q = np.ones((1, 1, 4, 8), "f")
+    dq = np.empty_like(q)
+    backward = kgen.causal_dot_product_backward
+    with kgen.backend("cpu"):
+        with pytest.raises(ValueError, match=r"out\[1\] shares memory with out\[0\]"):
+            backward(q, q + 1, q + 2, q + 3, out=(dq, dq, None))
+        with pytest.raises(ValueError, match=r"out\[2\] has shape \(1, 1, 4, 3\)"):
+            backward(q, q + 1, q + 2, q + 3, out=(None, None, dq[..., :3]))
+        with pytest.raises(TypeError, match=r"out is a ndarray; it takes a tuple \(dq, dk, dv\)"):
+            backward(q, q + 1, q + 2, q + 3, out=dq)

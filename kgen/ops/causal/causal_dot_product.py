@@ -106,6 +106,8 @@ def causal_dot_product_backward(
     Each is a causal scan with the roles exchanged: dq[t] sums (do[t] . v[s]) k[s] over s <= t, dk[t] sums
     (v[t] . do[s]) q[s] and dv[t] sums (k[t] . q[s]) do[s] over s >= t.
     """
+    if out is not None and not isinstance(out, tuple | list):
+        raise TypeError(f"causal_dot_product_backward: out is a {type(out).__name__}; it takes a tuple (dq, dk, dv)")
     if out is not None and len(out) != 3:
         raise ValueError(
             f"causal_dot_product_backward: out has {len(out)} entries; it takes an array or None for each of dq, dk, dv"
@@ -201,5 +203,10 @@ def _describe(q: Operand, k: Operand, v: Operand, o: Operand, reverse: bool, lay
 _OPTIONS = ("reverse", "layout", "algorithm")
 _forward = Operator("causal_dot_product", ("q", "k", "v"), _OPTIONS, _forward_results, _prepare_forward)
 _backward = Operator(
-    "causal_dot_product_backward", ("do", "q", "k", "v"), _OPTIONS, _backward_results, _prepare_backward
+    "causal_dot_product_backward",
+    ("do", "q", "k", "v"),
+    _OPTIONS,
+    _backward_results,
+    _prepare_backward,
+    outs=("out[0]", "out[1]", "out[2]"),
 )

@@ -137,8 +137,8 @@ def fused_add_rms_norm(
 ) -> Any:
     """residual += x, in place; returns `rms_norm(residual, weight)` along the last axis, in one pass over both.
 
-    `out` may be x itself, as in the inference servers that this is for. The sum is rounded to the dtype of the arrays
-    before it is normalised, as if the two steps were made one after the other.
+    `out` may be x itself, as in the inference servers that this is for, but not the residual. The sum is rounded to the
+    dtype of the arrays before it is normalised, as if the two steps were made one after the other.
 
     >>> import numpy as np, kgen
     >>> residual = np.array([1, 4, 0, 0], "f")
@@ -189,7 +189,9 @@ def group_norm(
     return _group_norm.call((x, weight, bias), (out,), (groups, eps, False), stream)[0]
 
 
-def _operator(name: str, arguments: str, options: str, results: Any, prepare: Any, optional: str) -> Operator:
+def _operator(
+    name: str, arguments: str, options: str, results: Any, prepare: Any, optional: str, outs: tuple[str, ...] = ("out",)
+) -> Operator:
     return Operator(
         name,
         tuple(arguments.split()),
@@ -200,6 +202,7 @@ def _operator(name: str, arguments: str, options: str, results: Any, prepare: An
         mixed=True,
         rows=False,
         in_place=True,
+        outs=outs,
     )
 
 
@@ -210,7 +213,13 @@ _rms_norm = _operator(
     "rms_norm", "x residual weight", "axis eps weight_offset return_rstd", rms_results, prepare_rms, "residual weight"
 )
 _fused_add_rms_norm = _operator(
-    "fused_add_rms_norm", "x residual weight", "eps weight_offset", fused_results, prepare_fused, "weight"
+    "fused_add_rms_norm",
+    "x residual weight",
+    "eps weight_offset",
+    fused_results,
+    prepare_fused,
+    "weight",
+    ("out", "residual"),
 )
 _group_norm = _operator(
     "group_norm", "x weight bias", "groups eps return_stats", group_results, prepare_group, "weight bias"
