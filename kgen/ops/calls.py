@@ -17,6 +17,7 @@ from kgen.operand import Kind, Operand, common_kind
 from kgen.ops.again import ALIGNMENT, Arrays, Call
 from kgen.ops.checked import asked, refuse_capture
 from kgen.ops.kinds import Key, Kinds, Plan, remember
+from kgen.ops.options import check_plain
 from kgen.results import allocate, check_out, give_back
 from kgen.scratch import idle, listing
 from kgen.streams import on, stream_for
@@ -142,6 +143,7 @@ class Operator:
         ]
         present = _present(given)
         kind = common_kind(self.name, present, mixed_dtypes=self.mixed)
+        check_plain(self.name, self.options, options)
         made = self.results(self.name, given, *options)
         return given, kind, made, stream_for(kind, present, stream)
 

@@ -17,7 +17,7 @@ from kgen.ops.elementwise.numbers import NUMBERS, Number, beyond_int64, number_o
 from kgen.ops.elementwise.plans import Call, plan
 from kgen.ops.elementwise.promotion import ANY, FLOAT, FLOATING, INT, castable, check_range, join
 from kgen.ops.elementwise.signature import Signature, program, uniform
-from kgen.ops.elementwise.storage import element_dtype, held_as, read_as
+from kgen.ops.elementwise.storage import Coded, element_dtype, held_as, read_as
 from kgen.registry import register
 from kgen.spec import Kernel
 
@@ -210,7 +210,7 @@ class Elementwise:
 
     def _signature(self, given: list[Operand | None], dtype: Any, numbers: tuple[Number | None, ...]) -> Signature:
         op = self.function.name
-        dtype, code = dtype if isinstance(dtype, tuple) else (dtype, None)
+        dtype, code = dtype if isinstance(dtype, Coded) else (dtype, None)
         chosen = None if dtype is None else element_dtype(op, dtype, (*ANY, *FP8) if self.storage else ANY)
         operands = [*given, *[None] * len(self.defaults)]
         types = tuple(read_as(x, code) if x else type_of(number) for x, number in zip(operands, numbers))

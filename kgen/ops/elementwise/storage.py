@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,15 +21,22 @@ def read_as(x: Operand, code: DType | None) -> DType:
     return code if code is not None and x.dtype is U8 else x.dtype
 
 
-def element_dtype(op: str, dtype: Any, takes: tuple[DType, ...]) -> DType:
-    """The type that a caller's `dtype` stands for."""
+class Coded(NamedTuple):
+    """The `dtype` of a result, and with it what the bytes of an operand stand for."""
+
+    dtype: Any
+    code: DType
+
+
+def element_dtype(op: str, dtype: Any, takes: tuple[DType, ...], option: str = "dtype") -> DType:
+    """The type that a caller's `dtype`, or another option, stands for."""
     try:
         found = dtype_of(dtype)
     except SpecError:
         try:
             found = dtype_of(np.dtype(dtype))
-        except (TypeError, SpecError):
-            raise TypeError(f"{op}: dtype is {dtype!r}, which is no type of elements") from None
+        except (TypeError, ValueError):
+            raise TypeError(f"{op}: {option} is {dtype!r}, which is no type of elements") from None
     if found not in takes:
-        raise TypeError(f"{op}: dtype is {found.numpy_name}; it takes {listed(takes)}")
+        raise TypeError(f"{op}: {option} is {found.numpy_name}; it takes {listed(takes)}")
     return found

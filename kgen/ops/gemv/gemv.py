@@ -12,6 +12,7 @@ from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.gemv.plan import plan
 from kgen.ops.gemv.product import Product, Scale
 from kgen.ops.gemv.types import QUANTIZED, VALUES, WEIGHTS
+from kgen.ops.options import check_real
 
 
 def gemv(
@@ -88,6 +89,7 @@ def _gemv_results(
 ) -> Results:
     a, x, y, scale = given
     assert a and x
+    check_real(op, alpha=alpha, beta=beta)
     if len(a.shape) != 2 or len(x.shape) != 1:
         raise ValueError(f"{op}: a has shape {a.shape} and x {x.shape}; it takes a matrix and a vector")
     rows, depth = a.shape[::-1] if trans else a.shape

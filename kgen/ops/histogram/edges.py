@@ -55,10 +55,18 @@ def edges_of(operand: Operand, bins: Any, bounds: Any, stream: Any) -> Edges:
             on_host = bins.get() if hasattr(bins, "get") else bins.cpu() if hasattr(bins, "cpu") else bins
             edges = np.histogram_bin_edges(np.empty(0, dtype), np.asarray(on_host), bounds)
             return Edges(edges, _table(edges, 0.0, 0.0))
-        low, high = _extremes(operand, stream) if bounds is None else bounds
+        low, high = _extremes(operand, stream) if bounds is None else _pair(bounds)
         return _uniform(operator.index(bins), low, high, dtype)
     except (TypeError, ValueError) as error:
         raise type(error)(f"histogram: {error}") from None
+
+
+def _pair(bounds: Any) -> tuple[Any, Any]:
+    try:
+        low, high = bounds
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"range is {bounds!r}; it takes a pair of numbers, the outer edges") from None
+    return low, high
 
 
 def placed(found: Edges, like: Operand, stream: int) -> tuple[Any, Operand | None]:

@@ -6,7 +6,6 @@ Counts are integers, and exact. Sums of weights are in fixed point (weights.py),
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +24,7 @@ from kgen.ops.histogram.kernels import ELEMENTS
 from kgen.ops.histogram.weights import density as _density
 from kgen.ops.histogram.weights import weighted_bincount as _weighted_bincount
 from kgen.ops.histogram.weights import weighted_histogram as _weighted_histogram
+from kgen.ops.options import whole
 from kgen.results import allocate, give_back
 from kgen.streams import stream_for
 
@@ -66,9 +66,9 @@ def bincount(
     ...     kgen.bincount(np.array([1, 3, 1]))
     array([0, 2, 0, 1])
     """
-    minlength = _natural("bincount", "minlength", minlength)
+    minlength = whole("bincount", "minlength", minlength, 0)
     if length is not None:
-        return _count_into(x, weights, max(_natural("bincount", "length", length), minlength), out, stream)
+        return _count_into(x, weights, max(whole("bincount", "length", length, 0), minlength), out, stream)
     if out is not None:
         raise ValueError("bincount: out is given and length is not; how many results there are depends on x")
     size = math.prod(getattr(x, "shape", ()))
@@ -161,13 +161,3 @@ def _count_into(x: Any, weights: Any, bins: int, out: Any, stream: Any) -> Any:
     else:
         (result,) = _weighted_bincount((x, weights), (out,), (bins,), stream)
     return result
-
-
-def _natural(op: str, argument: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{op}: {argument} is {value!r}; it takes an int") from None
-    if number < 0:
-        raise ValueError(f"{op}: {argument} is {number}; it takes none below 0")
-    return number

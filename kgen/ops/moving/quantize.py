@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +10,9 @@ from kgen.dtypes import E4M3, E5M2, F32, FP8, I8
 from kgen.ops.composed import Call, calling
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.operator import Elementwise
-from kgen.ops.elementwise.storage import element_dtype
+from kgen.ops.elementwise.storage import Coded, element_dtype
 from kgen.ops.moving.quantize_scales import CAST, quantize_groups, quantize_scale
+from kgen.ops.options import whole
 from kgen.results import allocate, give_back
 from kgen.streams import stream_for
 
@@ -51,7 +51,7 @@ def _calls_of_quantize(
 ) -> Iterator[Call]:  # fmt: skip
     target = element_dtype("quantize", dtype, CODES)
     if scale is None and axis is not None:
-        yield Call(quantize_groups, (x,), (target, operator.index(axis), block))
+        yield Call(quantize_groups, (x,), (target, whole("quantize", "axis", axis), block))
         return
     if scale is None:
         yield Call(quantize_scale, (x,), (target,))
@@ -93,10 +93,10 @@ def quantize(
         For another dtype or block, and an axis that x does not have (numpy.exceptions.AxisError).
     """
     target = element_dtype("quantize", dtype, CODES)
-    if block is not None and (axis is None or operator.index(block) < 1):
+    if block is not None and (whole("quantize", "block", block) < 1 or axis is None):
         raise ValueError(f"quantize: block is {block}; it takes a positive number of neighbours, with axis=-1")
     if scale is None and axis is not None:
-        q, scale = quantize_groups((x,), (None, None), (target, operator.index(axis), block), stream)
+        q, scale = quantize_groups((x,), (None, None), (target, whole("quantize", "axis", axis), block), stream)
         return q, scale
     if scale is None:
         (scale,) = quantize_scale((x,), (None,), (target,), stream)
@@ -123,4 +123,4 @@ def dequantize(
 
 def _with_code(op: str, dtype: Any, code: Any) -> Any:
     """The option of a cast: the type of the result, and with it what bytes stand for."""
-    return dtype if code is None else (dtype, element_dtype(op, code, FP8))
+    return dtype if code is None else Coded(dtype, element_dtype(op, code, FP8, "code"))

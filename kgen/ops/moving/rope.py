@@ -12,6 +12,7 @@ from kgen.launch import Step, bind, picked
 from kgen.operand import Operand, aligned
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.layout import AXES, check_axes, outer_strides
+from kgen.ops.options import check_real, whole
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -123,7 +124,7 @@ def rope(
 def _turned(op: str, x: Operand, cos: Operand | None, rotary_dim: int | None) -> int:
     """How many features are turned."""
     width = x.shape[3]
-    turned = rotary_dim if rotary_dim is not None else 2 * cos.shape[-1] if cos else width
+    turned = whole(op, "rotary_dim", rotary_dim) if rotary_dim is not None else 2 * cos.shape[-1] if cos else width
     if turned % 2 or not 0 <= turned <= width:
         raise ValueError(
             f"{op}: {turned} of the {width} features of x would be turned; it takes an even number of them"
@@ -158,6 +159,7 @@ def _results(
             raise ValueError(f"{op}: cos has shape {cos.shape}; for {length} tokens it takes at least as many rows")
     else:
         _turned(op, x, None, rotary_dim)
+        check_real(op, base=base)
         if not (base > 0 and math.isfinite(base)):
             raise ValueError(f"{op}: base is {base}; it takes a positive number")
     return [(x.shape, x.dtype)]
@@ -177,6 +179,7 @@ def _prepare(
     (out,) = results
     assert x
     turned, width = _turned(op, x, cos, rotary_dim), x.shape[3]
+    interleaved, inverse = bool(interleaved), bool(inverse)
     heads, length = (x.shape[axis] for axis in AXES[layout][1:])
     tokens = x.shape[0] * length
     if width % 2:

@@ -15,6 +15,7 @@ from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.moving.flat_kernels import TAKE_FLAT, WORD, is_short, launch_of, suits
 from kgen.ops.moving.take_kernels import FEW, NONE, TAKE, THREADS
 from kgen.ops.moving.transpose import contiguous_copy
+from kgen.ops.options import whole
 from kgen.ops.told import Told
 from kgen.scratch import scratch
 
@@ -37,7 +38,7 @@ def take(
     indices : array of int32 or int64
         Of any shape.
     axis : int or None
-        The axis of the table that indices count along; None: of the flattened table.
+        The axis of the table that indices count along; None, NumPy's default: of the flattened table.
     mode : "raise", "fill", "clip" or "wrap"
         What is done with an index out of bounds. "raise", NumPy's own, waits for the device's verdict, and cannot be
         captured in a CUDA graph; the others can, and wait for nothing. "fill" gives NaN, in types that have none all
@@ -67,7 +68,7 @@ def take(
     >>> kgen.take(cupy.array([10, 20, 30]), cupy.array([2, -1, 0]))                # doctest: +SKIP
     array([30, 30, 10])
     """
-    if axis is None:
+    if axis is None and hasattr(table, "reshape"):
         table, axis = table.reshape(-1), 0
     try:
         return _take.call((table, indices), (out,), (axis, mode), stream)[0]
@@ -113,7 +114,7 @@ def _results(op: str, given: Sequence[Operand], axis: int, mode: str) -> Results
     table, indices = given
     if mode not in MODES:
         raise ValueError(f"{op}: mode is {mode!r}; it takes one of {', '.join(map(repr, MODES))}")
-    ndim = len(table.shape)
+    ndim, axis = len(table.shape), whole(op, "axis", axis)
     if not -ndim <= axis < ndim:
         raise np.exceptions.AxisError(axis, ndim, f"{op}: axis")
     axis %= ndim

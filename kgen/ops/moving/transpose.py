@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
@@ -17,6 +16,7 @@ from kgen.operand import INT_MAX, Operand, contiguous_strides, joined
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.moving.transpose_kernels import MOST_AXES
 from kgen.ops.moving.transpose_steps import Axis, move_rows, turn_tiles
+from kgen.ops.options import whole
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, stream: Any = None) -> Any:
@@ -54,6 +54,8 @@ def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, str
     (2, 5, 3)
     """
     if axes is not None and type(axes) is not tuple:
+        if not hasattr(axes, "__iter__"):
+            raise TypeError(f"transpose: axes is a {type(axes).__name__}; it takes a sequence of integers, or None")
         axes = tuple(axes)
     result: Any = _transpose.call((x,), (out,), (axes,), stream)[0]
     return result
@@ -67,7 +69,7 @@ def _order(op: str, x: Operand, axes: tuple[int, ...] | None) -> tuple[int, ...]
         raise ValueError(f"{op}: axes is {axes}; x has shape {x.shape}, so it takes a permutation of its {ndim} axes")
     order = []
     for axis in axes:
-        at = operator.index(axis)
+        at = whole(op, "one of axes", axis)
         if not -ndim <= at < ndim:
             raise np.exceptions.AxisError(at, ndim, f"{op}: axes")
         order.append(at % ndim)

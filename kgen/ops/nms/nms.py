@@ -13,6 +13,7 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.nms.kernels import BOXES, OVERLAP, PAIRS, RANK, RANK_BOXES, SWEEP, TILE, real_of
+from kgen.ops.options import check_real, whole
 from kgen.scratch import Sections
 
 
@@ -139,10 +140,13 @@ def _results(
         raise TypeError(
             f"{op}: boxes is {boxes.dtype.numpy_name} and scores {scores.dtype.numpy_name}; both must have one dtype"
         )
+    check_real(op, iou_threshold=iou_threshold, offset=offset)
+    if score_threshold is not None:
+        check_real(op, score_threshold=score_threshold)
+    if max_output is not None:
+        max_output = whole(op, "max_output", max_output, 0)
     if not 0 <= iou_threshold <= 1:
         raise ValueError(f"{op}: iou_threshold is {iou_threshold}; it takes a number from 0 to 1")
-    if max_output is not None and max_output < 0:
-        raise ValueError(f"{op}: max_output is {max_output}; it takes a count or None")
     if boxes.shape[0] > MOST:
         raise ValueError(f"{op}: boxes has shape {boxes.shape}; it takes up to {MOST} boxes")
     return [((boxes.shape[0] if max_output is None else max_output,), I64), ((), I64)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 
 from kgen.dtypes import F32
@@ -11,15 +10,9 @@ from kgen.operand import Operand, contiguous_strides
 from kgen.ops.axes import normal_axes, others, with_axes
 from kgen.ops.calls import Plan, Results
 from kgen.ops.norm.plans import Normal, plan
+from kgen.ops.options import check_real, whole
 
 Given = Sequence[Operand | None]
-
-
-def check_numbers(op: str, **values: object) -> None:
-    """TypeError where a parameter is no real number."""
-    for name, value in values.items():
-        if not isinstance(value, numbers.Real):
-            raise TypeError(f"{op}: {name} is a {type(value).__name__}; it takes a real number")
 
 
 def check_weights(op: str, x: Operand, weights: Given, shape: tuple[int, ...]) -> None:
@@ -83,7 +76,7 @@ def _prepare_rows(
 
 def layer_results(op: str, given: Given, axis: object, eps: float, return_stats: bool) -> Results:
     x, axes = _normed(op, given[0], None, given[1:], axis)
-    check_numbers(op, eps=eps)
+    check_real(op, eps=eps)
     rest = tuple(x.shape[a] for a in others(x, axes))
     return [(x.shape, x.dtype), *([(rest, F32)] * 2 if return_stats else [])]
 
@@ -98,7 +91,7 @@ def prepare_layer(
 
 def rms_results(op: str, given: Given, axis: object, eps: float, weight_offset: float, return_rstd: bool) -> Results:
     x, axes = _normed(op, given[0], given[1], given[2:], axis)
-    check_numbers(op, eps=eps, weight_offset=weight_offset)
+    check_real(op, eps=eps, weight_offset=weight_offset)
     rest = tuple(x.shape[a] for a in others(x, axes))
     total = [(x.shape, x.dtype)] if given[1] is not None else []
     return [(x.shape, x.dtype), *total, *([(rest, F32)] if return_rstd else [])]
@@ -129,9 +122,8 @@ def prepare_fused(op: str, given: Given, results: Sequence[Operand], eps: float,
 def group_results(op: str, given: Given, groups: int, eps: float, return_stats: bool) -> Results:
     x = given[0]
     assert x is not None
-    check_numbers(op, eps=eps)
-    if not isinstance(groups, numbers.Integral):
-        raise TypeError(f"{op}: groups is a {type(groups).__name__}; it takes an integer")
+    check_real(op, eps=eps)
+    groups = whole(op, "groups", groups)
     if len(x.shape) < 2:
         raise ValueError(f"{op}: x has shape {x.shape}; it takes at least two axes, [N, C, ...]")
     if groups < 1 or x.shape[1] % groups or 0 in x.shape[1:]:

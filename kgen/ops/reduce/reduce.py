@@ -16,6 +16,7 @@ from kgen.dtypes import I64
 from kgen.operand import Operand
 from kgen.ops.axes import normal_axes
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.options import whole
 from kgen.ops.reduce.kernels import ELEMENTS, FORMULAS, summed
 from kgen.ops.reduce.passes import NAIVE
 from kgen.ops.reduce.plan import plan_reduction
@@ -215,7 +216,8 @@ def _results_of_groups(name: str, given: Sequence[Operand], op: str, width: int)
     (x,) = given
     if op not in FORMULAS:
         raise ValueError(f"{name}: op is {op!r}; it takes one of {', '.join(FORMULAS)}")
-    if len(x.shape) != 1 or width < 1 or x.shape[0] % width:
+    width = whole(name, "width", width, 1)
+    if len(x.shape) != 1 or x.shape[0] % width:
         raise ValueError(f"{name}: x has shape {x.shape}; it takes a vector of a multiple of {width} elements")
     kind = type_of_result(op, x, None) if summed(op) else I64 if op.startswith("arg") else x.dtype
     return [((x.shape[0] // width,), kind)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import as_rows, normal_axes, staged
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.options import check_real
 from kgen.ops.rows_text import text_of_rows
 from kgen.ops.softmax.backward_ring import plan_ring
 from kgen.ops.softmax.backward_text import FLAGS, FORMULA, gradient
@@ -116,8 +116,7 @@ def log_softmax_backward(
 def _results(op: str, given: Sequence[Operand], axis: object, scale: float) -> Results:
     dy, y = given
     normal_axes(op, axis, len(dy.shape))
-    if not isinstance(scale, numbers.Real):
-        raise TypeError(f"{op}: scale is a {type(scale).__name__}; it takes a real number")
+    check_real(op, scale=scale)
     if y.shape != dy.shape:
         raise ValueError(f"{op}: y has shape {y.shape} and dy {dy.shape}; they must have one shape")
     return [(dy.shape, dy.dtype)]

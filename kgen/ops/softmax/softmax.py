@@ -6,7 +6,6 @@ kernels is in `softmax_plans`.
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from kgen.dtypes import BOOL, F32, FLOATS, DType, dtype_of
 from kgen.operand import Operand
 from kgen.ops.axes import normal_axes, others, with_axes
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.options import check_real
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.plans import plan
 
@@ -165,8 +165,7 @@ def _result_dtype(op: str, x: Operand, dtype: object) -> DType:
 def _check(op: str, given: Sequence[Operand | None], axes: tuple[int, ...], scale: object, causal: bool) -> Operand:
     x, mask = given
     assert x is not None
-    if not isinstance(scale, numbers.Real):
-        raise TypeError(f"{op}: scale is a {type(scale).__name__}; it takes a real number")
+    check_real(op, scale=scale)
     if causal and (len(x.shape) < 2 or axes != (len(x.shape) - 1,)):
         raise ValueError(
             f"{op}: causal takes the last of at least two axes, queries and keys; "

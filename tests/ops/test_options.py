@@ -1,0 +1,95 @@
+"""Options that are no numbers, or none that make sense: the errors name operator and option, whichever it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kgen
+
+X = np.ones((2, 3, 8), "f")
+BOXES = np.ones((5, 4), "f")
+HEADS = np.ones((1, 2, 4, 8), "f")
+CALLS: dict[str, tuple[Any, ...]] = {
+    "reduce": (np.ones(8, "f"),),
+    "gemv": (np.ones((5, 8), "f"), np.ones(8, "f")),
+    "transpose": (X,),
+    "take": (X, np.array([0, 1])),
+    "rope": (HEADS,),
+    "quantize": (X,),
+    "nms": (BOXES, np.ones(5, "f"), 0.5),
+    "bincount": (np.array([1, 2]),),
+    "histogram": (X,),
+    "softmax": (X,),
+    "softmax_backward": (X, X),
+    "layer_norm": (X,),
+    "rms_norm_backward": (X, X, np.ones((2, 3), "f")),
+    "group_norm": (X,),
+    "cast": (X,),
+    "dequantize": (np.ones(3, "i1"), 2.0),
+    "sum": (X,),
+    "add": (X, X),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_the_cpu():
+    with kgen.backend("cpu"):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "takes"),
+    [
+        ("reduce", "width", 2.0, "is a float; it takes an integer"),
+        ("reduce", "width", 0, "is 0; it takes an integer from 1 on"),
+        ("gemv", "alpha", "2", "is a str; it takes a real number"),
+        ("gemv", "alpha", None, "is a NoneType; it takes a real number"),
+        ("transpose", "axes", 1, "is a int; it takes a sequence of integers, or None"),
+        ("transpose", "axes", (0, 1.0, 2), "is a float; it takes an integer"),
+        ("take", "axis", 1.5, "is a float; it takes an integer"),
+        ("take", "axis", (0, 1), "is a tuple; it takes an integer"),
+        ("rope", "rotary_dim", "8", "is a str; it takes an integer"),
+        ("rope", "base", "10000", "is a str; it takes a real number"),
+        ("quantize", "axis", "rows", "is a str; it takes an integer"),
+        ("quantize", "block", 1.5, "is a float; it takes an integer"),
+        ("nms", "score_threshold", "0.5", "is a str; it takes a real number"),
+        ("nms", "max_output", 1.5, "is a float; it takes an integer"),
+        ("nms", "max_output", -1, "is -1; it takes an integer from 0 on"),
+        ("nms", "offset", None, "is a NoneType; it takes a real number"),
+        ("bincount", "minlength", "a", "is a str; it takes an integer"),
+        ("bincount", "length", -1, "is -1; it takes an integer from 0 on"),
+        ("histogram", "range", 3.0, "is 3.0; it takes a pair of numbers"),
+        ("histogram", "range", (0, 1, 2), r"is \(0, 1, 2\); it takes a pair of numbers"),
+        ("softmax", "scale", 1j, "is a complex; it takes a real number"),
+        ("softmax_backward", "scale", "1", "is a str; it takes a real number"),
+        ("layer_norm", "eps", "1", "is a str; it takes a real number"),
+        ("rms_norm_backward", "weight_offset", None, "is a NoneType; it takes a real number"),
+        ("group_norm", "groups", 2.0, "is a float; it takes an integer"),
+        ("cast", "code", "nope", "is 'nope', which is no type of elements"),
+        ("cast", "dtype", (), r"is \(\), which is no type of elements"),
+        ("dequantize", "code", "f4", "is float32; it takes float8_e4m3fn or float8_e5m2"),
+        ("add", "dtype", ("f4", "e4m3"), r"is \('f4', 'e4m3'\), which is no type of elements"),
+        ("sum", "axis", [0, 1], "is a list; it takes plain values and tuples of them"),
+        ("sum", "axis", np.array(1), "is a ndarray; it takes plain values and tuples of them"),
+        ("sum", "dtype", ["f4"], "is a list; it takes plain values"),
+        ("sum", "keepdims", np.ones(2), "is a ndarray; it takes plain values"),
+        ("softmax", "algorithm", ["softmax"], "is a list; it takes plain values"),
+    ],
+)
+def test_what_an_option_does_not_take_is_said(name, option, value, takes):
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: (one of )?{option} {takes}"):
+        getattr(kgen, name)(*CALLS[name], **({"dtype": "f4"} if name == "cast" else {}) | {option: value})
+
+
+def test_a_flattened_table_must_be_an_array():
+    with pytest.raises(TypeError, match="take: table is a list; it takes an array"):
+        kgen.take([1, 2, 3], np.array([0]), axis=None)
+
+
+def test_flags_are_truths():
+    x = HEADS * np.arange(8, dtype="f")
+    np.testing.assert_array_equal(kgen.rope(x, interleaved=-1), kgen.rope(x, interleaved=True))
+    np.testing.assert_array_equal(kgen.rope(x, interleaved="", inverse=2), kgen.rope(x, inverse=True))
