@@ -162,11 +162,19 @@ def element_type(key: Any, op: str, argument: str, takes: Dtypes) -> DType:
         with suppress(ValueError):
             dtype = _DTYPES.setdefault(key, dtype_of(key))
     if dtype is None or dtype not in takes:
-        convert = (
-            f"to(torch.{takes[0].numpy_name})" if str(key).startswith("torch.") else f"astype({takes[0].numpy_name!r})"
-        )
-        raise TypeError(f"{op}: {argument} has dtype {key}; it takes {listed(takes)} (convert with .{convert})")
+        raise TypeError(f"{op}: {argument} has dtype {key}; it takes {listed(takes)}{_conversion(key, dtype, takes)}")
     return dtype
+
+
+def _conversion(key: Any, known: DType | None, takes: Dtypes) -> str:
+    """How numbers of another dtype become some that are taken, in words; nothing where what they mean would be lost."""
+    if known is None and getattr(key, "kind", "f") not in "iufO":
+        return ""  # complex numbers, times, texts, records
+    if str(key).startswith("torch."):
+        return "" if getattr(key, "is_complex", False) else f" (convert with .to(torch.{takes[0].numpy_name}))"
+    # The same one where it came with its bytes swapped.
+    target = next((dtype for dtype in takes if dtype.numpy_name == key.name), takes[0])
+    return f" (convert with .astype({target.numpy_name!r}))"
 
 
 def _adopter(x: Any, op: str, argument: str, takes: Dtypes) -> Callable[[Any, str, str, Dtypes], Operand]:

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ml_dtypes import bfloat16
 
+import kgen
 from kgen import arrays, results, streams
 from kgen.arrays import adopt
-from kgen.dtypes import BF16, F16, F32
+from kgen.dtypes import BF16, F16, F32, F64
 from kgen.errors import DeviceError
 from kgen.operand import Operand, aligned, common_kind, contiguous_strides, extent, one_to_one, overlaps
 from kgen.results import check_out
@@ -112,6 +113,30 @@ def test_other_dtypes_are_refused_by_name(make, dtype):
         pytest.skip("CuPy has no byte-swapped arrays")
     with pytest.raises(TypeError, match=rf"softmax: x has dtype {dtype}; it takes float32, float16 or bfloat16"):
         adopt(make((2, 3), dtype=dtype), "softmax", "x")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "advice"),
+    [
+        ("i4", r" \(convert with .astype\('float64'\)\)"),
+        ("g", r" \(convert with .astype\('float64'\)\)"),
+        (">f2", r" \(convert with .astype\('float16'\)\)"),
+        (">i8", r" \(convert with .astype\('float64'\)\)"),
+        ("O", r" \(convert with .astype\('float64'\)\)"),
+        ("c8", ""),
+        ("U1", ""),
+        ("M8[s]", ""),
+        ([("a", "f4")], ""),
+    ],
+)
+def test_a_conversion_is_proposed_where_it_keeps_what_numbers_mean(dtype, advice):
+    with kgen.backend("cpu"), pytest.raises(TypeError, match=rf"it takes float64 or float16{advice}$"):
+        adopt(np.zeros(3, dtype), "sum", "x", (F64, F16))
+
+
+def test_indices_are_proposed_as_the_type_that_holds_them_all():
+    with kgen.backend("cpu"), pytest.raises(TypeError, match=r"convert with .astype\('int64'\)"):
+        kgen.bincount(np.ones(3, "f"))
 
 
 @pytest.mark.parametrize("x", [[1.0, 2.0], 3.0, None, "x", np.float32(1)], ids=repr)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kgen.device import multiprocessors, shared_memory
-from kgen.dtypes import BF16, BOOL, F32, F64, FLOATS, INTEGERS, DType
+from kgen.dtypes import BF16, BOOL, F32, F64, FLOATS, I64, INTEGERS, DType
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 ELEMENTS = (F64, *FLOATS, BOOL, *INTEGERS)
-INDICES = (BOOL, *INTEGERS)
+INDICES = (I64, *(t for t in INTEGERS if t is not I64), BOOL)
 LOAD_BYTES = 16
 ITEMS = 4
 BATCH = 1 << 14
