@@ -47,13 +47,17 @@ def _called(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Operator, tuple[Any, ...], tuple[Any, ...], Any]:
     """The operator behind a public function, what it would be called with, and where its result would go."""
-    shared = OPERATORS.get(function.__name__)
-    if shared is None:
-        raise TypeError(f"{function.__name__} is no operator")
-    bound = inspect.signature(function).bind(*args, **kwargs)
+    name = getattr(function, "__name__", "")
+    shared = OPERATORS.get(name)
+    if shared is None or not function.__module__.startswith("kgen."):
+        raise TypeError(f"{function!r} is no operator of kgen's")
+    try:
+        bound = inspect.signature(function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}: {error}") from None
     bound.apply_defaults()
     given = bound.arguments
     if missing := [name for name in (*shared.arguments, *shared.options) if name not in given]:
-        raise TypeError(f"{function.__name__}: a call has more than one part, and {missing[0]} is no parameter of it")
+        raise TypeError(f"{name}: a call has more than one part, and {missing[0]} is no parameter of it")
     inputs, options = (tuple(given[name] for name in names) for names in (shared.arguments, shared.options))
     return shared, inputs, options, given.get("out")

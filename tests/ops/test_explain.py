@@ -91,3 +91,21 @@ def test_where_the_result_goes_decides_with_the_rest() -> None:
         assert fresh == alike != elsewhere
         with pytest.raises(ValueError, match="out has shape"):
             kgen.explain(kgen.softmax, x, -1, out=apart[:3])
+
+
+def test_an_expression_is_explained_with_its_operands_as_when_it_is_prepared() -> None:
+    x, y = np.zeros((3, 8), np.float32), np.zeros(8, np.float32)
+    prepared = kgen.elementwise("2 * x + y")
+    with kgen.backend("cpu"), listing():
+        expected = kgen.explain(prepared, x, y)
+        assert kgen.explain(kgen.elementwise, "2 * x + y", x=x, y=y) == expected
+        assert kgen.workspace(kgen.elementwise, "2 * x + y", x=x, y=y) == kgen.workspace(prepared, x, y)
+
+
+@pytest.mark.parametrize("ask", [kgen.explain, kgen.workspace])
+def test_only_operators_of_kgen_are_explained(ask: Any) -> None:
+    for other in (np.sum, len, kgen.build, "relu", None):
+        with pytest.raises(TypeError, match="is no operator of kgen's"):
+            ask(other, np.zeros(3))
+    with pytest.raises(TypeError, match="sum: missing a required argument: 'x'"):
+        ask(kgen.sum)

@@ -62,10 +62,21 @@ def elementwise(expression: str, /, **operands_and_options: Any) -> Any:
     >>> elementwise("silu(gate) * up")
     <elementwise elementwise(gate, up): silu(gate) * up>
     """
-    names = operands(expression)
-    prepared = _prepared(expression, names)
+    prepared = _read(expression)
     if any(name not in OPTIONS for name in operands_and_options):
         return prepared(**operands_and_options)
     if operands_and_options:
-        raise TypeError(f"elementwise: {expression!r} came without operands; it takes {', '.join(names)}")
+        raise TypeError(
+            f"elementwise: {expression!r} came without operands; it takes {', '.join(prepared.function.parameters)}"
+        )
     return prepared
+
+
+def _read(expression: str) -> Elementwise:
+    return _prepared(expression, operands(expression))
+
+
+elementwise.__dict__.update(  # what `kgen.explain` and `kgen.workspace` ask of a call with operands
+    explain=lambda expression, /, **named: _read(expression).explain(**named),
+    workspace=lambda expression, /, **named: _read(expression).workspace(**named),
+)
