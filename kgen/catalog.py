@@ -44,7 +44,14 @@ def select(*words: str) -> list[Spec]:
     known = kernels()
     if words:
         return registry.select(words, known.values())
-    return [registry.parse(name) for kernel in known.values() for name in kernel.defaults]
+    return [_default(kernel, name) for kernel in known.values() for name in kernel.defaults]
+
+
+def _default(kernel: Kernel, name: str) -> Spec:
+    try:
+        return registry.parse(name)
+    except SpecError as error:
+        raise SpecError(f"{kernel.name} has a default {name!r}: {error}") from None
 
 
 @functools.cache

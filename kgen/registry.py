@@ -11,6 +11,7 @@ import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from kgen import declared, hints
 from kgen.errors import SpecError
 from kgen.spec import Kernel, Spec
 
@@ -23,24 +24,18 @@ _registry: dict[str, Kernel] = {}
 def register(kernel: Kernel) -> Kernel:
     """Make a kernel known by name to `parse`, `select` and the command line; returns it.
 
-    Registering a second kernel of the same name replaces the first, so that a notebook cell can run twice.
+    Registering a second kernel of the same name replaces the first, so that a notebook cell can run twice; but none of
+    kgen's own. Raises SpecError for what is wrong with the declaration.
     """
-    letters = [axis.letter for axis in kernel.axes]
-    flags = [flag.name for flag in kernel.flags]
-    in_names = [*letters, *flags, *(dtype.name for dtype in kernel.dtypes)]
-    in_template = [*(axis.name for axis in kernel.axes), *flags]
-    if any(len(set(words)) < len(words) for words in (in_names, in_template)):
-        raise SpecError(f"{kernel.name}: two axes or flags share a name")
-    # Otherwise a name would not read back: `_` separates its words, and a number belongs to the letters before it.
-    well_formed = re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", kernel.name) and all(
-        re.fullmatch(pattern, word)
-        for pattern, words in ((r"[a-z]{1,2}", letters), (r"[a-z]+", flags))
-        for word in words
-    )
-    if not well_formed:
-        raise SpecError(f"{kernel.name!r}: names are lower case, axis letters one or two of a-z, flags one word of a-z")
+    declared.check(kernel)
+    if kernel.name in _registry and _is_own(kernel) != _is_own(_registry[kernel.name]):
+        raise SpecError(f"kgen has a kernel {kernel.name!r} of its own", hint="give the other one another name")
     _registry[kernel.name] = kernel
     return kernel
+
+
+def _is_own(kernel: Kernel) -> bool:
+    return kernel.derive.__module__.startswith("kgen.")
 
 
 def registered() -> dict[str, Kernel]:
@@ -52,7 +47,7 @@ def parse(name: str) -> Spec:
     """The Spec that a name stands for; raises SpecError, and says what is taken, when there is none."""
     owners = [kernel for stem, kernel in _registry.items() if name == stem or name.startswith(stem + "_")]
     if not owners:
-        raise SpecError(f"no kernel is called {name!r}", hint=f"known: {', '.join(sorted(_registry)) or 'none'}")
+        raise SpecError(f"no kernel is called {name!r}", hint=hints.owners(name, _registry))
     kernel = max(owners, key=lambda owner: len(owner.name))
     *tokens, last = name.removeprefix(kernel.name).strip("_").split("_")
     dtypes = {dtype.name: dtype for dtype in kernel.dtypes}
@@ -74,12 +69,16 @@ def select(words: Sequence[str], among: Iterable[Kernel]) -> list[Spec]:
         (key.lower(), values.lower().split(",")) for key, found, values in (w.partition("=") for w in words) if found
     ]
     names = [word for word in words if "=" not in word]
-    among = [kernel for kernel in among if all(key in _keys(kernel) for key, _ in pairs)]
+    everything = list(among)
+    among = [kernel for kernel in everything if all(key in _keys(kernel) for key, _ in pairs)]
     chosen = {} if names else dict.fromkeys(_narrowed(among, pairs))
     for name in names:
-        chosen.update(dict.fromkeys(_named(name, among, pairs)))
+        found = _named(name, among, pairs)
+        if not found and _is_glob(name):
+            raise _nothing([name, *map(_written, pairs)], _meant([name], everything), pairs)
+        chosen.update(dict.fromkeys(found))
     if not chosen:
-        raise SpecError(f"no specialization matches {' '.join(words)!r}", hint="kgen list shows what there is")
+        raise _nothing(words, _meant(names, everything), pairs)
     return list(chosen)
 
 
@@ -153,18 +152,27 @@ def _named(name: str, among: Sequence[Kernel], pairs: Pairs) -> list[Spec]:
     """What an exact name, a kernel's name, or a glob stands for, as far as the pairs admit it."""
     if name in _registry:
         return list(_narrowed([kernel for kernel in among if kernel.name == name], pairs))
-    if not any(c in name for c in "*?["):
+    if not _is_glob(name):
         spec = parse(name)
         return [spec] if spec.kernel in among and _admits(spec, pairs) else []
-    literal = re.split(r"[*?[]", name)[0]
-    near = [kernel for kernel in among if kernel.name.startswith(literal) or literal.startswith(kernel.name)]
-    found = [spec for spec in _narrowed(near, pairs) if fnmatch.fnmatchcase(spec.name, name)]
-    if not found:
-        raise SpecError(
-            f"no specialization matches {' '.join([name, *map(_written, pairs)])!r}",
-            hint="kgen list shows what there is",
-        )
-    return found
+    near = _meant([name], among)
+    return [spec for spec in _narrowed(near, pairs) if fnmatch.fnmatchcase(spec.name, name)]
+
+
+def _is_glob(name: str) -> bool:
+    return any(c in name for c in "*?[")
+
+
+def _meant(names: Sequence[str], among: Sequence[Kernel]) -> list[Kernel]:
+    """The kernels that names and globs may be of; all of them where there is no name."""
+
+    def answers(kernel: Kernel, name: str) -> bool:
+        literal = re.split(r"[*?[]", name)[0]
+        if literal == name:
+            return name == kernel.name or (name not in _registry and name.startswith(f"{kernel.name}_"))
+        return kernel.name.startswith(literal) or literal.startswith(kernel.name)
+
+    return [kernel for kernel in among if not names or any(answers(kernel, name) for name in names)]
 
 
 def _written(pair: tuple[str, Sequence[str]]) -> str:
@@ -197,6 +205,35 @@ def _keys(kernel: Kernel) -> dict[str, str]:
     for axis in kernel.axes:
         keys |= {axis.letter: axis.name, axis.name.lower(): axis.name}
     return keys | {flag.name: flag.name for flag in kernel.flags}
+
+
+def _values(kernel: Kernel, key: str) -> list[object]:
+    """What may stand behind `key=`."""
+    name = _keys(kernel)[key]
+    if name in ("kernel", "dtype"):
+        return [kernel] if name == "kernel" else list(kernel.dtypes)
+    return [value for axis in kernel.axes if axis.name == name for value in axis.values] or [True, False]
+
+
+def _nothing(words: Sequence[str], kernels: Sequence[Kernel], pairs: Pairs) -> SpecError:
+    """What to raise where no specialization is left: the first pair that none of these kernels admits has the hint."""
+    hint = "kgen list shows what there is"
+    for key, wanted in pairs if kernels else ():
+        having = [kernel for kernel in kernels if key in _keys(kernel)]
+        values = [value for kernel in having for value in _values(kernel, key)]
+        if not having:
+            words_before = [word for kernel in kernels for word in _keys(kernel)]
+            hint = f"pairs are of {hints.listed(key, words_before)}"
+        elif not any(_means(value, wanted) for value in values):
+            hint = f"{key} is one of {hints.listed(wanted[0], map(_word, values))}"
+        else:
+            continue
+        break
+    return SpecError(f"no specialization matches {' '.join(words)!r}", hint=hint)
+
+
+def _word(value: object) -> str:
+    return ("no", "yes")[value] if isinstance(value, bool) else getattr(value, "name", str(value))
 
 
 def _means(value: object, wanted: Sequence[str]) -> bool:

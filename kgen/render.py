@@ -57,6 +57,9 @@ def render_recipe(made: Recipe) -> Source:
         raise TemplateError(message, hint="an include names its template in quotes") from None
     except jinja2.TemplateError as error:
         raise TemplateError(f"{spec.name}: {_where(error, spec)}: {error.message}", hint=_defined(spec)) from error
+    except Exception as error:  # of an expression in the template
+        what = f"{type(error).__name__}: {error}"
+        raise TemplateError(f"{spec.name}: {_where(error, spec)}: {what}", hint=_defined(spec)) from error
     return source_of(made, text)
 
 
@@ -104,7 +107,7 @@ def _compiled_pieces() -> jinja2.BytecodeCache:
     return Pieces()
 
 
-def _where(error: jinja2.TemplateError, spec: Spec) -> str:
+def _where(error: Exception, spec: Spec) -> str:
     """The template line at fault: syntax errors carry it, undefined variables leave it in the traceback."""
     if (line := getattr(error, "lineno", None)) is not None:
         return f"{getattr(error, 'name', None) or spec.kernel.template}:{line}"

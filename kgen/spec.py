@@ -173,7 +173,10 @@ class Spec:
     @cached_property
     def derived(self) -> Mapping[str, int]:
         """The constants that follow from the axes, THREADS first among them."""
-        return dict(self.kernel.derive(self))
+        made = self.kernel.derive(self)
+        if not isinstance(made, Mapping) or not isinstance(made.get("THREADS"), int):
+            raise SpecError(f"{self.name}: derive gives {made!r}; it takes a mapping with THREADS, those of a block")
+        return dict(made)
 
     @property
     def threads(self) -> int:

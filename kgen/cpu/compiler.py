@@ -46,7 +46,10 @@ def compiler() -> tuple[str, ...]:
     """
     chosen = config().cxx
     if chosen:
-        return tuple(shlex.split(chosen))
+        command = tuple(shlex.split(chosen))
+        if not command or shutil.which(command[0]) is None:
+            raise ToolchainError(f"KGEN_CXX names {chosen}, which is no command here")
+        return command
     for name in ("g++", "clang++", "c++"):
         if found := shutil.which(name):
             return (found,)

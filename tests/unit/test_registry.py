@@ -51,7 +51,6 @@ def test_the_longest_kernel_name_owns_a_name(make_kernel: MakeKernel) -> None:
         ("toy_n64_f16_", "is not how that specialization is written", "it is toy_n64_f16"),
         ("toy_n64_f16 ", "does not end in a dtype of toy", "{f32,f16,bf16}"),
         ("TOY_n64_f16", "no kernel is called", "toy"),
-        ("", "no kernel is called ''", "toy"),
     ],
 )
 def test_a_name_that_is_nearly_right_is_refused_with_what_is_taken(
@@ -139,6 +138,45 @@ def test_two_parts_that_share_a_name_are_refused(axes: tuple[Axis, ...], flags: 
     assert "bad" not in registry.registered()
 
 
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"axes": N}, "bad: axes is"),
+        ({"axes": (Axis("N", "n", (), ""),)}, r"bad: the axis N has the values \(\)"),
+        ({"axes": (Axis("N", "n", (1, 1), ""),)}, "it takes different integers"),
+        ({"axes": (Axis("N", "n", (1, "2"), ""),)}, "it takes different integers"),  # type: ignore[arg-type]
+        ({"axes": (Axis("N", "n", (1, 2), "", default=3),)}, "bad: the axis N has the default 3"),
+        ({"flags": ("reverse",)}, r"bad: flags is \('reverse',\); it takes a tuple of Flag"),
+        ({"dtypes": ("f32",)}, "it takes a tuple of DType"),
+        ({"dtypes": ()}, "bad: dtypes is empty"),
+        ({"defaults": "bad_n1_f32"}, "bad: defaults is 'bad_n1_f32'; it takes a tuple of str"),
+    ],
+)
+def test_a_declaration_that_makes_no_sense_is_refused_at_once(part: dict[str, object], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        register(
+            Kernel(**{"name": "bad", "summary": "", "formula": "", "axes": (N,), "derive": lambda spec: {}} | part)
+        )
+    assert "bad" not in registry.registered()
+
+
+def test_a_kernel_of_kgens_own_is_not_replaced(make_kernel: MakeKernel) -> None:
+    own = kgen.kernels()["lmha"]
+    with pytest.raises(SpecError, match="kgen has a kernel 'lmha' of its own"):
+        make_kernel("lmha")
+    assert registry.registered()["lmha"] is own
+    assert make_kernel("toy") is not make_kernel("toy") is registry.registered()["toy"]
+
+
+def test_a_misspelt_kernel_is_told_from_what_there_is() -> None:
+    kgen.kernels()
+    with pytest.raises(SpecError, match="no kernel is called 'softmx_v4_f32'\n  hint: close to it: softmax"):
+        parse("softmx_v4_f32")
+    for name in ("zzz", ""):
+        with pytest.raises(SpecError, match="hint: `kgen list --kernels` names all"):
+            parse(name)
+
+
 @pytest.fixture
 def toys(make_kernel: MakeKernel) -> list[Kernel]:
     return [make_kernel("toy", dtypes=(F32, F16)), make_kernel("toy_two", dtypes=(F32,), flags=())]
@@ -169,10 +207,13 @@ def test_words_select_by_name_kernel_glob_and_pairs(toys: list[Kernel], words: l
         (["toy_n48_f16"], "N=48"),
         (["nothing_*"], "no specialization matches 'nothing_*'"),
         (["toy_n64_f16", "nothing_*"], "no specialization matches 'nothing_*'"),
-        (["toy", "n=48"], "no specialization matches 'toy n=48'"),
-        (["toy", "warps=4"], "no specialization matches"),
-        (["toy", "reverse=perhaps"], "no specialization matches"),
-        (["toy", "dtype=f64"], "no specialization matches"),
+        (["toy", "n=48"], "no specialization matches 'toy n=48'\n  hint: n is one of 32, 64, 128"),
+        (["toy", "warps=4"], "hint: pairs are of kernel, dtype, n, v, vec, reverse, twice"),
+        (["toy", "n=32", "reverse=perhaps"], "hint: reverse is one of yes, no"),
+        (["toy", "dtype=f64"], "hint: dtype is one of f32, f16"),
+        (["toy_n3?_*", "v=3"], "no specialization matches 'toy_n3?_* v=3'\n  hint: v is one of 1, 2"),
+        (["dtype=f64"], "hint: dtype is one of f32, f16"),
+        (["toy_n64_f16", "n=32"], "no specialization matches 'toy_n64_f16 n=32'\n  hint: kgen list shows"),
         (["toi"], "no kernel is called 'toi'"),
     ],
 )
@@ -227,3 +268,16 @@ def test_completing_enumerates_no_specializations(monkeypatch: pytest.MonkeyPatc
     """There are 299,520 of gated_scan."""
     monkeypatch.setattr(Kernel, "specs", None)
     assert "gated_scan_r8" in registry.completions("gated_scan_", kgen.kernels().values())
+
+
+@pytest.mark.parametrize("made", [None, {}, {"THREADS": "256"}, 256])
+def test_constants_without_the_threads_of_a_block_are_refused(make_kernel: MakeKernel, made: object) -> None:
+    spec = make_kernel(derive=lambda spec: made).spec(N=64, dtype=F32)
+    with pytest.raises(SpecError, match=r"toy_n64_f32: derive gives .*; it takes a mapping with THREADS"):
+        _ = spec.threads
+
+
+def test_a_default_that_is_no_specialization_is_named(make_kernel: MakeKernel) -> None:
+    make_kernel("toy", defaults=("toy_n48_f32",))
+    with pytest.raises(SpecError, match="toy has a default 'toy_n48_f32': toy: N=48"):
+        kgen.select()

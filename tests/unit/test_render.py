@@ -149,9 +149,16 @@ def test_a_syntax_error_names_the_template_and_the_line(make_kernel: MakeKernel)
         render(kernel.spec(N=64, dtype=F32))
 
 
+def test_an_expression_that_cannot_be_computed_names_the_template_and_the_line(make_kernel: MakeKernel) -> None:
+    kernel = make_kernel(template="// fine\n{{ N // (VEC - 1) }}\n")
+    with pytest.raises(TemplateError, match=r"toy_n64_f32: toy\.cu\.j2:2: ZeroDivisionError: integer division"):
+        render(kernel.spec(N=64, dtype=F32))
+
+
 def test_a_missing_template_names_the_folders_that_were_searched(
     make_kernel: MakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "mine").mkdir()
     monkeypatch.setenv("KGEN_TEMPLATES", str(tmp_path / "mine"))
     kernel = make_kernel()
     (tmp_path / "templates/toy.cu.j2").unlink()
