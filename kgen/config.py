@@ -55,7 +55,7 @@ def config() -> Config:
         backend=_choice("KGEN_BACKEND", BACKENDS),
         jit=_switch("KGEN_JIT", "on"),
         overlap=_switch("KGEN_OVERLAP", "on"),
-        templates=_folder("KGEN_TEMPLATES"),
+        templates=_path("KGEN_TEMPLATES"),
         kernels=_path("KGEN_KERNELS"),
         cxx=os.environ.get("KGEN_CXX") or None,
     )
@@ -64,13 +64,6 @@ def config() -> Config:
 def _path(variable: str) -> Path | None:
     value = os.environ.get(variable)
     return Path(value).expanduser() if value else None
-
-
-def _folder(variable: str) -> Path | None:
-    path = _path(variable)
-    if path is not None and not path.is_dir():
-        raise ConfigError(f"{variable} names {path}, which is no folder")
-    return path
 
 
 def _cache_dir() -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kgen.arch import Arch
 from kgen.dtypes import DType
 from kgen.errors import SpecError
 from kgen.spec import Axis, Flag, Kernel
@@ -21,6 +22,8 @@ def check(kernel: Kernel) -> None:
     for field, items, kind in parts:
         if isinstance(items, str) or not all(isinstance(item, kind) for item in items):
             raise SpecError(f"{kernel.name}: {field} is {items!r}; it takes a tuple of {kind.__name__}")
+    if not isinstance(kernel.min_arch, Arch):
+        raise SpecError(f"{kernel.name}: min_arch is {kernel.min_arch!r}; it takes what Arch.parse gives")
     if not kernel.dtypes:
         raise SpecError(f"{kernel.name}: dtypes is empty; a kernel has at least one")
     _check_names(kernel)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kgen.arch import HOPPER
-from kgen.config import config
+from kgen.config import ConfigError, config
 from kgen.dtypes import F32, FLOATS
 from kgen.errors import TemplateError
 from kgen.spec import Spec
@@ -59,6 +59,8 @@ class Recipe:
 def recipe(spec: Spec) -> Recipe:
     """Read the templates of a specialization; raises TemplateError, and says where it looked, when one is missing."""
     own = (spec.kernel.templates, config().templates)
+    if own[1] is not None and not own[1].is_dir():
+        raise ConfigError(f"KGEN_TEMPLATES names {own[1]}, which is no folder")
     folders = tuple(Path(folder) for folder in (*own, BUILTIN_TEMPLATES) if folder is not None)
     parts: dict[str, str] = {}
     waiting = [spec.kernel.template]

@@ -22,6 +22,9 @@ from kgen.arch import OLDEST, Arch
 from kgen.dtypes import BF16, F16, F32, DType, dtype_of
 from kgen.errors import SpecError
 
+MOST_THREADS = 1024
+"""Of a block."""
+
 
 class Axis(NamedTuple):
     """One integer constant of a template.
@@ -174,8 +177,11 @@ class Spec:
     def derived(self) -> Mapping[str, int]:
         """The constants that follow from the axes, THREADS first among them."""
         made = self.kernel.derive(self)
-        if not isinstance(made, Mapping) or not isinstance(made.get("THREADS"), int):
-            raise SpecError(f"{self.name}: derive gives {made!r}; it takes a mapping with THREADS, those of a block")
+        threads = made.get("THREADS") if isinstance(made, Mapping) else None
+        if not isinstance(threads, int) or not 1 <= threads <= MOST_THREADS:
+            raise SpecError(
+                f"{self.name}: derive gives {made!r}", hint=f"a mapping with THREADS, 1 to {MOST_THREADS} of a block"
+            )
         return dict(made)
 
     @property

@@ -86,11 +86,3 @@ def test_a_change_of_the_environment_takes_effect_at_once(monkeypatch: pytest.Mo
     assert config().kernels == Path("/one.py")
     monkeypatch.setenv("KGEN_KERNELS", "/two.py")
     assert config().kernels == Path("/two.py")
-
-
-def test_templates_are_in_a_folder_that_there_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("KGEN_TEMPLATES", str(tmp_path))
-    assert config().templates == tmp_path
-    monkeypatch.setenv("KGEN_TEMPLATES", str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigError, match=r"KGEN_TEMPLATES names .*nowhere, which is no folder"):
-        config()

@@ -149,6 +149,7 @@ def test_two_parts_that_share_a_name_are_refused(axes: tuple[Axis, ...], flags: 
         ({"flags": ("reverse",)}, r"bad: flags is \('reverse',\); it takes a tuple of Flag"),
         ({"dtypes": ("f32",)}, "it takes a tuple of DType"),
         ({"dtypes": ()}, "bad: dtypes is empty"),
+        ({"min_arch": "sm_90"}, "bad: min_arch is 'sm_90'; it takes what Arch.parse gives"),
         ({"defaults": "bad_n1_f32"}, "bad: defaults is 'bad_n1_f32'; it takes a tuple of str"),
     ],
 )
@@ -270,10 +271,10 @@ def test_completing_enumerates_no_specializations(monkeypatch: pytest.MonkeyPatc
     assert "gated_scan_r8" in registry.completions("gated_scan_", kgen.kernels().values())
 
 
-@pytest.mark.parametrize("made", [None, {}, {"THREADS": "256"}, 256])
+@pytest.mark.parametrize("made", [None, {}, {"THREADS": "256"}, 256, {"THREADS": 0}, {"THREADS": 2048}])
 def test_constants_without_the_threads_of_a_block_are_refused(make_kernel: MakeKernel, made: object) -> None:
     spec = make_kernel(derive=lambda spec: made).spec(N=64, dtype=F32)
-    with pytest.raises(SpecError, match=r"toy_n64_f32: derive gives .*; it takes a mapping with THREADS"):
+    with pytest.raises(SpecError, match=r"toy_n64_f32: derive gives .*\n  hint: a mapping with THREADS"):
         _ = spec.threads
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kgen
+from kgen.config import ConfigError
 from kgen.dtypes import DTYPES, F16, F32
 from kgen.errors import TemplateError
 from kgen.recipe import BUILTIN_TEMPLATES
@@ -165,6 +166,14 @@ def test_a_missing_template_names_the_folders_that_were_searched(
     with pytest.raises(TemplateError, match=r"there is no template 'toy\.cu\.j2'") as caught:
         render(kernel.spec(N=64, dtype=F32))
     assert caught.value.hint == f"looked in {tmp_path / 'templates'}, {tmp_path / 'mine'}, {BUILTIN_TEMPLATES}"
+
+
+def test_a_folder_of_templates_that_is_none_is_refused(
+    make_kernel: MakeKernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KGEN_TEMPLATES", str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match=r"KGEN_TEMPLATES names .*nowhere, which is no folder"):
+        render(make_kernel().spec(N=64, dtype=F32))
 
 
 def test_a_missing_piece_is_named(make_kernel: MakeKernel) -> None:
