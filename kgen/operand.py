@@ -77,6 +77,11 @@ class Operand:
         self.ready = ready
         self.home = home
 
+    def view(self, shape: Ints, strides: Ints, ptr: int | None = None) -> Operand:
+        """The same elements, or others like them at `ptr`, in another layout: for plans, and keeping nothing alive."""
+        at = self.ptr if ptr is None else ptr
+        return Operand(at, shape, strides, self.dtype, self.device, self.kind, self.argument, None, None)
+
     def __repr__(self) -> str:
         place = "host" if self.device < 0 else f"cuda:{self.device}"
         return f"<{self.argument}: {self.kind} {self.dtype}{list(self.shape)} strides {list(self.strides)} on {place}>"

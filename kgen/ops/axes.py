@@ -102,16 +102,13 @@ def with_axes(result: Operand, operand: Operand, axes: Ints) -> Operand:
     strides = tuple(0 if axis in axes else next(kept, 0) for axis in range(len(shape)))
     if len(result.shape) == len(operand.shape):
         strides = result.strides
-    return Operand(
-        result.ptr, shape, strides, result.dtype, result.device, result.kind, result.argument, result.array, None
-    )
+    return result.view(shape, strides)
 
 
 def rows_last(operand: Operand, axes: Ints, address: int) -> Operand:
     """A contiguous stand-in at `address`, with `axes` behind the others."""
     shape = tuple(operand.shape[axis] for axis in (*others(operand, axes), *axes))
-    strides = contiguous_strides(shape)
-    return Operand(address, shape, strides, operand.dtype, operand.device, operand.kind, operand.argument, None, None)
+    return operand.view(shape, contiguous_strides(shape), address)
 
 
 def staged(
@@ -164,7 +161,4 @@ def staged(
 
 def _moved(operand: Operand, axes: Ints) -> Operand:
     order = (*others(operand, axes), *axes)
-    shape, strides = tuple(operand.shape[a] for a in order), tuple(operand.strides[a] for a in order)
-    return Operand(
-        operand.ptr, shape, strides, operand.dtype, operand.device, operand.kind, operand.argument, None, None
-    )
+    return operand.view(tuple(operand.shape[a] for a in order), tuple(operand.strides[a] for a in order))

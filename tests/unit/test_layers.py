@@ -18,6 +18,7 @@ LAYERS = (
     ("errors",),
     ("config", "dtypes", "arch", "notice"),
     ("spec",),
+    ("declared", "hints"),
     ("registry",),
     ("recipe",),
     ("render",),

@@ -121,10 +121,7 @@ def _across_rows(x: Operand, q: Operand, target: DType, axis: int) -> Plan:
 
 def _without_last(operand: Operand, count: int) -> Operand:
     """The same array without so many last axes, of one element each."""
-    shape, strides = operand.shape[:-count], operand.strides[:-count]
-    return Operand(
-        operand.ptr, shape, strides, operand.dtype, operand.device, operand.kind, operand.argument, None, None
-    )
+    return operand.view(operand.shape[:-count], operand.strides[:-count])
 
 
 def _starts(x: Operand, pitched: bool, vec: int) -> bool:

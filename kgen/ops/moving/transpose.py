@@ -85,7 +85,7 @@ def _results(op: str, given: Sequence[Operand], axes: tuple[int, ...] | None) ->
 
 def contiguous_copy(x: Operand) -> tuple[Operand, Plan]:
     """The operand of a contiguous copy in memory yet to be had, and the plan that makes it."""
-    copy = Operand(0, x.shape, contiguous_strides(x.shape), x.dtype, x.device, x.kind, x.argument, None, None)
+    copy = x.view(x.shape, contiguous_strides(x.shape), 0)
     return copy, _prepare("transpose", (x,), (copy,), tuple(range(len(x.shape))))
 
 

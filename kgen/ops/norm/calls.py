@@ -54,13 +54,7 @@ def spread(weight: Operand | None, x: Operand, axes: tuple[int, ...]) -> Operand
         return None
     steps = dict(zip(axes, weight.strides))
     shape = tuple(size if axis in steps else 1 for axis, size in enumerate(x.shape))
-    return _as(weight, shape, tuple(steps.get(axis, 0) for axis in range(len(shape))))
-
-
-def _as(operand: Operand, shape: tuple[int, ...], strides: tuple[int, ...]) -> Operand:
-    return Operand(
-        operand.ptr, shape, strides, operand.dtype, operand.device, operand.kind, operand.argument, None, operand.owner
-    )
+    return weight.view(shape, tuple(steps.get(axis, 0) for axis in range(len(shape))))
 
 
 def _prepare_rows(
@@ -143,16 +137,16 @@ def prepare_group(
     def grouped(operand: Operand) -> Operand:
         (first, second), rest = operand.strides[:2], operand.strides[2:]
         shape = (x.shape[0], int(groups), channels, *space)
-        return _as(operand, shape, (first, second * channels, second, *rest))
+        return operand.view(shape, (first, second * channels, second, *rest))
 
     def per_channel(vector: Operand | None) -> Operand | None:
         if vector is None:
             return None
         step = vector.strides[0]
-        return _as(vector, (1, int(groups), channels, *ones), (0, step * channels, step, *(0 for _ in space)))
+        return vector.view((1, int(groups), channels, *ones), (0, step * channels, step, *(0 for _ in space)))
 
     axes = tuple(range(2, 3 + len(space)))
-    rest = [_as(r, (*r.shape, 1, *ones), (*contiguous_strides(r.shape), 0, *ones)) for r in results[1:]]
+    rest = [r.view((*r.shape, 1, *ones), (*contiguous_strides(r.shape), 0, *ones)) for r in results[1:]]
     written = dict(zip(("y", "mean", "rstd"), (grouped(results[0]), *rest)))
     named = {"x": grouped(x), "weight": per_channel(weight), "bias": per_channel(bias)}
     return plan(named, written, axes, Normal(op, False, float(eps), 0.0, return_stats, int(groups), math.prod(space)))

@@ -226,8 +226,7 @@ def _results_of_groups(name: str, given: Sequence[Operand], op: str, width: int)
 def _prepare_groups(name: str, given: Sequence[Operand], results: Sequence[Operand], op: str, width: int) -> Plan:
     (x,), (out,) = given, results
     shape, strides = (x.shape[0] // width, width), (width * x.strides[0], x.strides[0])
-    grouped = Operand(x.ptr, shape, strides, x.dtype, x.device, x.kind, x.argument, None, None)
-    return plan_reduction(op, grouped, out, (1,), 1.0)
+    return plan_reduction(op, x.view(shape, strides), out, (1,), 1.0)
 
 
 def _operator(op: str) -> Operator:

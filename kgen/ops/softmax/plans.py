@@ -112,17 +112,14 @@ def _writes(y: Operand, axes: tuple[int, ...]) -> bool:
 
 def _each_alone(operand: Operand) -> Operand:
     """The same array with an axis of one element behind the others."""
-    shape, strides = (*operand.shape, 1), (*operand.strides, 1)
-    return Operand(
-        operand.ptr, shape, strides, operand.dtype, operand.device, operand.kind, operand.argument, operand.array, None
-    )
+    return operand.view((*operand.shape, 1), (*operand.strides, 1))
 
 
 def _broadcast(mask: Operand, x: Operand) -> Operand:
     """The mask with the shape of x; an axis that it lacks has the stride 0."""
     missing = len(x.shape) - len(mask.shape)
     strides = (0,) * missing + tuple(0 if size == 1 else step for size, step in zip(mask.shape, mask.strides))
-    return Operand(mask.ptr, x.shape, strides, mask.dtype, mask.device, mask.kind, mask.argument, mask.array, None)
+    return mask.view(x.shape, strides)
 
 
 def _named(wanted: Wanted, algorithm: str | None, x: Operand, y: Operand) -> Spec | None:

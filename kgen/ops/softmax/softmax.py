@@ -1,7 +1,7 @@
 """Softmax, its logarithm, and the logarithm of the sum of exponentials: the public functions.
 
 Every number is subtracted from the greatest of its row before the exponential, as in SciPy; what decides between the
-kernels is in `softmax_plans`.
+kernels is in plans.py.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _apart(run: Run, x: Operand) -> Run:
     device, size = x.device, x.dtype.itemsize
     low, high = extent(x.shape, x.strides)
     begin = (x.ptr + low * size) % VECTOR - low * size
-    like_x = Operand(0, x.shape, x.strides, x.dtype, device, x.kind, x.argument, None, None)
+    like_x = x.view(x.shape, x.strides, 0)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         if pointers[0] != pointers[-1]:
