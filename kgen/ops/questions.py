@@ -12,9 +12,13 @@ from kgen.ops.calls import OPERATORS, Operator
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """How a call would be carried out: the kernels and their grids, and why those. Nothing is computed.
 
-    >>> import cupy, kgen                                                          # doctest: +SKIP
-    >>> x = cupy.ones((1, 8, 2048, 64), "f")                                       # doctest: +SKIP
-    >>> print(kgen.explain(kgen.causal_dot_product, x, x, x))                      # doctest: +SKIP
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     print(kgen.explain(kgen.sum, np.ones((4, 1000), "f"), axis=1))
+    sum_rows_g128_v4_i4_o32_f32 on 4 blocks
+    because 4 results of 1000 elements each
+
+    Raises TypeError for what is no operator of kgen's, and what the call would.
     """
     own: Callable[..., str] | None = getattr(function, "explain", None)
     if own is not None:  # a function that is an object, as elementwise ones are
@@ -28,7 +32,7 @@ def workspace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
     It depends on shapes, strides and options alone, not on what the arrays hold. A call in a CUDA graph's capture keeps
     them, with the graph. Not counted are copies of NumPy arrays on their way to the GPU, and what blocks that meet keep
-    for the next call, 256 KiB and more for each stream.
+    for the next call, 256 KiB and more for each stream. Raises as `explain`.
 
     >>> import numpy as np, kgen
     >>> x = np.ones((1, 2, 64, 32), "f")

@@ -138,7 +138,8 @@ def fused_add_rms_norm(
     """residual += x, in place; returns `rms_norm(residual, weight)` along the last axis, in one pass over both.
 
     `out` may be x itself, as in the inference servers that this is for, but not the residual. The sum is rounded to the
-    dtype of the arrays before it is normalised, as if the two steps were made one after the other.
+    dtype of the arrays before it is normalised, as if the two steps were made one after the other. Arrays, parameters
+    and errors are those of `rms_norm`.
 
     >>> import numpy as np, kgen
     >>> residual = np.array([1, 4, 0, 0], "f")

@@ -84,7 +84,8 @@ def mean(
 ) -> Any:
     """The arithmetic mean of `x` over `axis`, as `numpy.mean`: the type of floats, float64 of integers. Empty: NaN.
 
-    That of float32 is rounded once, as a sum is: it is multiplied by the reciprocal of the count before.
+    That of float32 is rounded once, as a sum is: it is multiplied by the reciprocal of the count before. Parameters
+    and errors are those of `sum`.
     """
     (result,) = _mean.call((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
     return result
@@ -99,7 +100,10 @@ def max(
     algorithm: str | None = None,
     stream: Any = None,
 ) -> Any:
-    """The greatest element of `x` over `axis`, as `numpy.max`: NaN where there is one; ValueError for none at all."""
+    """The greatest element of `x` over `axis`, as `numpy.max`, of x's dtype: NaN where there is one.
+
+    Parameters and errors are those of `sum`; also ValueError where there is no element at all.
+    """
     (result,) = _max.call((x,), (out,), (axis, keepdims, algorithm), stream)
     return result
 
@@ -113,22 +117,22 @@ def min(
     algorithm: str | None = None,
     stream: Any = None,
 ) -> Any:
-    """The least element of `x` over `axis`, as `numpy.min`: NaN where there is one; ValueError for none at all."""
+    """The least element of `x` over `axis`, as `numpy.min`, of x's dtype: NaN where there is one; else as `max`."""
     (result,) = _min.call((x,), (out,), (axis, keepdims, algorithm), stream)
     return result
 
 
 def argmax(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False, stream: Any = None) -> Any:
-    """The first index (int64) along `axis` of the greatest element, or of NaN, as `numpy.argmax`.
+    """The first index (int64) along `axis`, an int or None, of the greatest element, or of NaN, as `numpy.argmax`.
 
-    With axis None the index counts through all of `x` in C order.
+    With axis None the index counts through all of `x` in C order. Parameters and errors are those of `max`.
     """
     (result,) = _argmax.call((x,), (out,), (axis, keepdims), stream)
     return result
 
 
 def argmin(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False, stream: Any = None) -> Any:
-    """The first index (int64) along `axis` of the least element, or of NaN, as `numpy.argmin`."""
+    """The first index (int64) along `axis` of the least element, or of NaN, as `numpy.argmin`; else as `argmax`."""
     (result,) = _argmin.call((x,), (out,), (axis, keepdims), stream)
     return result
 
@@ -138,6 +142,8 @@ def reduce(x: Any, op: str = "sum", width: int = 32, *, out: Any = None, stream:
 
     op     "sum", "prod", "max", "min", "argmax" or "argmin", as the functions of these names
     width  divides the length of `x`; any number, and not only powers of two
+
+    Results have the types that those functions give. Raises ValueError for another operation, length or width.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):
