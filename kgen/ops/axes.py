@@ -53,6 +53,8 @@ def normal_axes(op: str, axis: object, ndim: int) -> Ints:
     for one in axis if isinstance(axis, tuple) else (axis,):
         try:
             index = operator.index(one)
+            if isinstance(one, bool):  # an integer to Python, but no axis to NumPy: keepdims in its place
+                raise TypeError
         except TypeError:
             raise TypeError(
                 f"{op}: axis is {axis!r}; it takes an integer, a tuple of integers, or None for all axes"

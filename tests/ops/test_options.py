@@ -30,6 +30,7 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "cast": (X,),
     "dequantize": (np.ones(3, "i1"), 2.0),
     "sum": (X,),
+    "argmax": (X,),
     "add": (X, X),
 }
 
@@ -72,6 +73,10 @@ def on_the_cpu():
         ("cast", "dtype", (), r"is \(\), which is no type of elements"),
         ("dequantize", "code", "f4", "is float32; it takes float8_e4m3fn or float8_e5m2"),
         ("add", "dtype", ("f4", "e4m3"), r"is \('f4', 'e4m3'\), which is no type of elements"),
+        ("sum", "axis", True, "is True; it takes an integer, a tuple of integers, or None"),
+        ("sum", "axis", (0, False), r"is \(0, False\); it takes an integer"),
+        ("argmax", "axis", (0, 1), "is a tuple; it takes an integer"),
+        ("argmax", "axis", 1.0, "is a float; it takes an integer"),
         ("sum", "axis", [0, 1], "is a list; it takes plain values and tuples of them"),
         ("sum", "axis", np.array(1), "is a ndarray; it takes plain values and tuples of them"),
         ("sum", "dtype", ["f4"], "is a list; it takes plain values"),

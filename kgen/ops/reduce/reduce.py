@@ -172,8 +172,8 @@ def _results_of_extreme(
     op: str, given: Sequence[Operand], axis: Any, keepdims: bool, algorithm: str | None = None
 ) -> Results:
     (x,) = given
-    if op.startswith("arg") and isinstance(axis, tuple):
-        raise TypeError(f"{op}: axis is {axis!r}; it takes an int or None")
+    if op.startswith("arg") and axis is not None:
+        whole(op, "axis", axis)
     _check_algorithm(op, x, algorithm)
     axes = normal_axes(op, axis, len(x.shape))
     shape = _shape(x, axes, keepdims)
