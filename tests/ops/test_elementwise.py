@@ -354,6 +354,16 @@ def test_a_prepared_expression_takes_operands_in_order_or_by_name():
 def test_names_of_cpp_and_of_the_template_may_be_operands():
     x = np.arange(9, dtype="f")
     np.testing.assert_array_equal(elementwise("int + whole * vector - item", int=x, whole=x, vector=x, item=x), x * x)
+    np.testing.assert_array_equal(elementwise("relu * relu(abs(sigmoid))", relu=x, sigmoid=-x), x * x)
+
+
+@pytest.mark.parametrize("name", ["i", "vector", "together", "shift", "VEC", "THREADS", "words_before", "past", "NULL"])
+def test_names_within_a_kernel_may_be_operands_of_any_layout(name):
+    f = elementwise(f"{name} * 2 + {name}_0 - {name}_of + out_0")
+    memory = np.arange(4 * 9 * 11, dtype="f").reshape(4, 9, 11)
+    straight, indexed, unaligned = memory[:, :8, :8].copy(), memory[:, 1:, 3:], memory.ravel()[1:257].reshape(4, 8, 8)
+    for x in (straight, indexed, unaligned):
+        np.testing.assert_array_equal(f(x, straight, x, indexed), x * 2 + straight - x + indexed)
 
 
 @pytest.mark.parametrize(

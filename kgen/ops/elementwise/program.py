@@ -82,7 +82,7 @@ class Writer:
         """The name of a function written for these types, and what it gives."""
         found = self._written.get((function.name, types))
         if found is None:
-            name = name or safe(function.name)
+            name = name or function.name
             scope = dict(zip(function.parameters, (Term(safe(p), t) for p, t in zip(function.parameters, types))))
             body = Body(self, function, scope)
             lines, result = body.write()

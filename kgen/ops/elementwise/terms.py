@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
 from kgen.dtypes import DType
+from kgen.ops.elementwise.functions import FUNCTIONS, PRIMITIVES
 from kgen.ops.elementwise.promotion import FLOAT, INT, Type
 
 # What a name may not be in C++, or is already in the generated file: it gets an underscore.
 _TAKEN = frozenset(
-    """alignas asm auto bool break case catch char class const constexpr continue default delete do double else enum
-    explicit export extern false float for friend goto if inline int long mutable namespace new operator private
+    """alignas alignof asm auto bool break case catch char class const constexpr continue default delete do double else
+    enum explicit export extern false float for friend goto if inline int long mutable namespace new operator private
     protected public register return short signed sizeof static struct switch template this throw true try typedef
     typename union unsigned using virtual void volatile while
-    n item first single lead whole rest tile place axis left unit apply Index Pack""".split()  # noqa: SIM905
+    n item first single lead whole rest tile place axis left unit apply Index Pack
+    i vector together shift past past_vector words_before widen narrow load_row store_row
+    VEC ITEMS THREADS UNIT PARTS WORD Words blockIdx threadIdx NULL""".split()  # noqa: SIM905
 )
+_TAKEN |= {*PRIMITIVES, *FUNCTIONS, *(f"{p.c}f" for p in PRIMITIVES.values())}
+_MADE = re.compile(r"(.+_(of|at|low|high|past|words|\d+)|size_\d+)")
+"""What the template makes of the names of others: their loads, places and strides."""
 
 
 class Term(NamedTuple):
@@ -60,7 +67,7 @@ FOLD: dict[type[ast.operator], Callable[[int | float, int | float], int | float]
 
 def safe(name: str) -> str:
     """A name as the generated file may use it."""
-    return f"{name}_" if name in _TAKEN else name
+    return f"{name}_" if name in _TAKEN or _MADE.fullmatch(name) else name
 
 
 def literal(value: int | float) -> Term:
