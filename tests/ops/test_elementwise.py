@@ -389,6 +389,17 @@ def test_what_is_no_expression_is_refused(text):
         elementwise(text, x=np.ones(2, "f"))
 
 
+@pytest.mark.parametrize("text", ["lambda: x", "f(x)", "x @ y", "x[0]", "x, y", "x + 1j", "exp(x, y)", "x.y"])
+def test_an_expression_is_refused_before_it_is_called(text):
+    with pytest.raises(ExpressionError):
+        elementwise(text)
+
+
+def test_what_only_some_types_have_may_be_prepared():
+    x = np.array([6, 3], "i4")
+    assert elementwise("~x | x << 1")(x).tolist() == (~x | x << 1).tolist()
+
+
 @pytest.mark.parametrize("text", [None, 3])
 def test_an_expression_is_text(text):
     with pytest.raises(ValueError, match="takes text"):

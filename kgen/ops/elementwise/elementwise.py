@@ -9,10 +9,13 @@ f(gate, up, out=out)
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from typing import Any
 
+from kgen.dtypes import F32
 from kgen.ops.elementwise.expression import ExpressionError, Function, operands
 from kgen.ops.elementwise.operator import OPTIONS, Elementwise
+from kgen.ops.elementwise.program import write
 
 MAX_OPERANDS = 12
 
@@ -26,7 +29,10 @@ def _prepared(expression: str, names: tuple[str, ...]) -> Elementwise:
             raise ExpressionError(
                 f"elementwise: {expression!r}: an operand cannot be called {name!r}; use another name"
             )
-    return Elementwise(Function("elementwise", names, expression))
+    function = Function("elementwise", names, expression)
+    with suppress(TypeError, OverflowError):  # which other types of operands may not give
+        write(function, (F32,) * len(names))
+    return Elementwise(function)
 
 
 def elementwise(expression: str, /, **operands_and_options: Any) -> Any:
