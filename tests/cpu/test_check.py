@@ -10,6 +10,7 @@ from kgen import cpu, reference
 from kgen.checking import watching
 from kgen.cpu.check.checked import Outcome, run_checked
 from kgen.cpu.run.buffers import buffers_of
+from kgen.errors import CompileError
 
 from .test_schedule import MBARRIER
 
@@ -364,3 +365,8 @@ def test_a_word_of_which_one_byte_lies_beyond_an_array_is_out_of_bounds() -> Non
         out = np.zeros(16, np.int32)
         found = kernel.check(grid=1, block=16, args=[out, given], outputs=[out]).findings
         assert {finding.kind for finding in found} == wanted, count
+
+
+def test_a_function_that_was_not_inlined_is_named_with_what_to_do():
+    with kgen.backend("cpu"), pytest.raises(CompileError, match=r"as __internal_accurate_pow\n  hint: pow, sin"):
+        kgen.elementwise("2 ** x", x=np.ones(3))

@@ -22,6 +22,7 @@ _GUARD = re.compile(r"@(!?[%$\w]+)\s+")
 _OPERAND = re.compile(r"(?:[^,\[{(]|[\[{(][^\]})]*[\]})])+")
 _SPACE = re.compile(r"[\s;]*")
 _HEAD = re.compile(r"\s*(?:\.(?:version|target|address_size|file|loc)\b[^\n]*|\.section[^{]*\{[^}]*\})")
+_FUNC = re.compile(r"(?:\.\w+\s+)*\.func\s*(?:\([^)]*\)\s*)?([$\w]+)")
 _ENTRY = re.compile(r"\s*(?:\.(?:visible|weak)\s+)*\.entry\s+([$\w]+)\s*")
 _REGISTERS = re.compile(r"\.reg\s+(?:\.\w+\s+)*?\.(\w+)\s+(.*)", re.DOTALL)
 
@@ -42,8 +43,11 @@ def parse(text: str) -> Module:
         if end < 0:
             break
         statement = text[at:end].strip()
-        if re.match(r"(\.\w+\s+)*\.func\b", statement):
-            raise CompileError(f"the executor runs no function that was not inlined: {statement.splitlines()[0]}")
+        if called := _FUNC.match(statement):
+            raise CompileError(
+                f"the executor runs no function that was not inlined, as {called[1]}",
+                hint="pow, sin, cos, tan and lgamma of float64 call such: compute them in float32 here, or on a GPU",
+            )
         if statement:
             _declare(statement, module.variables)
         at = end + 1
