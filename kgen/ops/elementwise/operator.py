@@ -65,8 +65,7 @@ class Elementwise:
         storage: bool = False,
     ) -> None:
         self.function = function
-        # Takes 8-bit floats too, and scales of them, which are floats; only the result becomes `dtype`, as by astype.
-        self.storage = storage
+        self.storage = storage  # takes 8-bit floats too, scales that are floats; only the result becomes `dtype`
         self.__name__ = self.__qualname__ = function.name
         self.__doc__ = (
             f"{summary or 'A function of each element.'}\n\n    {function.expression}\n\nSee kgen.elementwise."
@@ -221,14 +220,13 @@ class Elementwise:
                     "(NumPy's casting 'same_kind'); convert it first"
                 )
         common = chosen or functools.reduce(join, types)
-        if common in FLOATING:
-            types = tuple(FLOAT if beyond_int64(number) else t for t, number in zip(types, numbers))
+        types = tuple(FLOAT if common in FLOATING and beyond_int64(n) else t for t, n in zip(types, numbers))
         if self.storage:
             types = tuple(t if x or t in FLOATING else FLOAT for x, t in zip(operands, types))
             return Signature(types, tuple(x is not None for x in operands), cast=chosen)
-        for number in numbers:
-            if number is not None and number[0] == "int" and isinstance(common, DType):
-                check_range(op, int(number[1]), common)
+        for kind, text in filter(None, numbers):
+            if kind == "int" and isinstance(common, DType):
+                check_range(op, int(text), common)
         if chosen is not None and all(t in (chosen, FLOAT, INT) for t in types):
             plain = Signature(types, tuple(x is not None for x in operands))
             if program(self.function, plain).result is chosen:
