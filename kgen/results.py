@@ -128,9 +128,8 @@ def check_out(
             "(a broadcast or overlapping view); pass an array with memory of its own"
         )
     for other in (*inputs, *apart):
-        if in_place and other in inputs and same_elements(operand, other):
-            continue
-        if overlaps(operand, other):
+        itself = in_place and other not in apart and same_elements(operand, other)
+        if not itself and overlaps(operand, other):
             raise ValueError(
                 f"{op}: {name} shares memory with {other.argument}; pass an array apart from it, or omit {name}"
             )
