@@ -78,7 +78,7 @@ def test_a_long_sequence_takes_a_tenth_of_its_inputs_and_result_at_most(
 
 
 def test_what_is_no_operator_is_refused() -> None:
-    with pytest.raises(TypeError, match="print is no operator"):
+    with pytest.raises(TypeError, match="print> is no operator of kgen's"):
         kgen.workspace(print, 3)
 
 
