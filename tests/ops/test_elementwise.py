@@ -272,6 +272,23 @@ def test_arithmetic_with_numbers_in_the_text_is_numpys_to_the_last_bit(kind):
         np.testing.assert_array_equal(NAMED["negative"](x), np.negative(x))
 
 
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "==", "!="])
+def test_comparisons_of_integers_are_exact_where_no_type_holds_both(sign):
+    x = np.array([[-(1 << 63)], [-1], [0], [1], [1 << 53], [(1 << 53) + 1], [(1 << 63) - 1]])
+    y = np.array([0, 1, (1 << 53) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1], "u8")
+    u = np.array([0, 1, 127, 128, 255], "u1")
+    for text in (
+        f"x {sign} y",
+        f"y {sign} x",
+        f"(x >> 1) {sign} y",
+        f"y {sign} (x >> 1)",
+        f"(x {sign} y) ^ (y {sign} x)",
+    ):
+        np.testing.assert_array_equal(elementwise(text, x=x, y=y), eval(text), err_msg=text)
+    for z, text in [(u, f"u {sign} 300"), (u, f"-1 {sign} u"), (u, f"u {sign} 255"), (u.view("i1"), f"u {sign} 200")]:
+        np.testing.assert_array_equal(elementwise(text, u=z), eval(text, {"u": z}), err_msg=text)
+
+
 def test_bfloat16_meets_others_as_in_jax():
     assert promote(BF16, F16) is F32
     assert promote(BF16, F32) is F32 and promote(F64, BF16) is F64

@@ -7,6 +7,7 @@ import functools
 from typing import NoReturn, Protocol
 
 from kgen.dtypes import BOOL, F64, I8, I32, I64, INTEGERS, SIGNED, DType
+from kgen.ops.elementwise.comparisons import exactly
 from kgen.ops.elementwise.expression import CONSTANTS, ExpressionError, Function
 from kgen.ops.elementwise.functions import FUNCTIONS, PRIMITIVES
 from kgen.ops.elementwise.promotion import FLOAT, FLOATING, Type, Weak, arithmetic, check_range, floating, join
@@ -153,10 +154,12 @@ class Body:
         for op, a, b in zip(node.ops, terms, terms[1:]):
             if type(op) not in COMPARED:
                 self._refuse(node, "is not part of expressions")
-            sign, binds = COMPARED[type(op)]
-            kind = self._meet(a, b)
-            found.append(Term(f"{self._as(a, kind, binds)} {sign} {self._as(b, kind, binds + 1)}", BOOL, binds))
+            found.append(exactly(type(op), a, b) or self._compared(*COMPARED[type(op)], a, b))
         return found[0] if len(found) == 1 else Term(" && ".join(inside(t, 5) for t in found), BOOL, 4)
+
+    def _compared(self, sign: str, binds: int, a: Term, b: Term) -> Term:
+        kind = self._meet(a, b)
+        return Term(f"{self._as(a, kind, binds)} {sign} {self._as(b, kind, binds + 1)}", BOOL, binds)
 
     def _choose(self, test: Term, yes: Term, no: Term) -> Term:
         kind = self._meet(yes, no)

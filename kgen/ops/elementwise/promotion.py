@@ -88,14 +88,24 @@ def join(a: Type, b: Type) -> Type:
     return F64 if weak is FLOAT else I64
 
 
+def bounds(dtype: DType) -> tuple[int, int]:
+    """The least and the greatest number of a type of integers.
+
+    >>> from kgen.dtypes import I8
+    >>> bounds(I8)
+    (-128, 127)
+    """
+    bits = 8 * dtype.itemsize
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)
+
+
 def check_range(title: str, value: int, dtype: DType) -> None:
     """NumPy's error for a Python integer that a type cannot hold; what is too large for a float is infinite in one."""
     if dtype not in INTEGERS:
         if abs(value) >= 1 << 1024:
             raise OverflowError(f"{title}: Python integer of {value.bit_length()} bits is too large for a float")
         return
-    bits = 8 * dtype.itemsize
-    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)
+    low, high = bounds(dtype)
     if not low <= value <= high:
         raise OverflowError(f"{title}: Python integer {value} out of bounds for {dtype.numpy_name}")
 
