@@ -73,13 +73,14 @@ def cut(
     most: int = MOST,
     anywhere: bool = False,
     threads: int = THREADS,
+    clusters: Sequence[int] = CLUSTER.values,
 ) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
 
     `weights`: bytes of what goes with a pack of every row; `turns`: rows of a cluster from which on it pays; `wide`:
     packs of a row that others do better with; `edge`: packs of a row that begins anywhere which need no room, as their
     elements are taken one by one; `most`: packs of a thread that there is room for; `anywhere`: packs are those of what
-    is read, and results may begin at other places in theirs; `threads`: of a block.
+    is read, and results may begin at other places in theirs; `threads`: of a block; `clusters`: their sizes.
     """
     total = columns // taken.vec - (edge if taken.ragged else 0)
     if (
@@ -89,12 +90,12 @@ def cut(
         or shared_memory(device) < SHARED
     ):
         return None
-    for cluster in CLUSTER.values:
+    for cluster in clusters:
         packs = -(-total // (threads * cluster))
         if cluster > rows_cut.largest(device) or packs > most or packs * weights > 4 * WEIGHTS:
             continue
-        clusters = taking_turns(cluster, height, turns, device)
-        return Cut(packs, taken.vec, cluster, clusters, taken.ragged, threads) if clusters else None
+        together = taking_turns(cluster, height, turns, device)
+        return Cut(packs, taken.vec, cluster, together, taken.ragged, threads) if together else None
     return None
 
 

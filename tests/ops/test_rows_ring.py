@@ -703,6 +703,8 @@ def test_weights_beside_rows_that_begin_anywhere_lie_in_shared_memory_where_ther
 @pytest.mark.parametrize(
     ("dtype", "columns", "expected"),
     [
+        ("f32", 8193, "softmax_backward_ring_n2_v4_c2_ragged_f32 on 132 blocks"),  # a block alone is not generated
+        ("bf16", 16387, "softmax_backward_ring_n2_v8_c2_ragged_bf16 on 132 blocks"),
         ("f32", 32768, "softmax_backward_ring_n4_v4_c4_f32 on 120 blocks"),
         ("f32", 65536, "softmax_backward_ring_n8_v4_c4_f32 on 120 blocks"),
         ("f32", 131072, "softmax_backward_ring_n8_v4_c8_f32 on 120 blocks"),

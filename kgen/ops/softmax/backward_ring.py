@@ -90,7 +90,7 @@ def plan_ring(
     """One launch, or None where another kernel does better."""
     most = (FEW, MOST, WIDEST if taken.vec == 4 else LEFT)
     cuts = (
-        rows_ring.cut(read.rows, read.columns, taken, dx.device, wide=WIDE, most=packs)
+        rows_ring.cut(read.rows, read.columns, taken, dx.device, wide=WIDE, most=packs, clusters=CLUSTER.values)
         for packs in most[read.columns > NARROW * taken.vec :]
     )
     cut = next(filter(None, cuts), None)

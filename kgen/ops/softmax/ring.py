@@ -124,8 +124,8 @@ def plan_ring(
         taken = rows_ring.by_sectors(taken, read.columns, read.pitch)
     # Beside exponentials, a mask and what is to be moved, there are no registers for more.
     most = FULL if wanted.mask and taken.shifted and x.dtype is not F32 else rows_ring.MOST
-    about = {"turns": TURNS, "wide": _wide(wanted, taken), "most": most}
-    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, **about, anywhere=True)
+    wide = _wide(wanted, taken)
+    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS, wide=wide, most=most, anywhere=True)
     if cut is None:
         return None
     flags = {flag.name: wanted.flags(wide=False)[flag.name] for flag in FLAGS}
