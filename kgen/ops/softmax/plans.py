@@ -49,10 +49,9 @@ def plan(
             )
     if mask is not None:
         mask = _broadcast(mask, x)
-    masks, fit = [mask], mask is None or mask_rows(mask, axes) is not None
-    if wanted.op == "logsumexp":  # which is launched without a pointer for one
-        masks.clear()
-    fits = (as_rows(x, axes) is not None, *(fit for _ in masks), _writes(y, axes))
+    masks = [] if wanted.op == "logsumexp" else [mask]  # that is launched without a pointer for one
+    beside = [one is None or mask_rows(one, axes) is not None for one in masks]
+    fits = (as_rows(x, axes) is not None, *beside, _writes(y, axes))
 
     def build(operands: Sequence[Operand | None], axes: tuple[int, ...]) -> Plan:
         x, *masks, y = operands
