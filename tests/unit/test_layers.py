@@ -37,7 +37,7 @@ LAYERS = (
     ("reference", "gated_reference", "checking"),
     ("samples",),
     ("occupancy", "timing", "benchmarks", "bench", "bench_table", "report", "generated", "doctor", "usual"),
-    ("commands", "cli", "__main__"),
+    ("commands", "cli", "bandwidth", "__main__"),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {"cupy", "cupyx", "cupy_backends", "torch", "jax", "triton", "fla", "fast_transformers"}
