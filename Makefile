@@ -60,7 +60,7 @@ bench:
 	$(PYTHON) -m kgen bench causal_dot_product
 
 bandwidth:
-	$(PYTHON) -m kgen.bandwidth --jobs $(JOBS)
+	$(PYTHON) -m kgen bandwidth --jobs $(JOBS)
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV) || { echo "python3 needs its venv module: apt install python3-venv"; exit 1; }

@@ -1,7 +1,7 @@
 """How much of the copy bandwidth the memory-bound operators reach, at shapes from narrow to wide, aligned and not.
 
-    python -m kgen.bandwidth                          # all rows, float32 and bfloat16
-    python -m kgen.bandwidth 'layer_norm *' --dtype f16 --json
+    kgen bandwidth                            # all rows, float32 and bfloat16
+    kgen bandwidth 'layer_norm *' --dtype f16
 
 Each result is compared with float64 before it is timed; a percentage is of the bandwidth of a copy of 1 GB in the same
 run, for the fewest bytes that must move: each input read once, each result written once.

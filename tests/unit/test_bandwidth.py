@@ -8,7 +8,8 @@ import pytest
 
 import kgen
 from kgen import bandwidth
-from kgen.bandwidth.__main__ import _error, chosen
+from kgen.bandwidth.run import _error, chosen, complaints
+from kgen.benchmarks import BenchError
 from kgen.dtypes import BF16, F32
 
 SMALL = 1 << 14
@@ -47,3 +48,13 @@ def test_globs_choose_rows_by_their_labels() -> None:
     labels = [row.label for row in chosen(("softmax 16384x4096 *", "add 6*"), ("f32", "bf16"))]
     assert labels == ["add 67108864 f32", "softmax 16384x4096 f32"]
     assert len(chosen((), ("f32",))) > 200
+    with pytest.raises(BenchError, match="no row matches softmax 1x"):
+        chosen(("softmax 1x",), ("f32",))
+    with pytest.raises(BenchError, match="no rows are of 'i8'"):
+        chosen((), ("i8",))
+
+
+def test_processes_that_check_rows_find_them(monkeypatch) -> None:
+    """A child that cannot import what it is to call ends the pool; here it only lacks a GPU, or finds none wrong."""
+    for found in complaints(("add 6*",), ("f32",), 1):
+        assert found is None or "Error" in found

@@ -36,8 +36,19 @@ LAYERS = (
     ("torch_graph", "autograd", "layers"),
     ("reference", "gated_reference", "checking"),
     ("samples",),
-    ("occupancy", "timing", "benchmarks", "bench", "bench_table", "report", "generated", "doctor", "usual"),
-    ("commands", "cli", "bandwidth", "__main__"),
+    (
+        "occupancy",
+        "timing",
+        "benchmarks",
+        "bench",
+        "bench_table",
+        "bandwidth",
+        "report",
+        "generated",
+        "doctor",
+        "usual",
+    ),
+    ("commands", "cli", "__main__"),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 HEAVY = {"cupy", "cupyx", "cupy_backends", "torch", "jax", "triton", "fla", "fast_transformers"}
