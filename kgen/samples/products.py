@@ -55,7 +55,7 @@ def gemv_span(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def gemv_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """As `sum_flat`."""
+    """As `reduce_flat`."""
     cases = []
     for one, parts in [(shape, 2)] if shape else of_flat(spec):
         case = _product(spec, *one[::-1], algorithm=None, trans=True)

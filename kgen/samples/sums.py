@@ -47,7 +47,7 @@ def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
     return tuple(_reduction(spec, one, 0)._replace(settings=settings) for one in shapes)
 
 
-def sum_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+def reduce_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Rows of odd widths, from the midst of a pack, in parts of two cohorts, and in two that have a second round."""
     cases = []
     for one, parts in [(shape, 2)] if shape else of_flat(spec):
@@ -106,6 +106,6 @@ CASES = {
     "reduce_rows": reduce_rows,
     "reduce_columns": reduce_columns,
     "reduce_short": reduce_short,
-    "sum_flat": sum_flat,
+    "reduce_flat": reduce_flat,
     "dot": dot,
 }

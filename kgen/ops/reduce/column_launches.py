@@ -9,7 +9,7 @@ from kgen.dtypes import FLOATS
 from kgen.launch import Step
 from kgen.ops.reduce import flat, waves
 from kgen.ops.reduce.axes import Kept
-from kgen.ops.reduce.kernels import COLUMN_THREADS, LOAD_BYTES, RESIDENT, residents, result_axes, value_bytes
+from kgen.ops.reduce.kernels import COLUMN_THREADS, LOAD_BYTES, RESIDENT, residents, result_axes, summed, value_bytes
 from kgen.ops.reduce.passes import Pass, divisor_of, levels, spec_of
 from kgen.ops.reduce.waves import ITEMS
 
@@ -31,15 +31,17 @@ def _flat(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int] 
     whole = LOAD_BYTES // one.dtype.itemsize
     even = columns.size % whole == 0 and one.low % LOAD_BYTES == 0
     dense = columns.stride == 1 and stride == columns.size and math.prod(axis.size for axis in inside) == 1
-    if not dense or one.op != "sum" or one.out is not one.dtype or one.dtype not in FLOATS or one.algorithm:
+    places = one.op.startswith("arg")
+    widened = summed(one.op) and one.out is not one.dtype
+    if not dense or widened or one.dtype not in FLOATS or one.algorithm:
         return None
-    cut = flat.cut(columns.size, length * columns.size, one.dtype, one.sms, even=even)
+    cut = flat.cut(columns.size, length * columns.size, one.dtype, one.sms, even=even, places=places)
     if cut is None:
         return None
-    spec = flat.FLAT.spec(THREADS=cut.threads, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
+    spec = flat.FLAT[one.op].spec(THREADS=cut.threads, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
     ints = (columns.size, cut.period)
     step = Step(spec, cut.parts, 4, ints, (length * columns.size, columns.out), doubles=divisor_of(one))
-    return step, cut.parts * columns.size * value_bytes(spec)
+    return step, cut.parts * columns.size * flat.bytes_of_part(spec)
 
 
 def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:

@@ -58,6 +58,6 @@ def _columns(one: Pass) -> Kept | None:
 
 def _groups(step: Step) -> int:
     """Of blocks that meet."""
-    if step.spec.kernel is flat.FLAT:
+    if step.spec.kernel in flat.FLAT.values():
         return flat.counters_of(step.blocks)
     return step.blocks // step.ints[0]

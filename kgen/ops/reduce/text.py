@@ -110,6 +110,7 @@ def text_of_extreme(op: str, dtype: DType) -> dict[str, Any]:
         "twice": {F16: "__float2half2_rn", BF16: "__float2bfloat162_rn"}.get(dtype),
         **_of_words(dtype, greatest=greatest),
         "extreme_of_pairs": "__hmax2_nan" if greatest else "__hmin2_nan",
+        "beyond_mask": "__hgtu2_mask" if greatest else "__hltu2_mask",
     }
 
 
