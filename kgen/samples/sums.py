@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops.reduce import column_launches, flat, reduce, row_launches, waves
+from kgen.ops.reduce import column_launches, flat, narrow, reduce, row_launches, waves
 from kgen.ops.reduce.dot import dot as kgen_dot
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
@@ -32,6 +32,15 @@ def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
     return case._replace(settings=((row_launches, "SHORT_FROM", 0),))
 
 
+def reduce_narrow(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows of an odd number of elements, each thread one or several of them, for two blocks and a part of one."""
+    length = narrow.SHARE * (2 * spec["GROUP"] - 1) // (2 * spec.dtype.itemsize) | 1
+    turns = narrow.SHARE * spec["GROUP"] // (length * spec.dtype.itemsize)
+    per_block = spec.threads // spec["GROUP"] * turns
+    case = _reduction(spec, shape or (2 * per_block + 5, length), -1)
+    return case._replace(settings=((narrow, "ROWS", 0),))
+
+
 def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:
     """A second tile of columns, and rows for several blocks, the last of which may have no full round."""
     columns = spec["LANES"] * spec["VEC"] + (3 if spec["ragged"] else spec["VEC"])
@@ -52,7 +61,7 @@ def reduce_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     cases = []
     for one, parts in [(shape, 2)] if shape else of_flat(spec):
         case = _reduction(spec, one, 0)
-        cut = flat.Cut(spec.threads, flat.period_of(one[1], spec.dtype), parts)
+        cut = flat.Cut(spec, flat.period_of(one[1], spec.dtype), parts)
         settings = ((flat, "cut", lambda *about, cut=cut, **further: cut),)
         cases.append(case._replace(inputs=(amid_a_pack(spec, case),), settings=settings))
     return tuple(cases)
@@ -106,6 +115,7 @@ CASES = {
     "reduce_rows": reduce_rows,
     "reduce_columns": reduce_columns,
     "reduce_short": reduce_short,
+    "reduce_narrow": reduce_narrow,
     "reduce_flat": reduce_flat,
     "dot": dot,
 }

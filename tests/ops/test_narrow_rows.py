@@ -168,9 +168,9 @@ def test_other_matrices_are_left_to_other_kernels() -> None:
 @settings(max_examples=120)
 @given(st.integers(17, 600), st.integers(1, 1 << 28), st.sampled_from((F16, F32)), st.integers(1, 150))
 def test_threads_meet_the_same_columns_in_all_packs(columns: int, rows: int, dtype: DType, sms: int) -> None:
-    cut = flat.cut(columns, rows * columns, dtype, sms, even=False)
+    cut = flat.cut("sum", columns, rows * columns, dtype, sms, even=False)
     if cut is not None:
         vec = 16 // dtype.itemsize
-        together = cut.threads // cut.period * cut.period * vec
+        together = cut.spec.threads // cut.period * cut.period * vec
         assert together > 0 and together % columns == 0
         assert cut.parts >= 1 and (cut.parts - 1) * together < rows * columns

@@ -9,7 +9,7 @@ from kgen.dtypes import FLOATS
 from kgen.launch import Step
 from kgen.ops.reduce import flat, waves
 from kgen.ops.reduce.axes import Kept
-from kgen.ops.reduce.kernels import COLUMN_THREADS, LOAD_BYTES, RESIDENT, residents, result_axes, summed, value_bytes
+from kgen.ops.reduce.kernels import COLUMN_THREADS, LOAD_BYTES, RESIDENT, residents, summed, value_bytes
 from kgen.ops.reduce.passes import Pass, divisor_of, levels, spec_of
 from kgen.ops.reduce.waves import ITEMS
 
@@ -31,17 +31,15 @@ def _flat(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int] 
     whole = LOAD_BYTES // one.dtype.itemsize
     even = columns.size % whole == 0 and one.low % LOAD_BYTES == 0
     dense = columns.stride == 1 and stride == columns.size and math.prod(axis.size for axis in inside) == 1
-    places = one.op.startswith("arg")
     widened = summed(one.op) and one.out is not one.dtype
     if not dense or widened or one.dtype not in FLOATS or one.algorithm:
         return None
-    cut = flat.cut(columns.size, length * columns.size, one.dtype, one.sms, even=even, places=places)
+    cut = flat.cut(one.op, columns.size, length * columns.size, one.dtype, one.sms, even=even)
     if cut is None:
         return None
-    spec = flat.FLAT[one.op].spec(THREADS=cut.threads, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
     ints = (columns.size, cut.period)
-    step = Step(spec, cut.parts, 4, ints, (length * columns.size, columns.out), doubles=divisor_of(one))
-    return step, cut.parts * columns.size * flat.bytes_of_part(spec)
+    step = Step(cut.spec, cut.parts, 4, ints, (length * columns.size, columns.out), doubles=divisor_of(one))
+    return step, cut.parts * columns.size * flat.bytes_of_part(cut.spec)
 
 
 def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:
@@ -65,6 +63,8 @@ def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]
     depth = COLUMN_THREADS // lanes
     wave = one.sms * (residents(one.op, one.dtype, vec) if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS
     parts = waves.parts_of_columns(outer * tiles, -(-length // (depth * items)), wave)
+    if one.op.startswith("arg"):
+        parts = max(parts, -(-length // (depth * (flat.MOST_PACKS - items))))
     split = parts > 1
     spec = spec_of(one, 1, LANES=lanes, VEC=vec, ITEMS=items, split=split, ragged=ragged)
     sizes, x_strides, out_strides = levels(inside)

@@ -23,7 +23,8 @@ from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
 WARP = 32
-THREADS = Axis("THREADS", "t", tuple(range(256, 577, 32)), "of a block: a multiple of a period, and few to spare")
+WIDEST = 1024
+THREADS = Axis("THREADS", "t", tuple(range(256, WIDEST + 1, 32)), "of a block: a multiple of a period, and few to spare")
 ITEMS = 4
 COHORT = 16
 """Blocks whose parts meet first: so many loads of a thread are under way together."""
@@ -58,21 +59,26 @@ def bytes_of_part(spec: Spec) -> int:
     return 8 if operation(spec).startswith("arg") else value_bytes(spec)
 
 
+def _shared_bytes(threads: int, dtype: DType, size: int) -> int:
+    """What the threads find, what those that share a column do, and a word that says which block was last."""
+    return threads * (LOAD_BYTES // dtype.itemsize + 1) * size + min(size, 8)
+
+
 def _derive(spec: Spec) -> dict[str, int]:
-    threads, vec, size = spec["THREADS"], LOAD_BYTES // spec.dtype.itemsize, bytes_of_part(spec)
+    threads, size = spec["THREADS"], spec.dtype.itemsize
     return {
         "THREADS": threads,
-        "VEC": vec,
+        "VEC": LOAD_BYTES // size,
         "ITEMS": ITEMS,
         "COHORT": COHORT,
-        "BLOCKS": MOST[spec.dtype.itemsize] // threads,
-        "STATIC_SMEM": threads * (vec + 1) * size + min(size, 8),
+        "BLOCKS": MOST[size] // threads,
+        "STATIC_SMEM": _shared_bytes(threads, spec.dtype, bytes_of_part(spec)),
     }
 
 
 def _check(spec: Spec) -> str | None:
-    if spec["THREADS"] > MOST[spec.dtype.itemsize] // 2:
-        return "two blocks have no registers for columns of their own"
+    if spec.static_smem > STATIC_LIMIT:
+        return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
     axes = result_axes(operation(spec), spec.dtype, spec.dtype)
     if axes != {axis: spec[axis] for axis in axes}:
         return "a result has the type of the elements"
@@ -101,9 +107,9 @@ FLAT = {op: register(_kernel(op)) for op in FORMULAS}
 
 
 class Cut(NamedTuple):
-    """Threads of a block, packs after which columns begin again, and parts."""
+    """A specialization, packs after which columns begin again, and parts."""
 
-    threads: int
+    spec: Spec
     period: int
     parts: int
 
@@ -114,23 +120,29 @@ def period_of(columns: int, dtype: DType) -> int:
     return nbytes // math.gcd(nbytes, LOAD_BYTES)
 
 
-def cut(columns: int, elements: int, dtype: DType, sms: int, *, even: bool, places: bool = False) -> Cut | None:
+def cut(op: str, columns: int, elements: int, dtype: DType, sms: int, *, even: bool) -> Cut | None:
     """Blocks of which the fewest threads have nothing to do; None where no block is so wide, or others do better.
 
-    `even`: all rows begin with a load. `places`: where something stands is counted.
+    `even`: all rows begin with a load.
     """
-    vec, period = LOAD_BYTES // dtype.itemsize, period_of(columns, dtype)
-    fitting = [threads for threads in THREADS.values if period <= threads <= MOST[dtype.itemsize] // 2]
-    if not fitting or columns < NARROWEST or elements * dtype.itemsize < LEAST:
+    vec, period, most = LOAD_BYTES // dtype.itemsize, period_of(columns, dtype), MOST[dtype.itemsize]
+    if columns < NARROWEST or elements * dtype.itemsize < LEAST:
         return None
     if even and (columns > WARP * vec or power_of_two(columns) < IDLE * columns):
         return None
-    threads = max(fitting, key=lambda threads: (threads // period * period / threads, -threads))
-    tile = ITEMS * (threads // period * period) * vec
-    parts = min(sms * (MOST[dtype.itemsize] // threads), max(1, elements // tile))
-    if places and max(elements // columns / MOST_ROWS, (elements // (parts * tile) + 2) * ITEMS / MOST_PACKS) > 1:
+    axes = result_axes(op, dtype, dtype)
+    size = bytes_of_part(FLAT[op].spec(THREADS=min(THREADS.values), dtype=dtype, **axes))
+    legal = [t for t in THREADS.values if period <= t and _shared_bytes(t, dtype, size) <= STATIC_LIMIT]
+    if not legal:
         return None
-    return Cut(threads, period, parts)
+    several = [threads for threads in legal if threads <= most // 2]
+    threads = max(several or legal, key=lambda threads: (threads // period * period / threads, -threads))
+    tile = ITEMS * (threads // period * period) * vec
+    parts = min(sms * (most // threads), max(1, elements // tile))
+    packs = (elements // (parts * tile) + 2) * ITEMS  # of a thread
+    if op.startswith("arg") and (packs > MOST_PACKS or elements // columns > MOST_ROWS):
+        return None
+    return Cut(FLAT[op].spec(THREADS=threads, dtype=dtype, **axes), period, parts)
 
 
 def counters_of(parts: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kgen.dtypes import FLOATS
 from kgen.launch import Step
-from kgen.ops.reduce import waves
+from kgen.ops.reduce import narrow, waves
 from kgen.ops.reduce.axes import Kept
 from kgen.ops.reduce.kernels import LOAD_BYTES, RESIDENT, RESIDENT_NARROW, SHORT, value_bytes
 from kgen.ops.reduce.passes import NAIVE, Pass, divisor_of, length_of, levels, spec_of
@@ -36,6 +36,8 @@ def along_rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
     if one.algorithm in NAIVE:
         vec, items = NAIVE[one.algorithm]
         vec = vec if stride == 1 else 1
+    if step := narrow.launch(one, rows, inside):
+        return step, 0
     if vec == 1 and _is_short(one, rows, inside):
         return _short(one, rows, inside[0].out), 0
     loads = -(-length // vec)

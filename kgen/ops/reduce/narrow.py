@@ -1,0 +1,85 @@
+"""Rows of a few loads that lie one behind the other, taken out of shared memory; and the launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kgen.dtypes import FLOATS
+from kgen.launch import Step
+from kgen.ops.reduce.axes import Kept
+from kgen.ops.reduce.kernels import BITS, FORMULAS, LOAD_BYTES, OF_SUMS, WORDS, operation, result_axes, summed, text_of
+from kgen.ops.reduce.passes import Pass, divisor_of
+from kgen.registry import register
+from kgen.spec import Axis, Kernel, Spec
+
+THREADS = 256
+ITEMS = 5
+SHARE = ITEMS * LOAD_BYTES
+"""Bytes of a row that a thread takes, at most."""
+GROUPS = (1, 2)
+RESIDENT = 1280
+"""Threads among which the registers of a multiprocessor are to be divided."""
+FROM = 9
+"""Elements of a row, from which on this pays,"""
+ROWS = 1024
+"""and rows for each multiprocessor."""
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    return {
+        "THREADS": THREADS,
+        "ITEMS": ITEMS,
+        "VEC": LOAD_BYTES // spec.dtype.itemsize,
+        "BLOCKS": RESIDENT // THREADS,
+        "STATIC_SMEM": THREADS * SHARE,
+    }
+
+
+def _check(spec: Spec) -> str | None:
+    axes = result_axes(operation(spec), spec.dtype, spec.dtype)
+    if axes != {axis: spec[axis] for axis in axes}:
+        return "a result has the type of the elements"
+    return None
+
+
+def _kernel(op: str) -> Kernel:
+    bits = (BITS._replace(values=(32, 16)),) if summed(op) else ()
+    return Kernel(
+        name=f"{op}_narrow",
+        summary=f"The {WORDS[op]} of every row, where rows have a few loads and lie one behind the other.",
+        formula=FORMULAS[op],
+        axes=(Axis("GROUP", "g", GROUPS, "threads of a row"), *bits),
+        flags=OF_SUMS if summed(op) else (),
+        dtypes=FLOATS,
+        derive=_derive,
+        text=text_of,
+        check=_check,
+        grid="a block for as many rows as go into its shared memory",
+        origin="the transposition of arrays of structures through shared memory",
+        defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_narrow_")),
+        stem="reduce_narrow",
+    )
+
+
+DEFAULTS = ("sum_narrow_g1_o32_f32", "max_narrow_g2_bf16", "argmax_narrow_g1_f32", "argmax_narrow_g2_bf16")
+NARROW = {op: register(_kernel(op)) for op in FORMULAS}
+
+
+def launch(one: Pass, rows: int, inside: Sequence[Kept]) -> Step | None:
+    """None where rows lie apart, are too narrow or too wide, too few, or of whole loads."""
+    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 1)
+    size = one.dtype.itemsize
+    nbytes = length * size
+    dense = len(inside) == 1 and inside[0].stride == length and stride == 1
+    aligned = not (one.low | one.layout.start * size) % LOAD_BYTES
+    fits = length >= FROM and nbytes <= SHARE * max(GROUPS) and nbytes % LOAD_BYTES != 0
+    widened = summed(one.op) and one.out is not one.dtype
+    if not (dense and aligned and fits) or widened or one.dtype not in FLOATS or one.algorithm:
+        return None
+    if rows < ROWS * one.sms:
+        return None
+    group = next(group for group in GROUPS if nbytes <= SHARE * group)
+    spec = NARROW[one.op].spec(GROUP=group, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
+    turns = SHARE * group // nbytes
+    per_block = THREADS // group * turns
+    return Step(spec, -(-rows // per_block), 2, (rows, length, turns), (inside[0].out,), doubles=divisor_of(one))
