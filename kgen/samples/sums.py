@@ -9,6 +9,7 @@ import numpy as np
 
 from kgen.ops.reduce import column_launches, flat, narrow, reduce, row_launches, waves
 from kgen.ops.reduce.dot import dot as kgen_dot
+from kgen.ops.reduce.kernels import LOAD_BYTES
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 
@@ -32,13 +33,15 @@ def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
     return case._replace(settings=((row_launches, "SHORT_FROM", 0),))
 
 
-def reduce_narrow(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows of an odd number of elements, each thread one or several of them, for two blocks and a part of one."""
-    length = narrow.SHARE * (2 * spec["GROUP"] - 1) // (2 * spec.dtype.itemsize) | 1
-    turns = narrow.SHARE * spec["GROUP"] // (length * spec.dtype.itemsize)
-    per_block = spec.threads // spec["GROUP"] * turns
-    case = _reduction(spec, shape or (2 * per_block + 5, length), -1)
-    return case._replace(settings=((narrow, "ROWS", 0),))
+def reduce_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows of an odd number of elements, each thread one or three of them, for two blocks and a part of one."""
+    room = spec["ITEMS"] * LOAD_BYTES // spec.dtype.itemsize
+    cases = []
+    for one in [shape] if shape else [(2 * spec.threads + 5, room - 1), (6 * spec.threads + 5, (room // 3 - 1) | 1)]:
+        cut = (room // one[1], spec["ITEMS"])
+        settings = ((narrow, "ROWS", 0), (narrow, "rows_of_a_thread", lambda nbytes, cut=cut: cut))
+        cases.append(_reduction(spec, one, -1)._replace(settings=settings))
+    return tuple(cases)
 
 
 def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ...]:

@@ -20,7 +20,7 @@ from kgen.ops.gemv import flat as gemv_flat
 from kgen.ops.gemv import span
 from kgen.ops.gemv.gemv import gemv
 from kgen.ops.questions import explain
-from kgen.ops.reduce import flat, reduce
+from kgen.ops.reduce import flat, narrow, reduce
 from tests.ops.test_gemv import QUANTIZED, assert_product, draw, on, quantized
 
 AsNumpy = Callable[[Any], np.ndarray]
@@ -31,6 +31,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few rows there are."""
     for module in (span, flat):
         monkeypatch.setattr(module, "LEAST", 0)
+    monkeypatch.setattr(narrow, "ROWS", 0)
     monkeypatch.setattr(gemv_flat, "PAYS", {n: dict.fromkeys(own, 0) for n, own in gemv_flat.PAYS.items()})
 
 
@@ -129,6 +130,85 @@ def test_columns_of_narrow_rows_wherever_they_begin(everywhere: None, data: st.D
     np.testing.assert_array_equal(got, x.astype("f8").sum(0).astype(got.dtype))
     bar = 4 * 2.0 ** -ml_dtypes.finfo(kind).nmant
     np.testing.assert_allclose(mean.astype("f8"), x.astype("f8").mean(0), rtol=0, atol=bar)
+
+
+def with_extremes(data: st.DataObject, rng: np.random.Generator, shape: tuple[int, int], kind: Any) -> np.ndarray:
+    """Few different numbers, zeros of both signs, and sometimes infinities and NaN, in more than one place."""
+    x = rng.integers(-4, 5, shape).astype("f") * rng.choice((1, -0.0), shape).astype("f")
+    for odd in (np.inf, -np.inf, np.nan):
+        for _ in range(data.draw(st.integers(0, 3))):
+            rows, columns = rng.integers(shape[0], size=2), rng.integers(shape[1], size=2)
+            x[rows[0] : rows[0] + data.draw(st.integers(1, 9)), columns] = odd
+    return among_others(x.astype(kind), data.draw(st.integers(0, 7)))
+
+
+EXTREMES = ("max", "min", "argmax", "argmin")
+NUMBERS = st.sampled_from((np.float32, np.float16, ml_dtypes.bfloat16))
+
+
+def assert_extremes_are_numpys(op: str, x: np.ndarray, axis: int, kernel: str) -> None:
+    assert f"{op}_{kernel}_" in explain(getattr(reduce, op), x, axis)
+    with watching() as watch:
+        got = np.asarray(getattr(reduce, op)(x, axis))
+    assert watch.findings == []
+    np.testing.assert_array_equal(got.astype("f"), getattr(np, op)(x.astype("f"), axis))
+
+
+@settings(parent=examples, max_examples=40)
+@given(data=st.data())
+def test_extremes_down_narrow_rows_wherever_they_begin(everywhere: None, data: st.DataObject) -> None:
+    columns = data.draw(st.integers(8, 200).map(lambda half: 2 * half + 1) | st.just(577))
+    shape = (data.draw(st.integers(2, 12000 // columns)), columns)
+    kind = data.draw(
+        NUMBERS.filter(lambda kind: columns < 500 or kind is np.float32)
+    )  # places of 16 bits take more room
+    x = with_extremes(data, np.random.default_rng(shape), shape, kind)
+    with backend("cpu"):
+        assert_extremes_are_numpys(data.draw(st.sampled_from(EXTREMES)), x, 0, "flat")
+
+
+@settings(parent=examples, max_examples=40)
+@given(data=st.data())
+def test_extremes_along_rows_of_a_few_loads(everywhere: None, data: st.DataObject) -> None:
+    kind = data.draw(NUMBERS)
+    widest = narrow.WIDEST // np.dtype(kind).itemsize
+    columns = data.draw(st.integers(narrow.FROM, widest).filter(lambda n: n * np.dtype(kind).itemsize % 16))
+    shape = (data.draw(st.integers(2, 900)), columns)
+    x = with_extremes(data, np.random.default_rng(shape), shape, kind)
+    x = x if x.ctypes.data % 16 == 0 else among_others(x, 0)
+    with backend("cpu"):
+        assert_extremes_are_numpys(data.draw(st.sampled_from(EXTREMES)), x, 1, "narrow")
+
+
+@examples
+@given(data=st.data())
+def test_sums_and_products_along_rows_of_a_few_loads(everywhere: None, data: st.DataObject) -> None:
+    kind = data.draw(NUMBERS)
+    columns = data.draw(st.sampled_from((9, 17, 33, 37) if kind is np.float32 else (9, 17, 33, 50, 63, 77)))
+    x = np.random.default_rng(columns).choice((1.0, -1.0, 2.0, 0.5), (data.draw(st.integers(2, 700)), columns))
+    x = among_others(x.astype(kind), 0)
+    with backend("cpu"), watching() as watch:
+        assert "sum_narrow" in explain(reduce.sum, x, 1) and "prod_narrow" in explain(reduce.prod, x, 1)
+        total, product = (np.asarray(op(x, 1)) for op in (reduce.sum, reduce.prod))
+    assert watch.findings == []
+    np.testing.assert_array_equal(total, x.astype("f8").sum(1).astype(kind))
+    np.testing.assert_array_equal(product.astype("f8"), np.clip(x.astype("f8").prod(1), None, np.inf).astype(kind))
+
+
+def test_no_thread_has_more_packs_than_it_can_count(everywhere: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the places of extremes of 16 bits are kept in pairs."""
+    narrow_one, tiled = np.ones((3000, 33), np.float16), np.ones((3000, 48), np.float16)
+    with backend("cpu"):
+        assert "argmax_flat" in explain(reduce.argmax, narrow_one, 0)
+        before = parts_of(explain(reduce.argmax, tiled, 0))
+        monkeypatch.setattr(flat, "MOST_PACKS", 10)
+        assert "argmax_columns" in explain(reduce.argmax, narrow_one[:-1], 0)
+        assert "max_flat" in explain(reduce.max, narrow_one[:-1], 0)
+        assert parts_of(explain(reduce.argmax, tiled[:-1], 0)) > before
+
+
+def parts_of(explained: str) -> int:
+    return int(explained.split(" blocks")[0].split()[-1])
 
 
 @pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])

@@ -9,13 +9,15 @@ from kgen.dtypes import FLOATS
 from kgen.launch import Step
 from kgen.ops.reduce import flat, waves
 from kgen.ops.reduce.axes import Kept
-from kgen.ops.reduce.kernels import COLUMN_THREADS, LOAD_BYTES, RESIDENT, residents, summed, value_bytes
+from kgen.ops.reduce.kernels import COLUMN_THREADS, LOAD_BYTES, MOST_ROWS, RESIDENT, residents, summed, value_bytes
 from kgen.ops.reduce.passes import Pass, divisor_of, levels, spec_of
 from kgen.ops.reduce.waves import ITEMS
 
 LANES = (1, 2, 4, 8, 16, 32)
 IDLE = 1.6
 """Lanes of blocks of ragged columns, as a multiple of those that have columns, up to which wide blocks are better."""
+PLACES = 128
+"""Columns of a block that looks for the places of extremes, or its warps exchange too much."""
 RAGGED_FROM = 8
 """Packs of a row that begins anywhere, from which on they are read as packs nevertheless."""
 
@@ -39,7 +41,7 @@ def _flat(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int] 
         return None
     ints = (columns.size, cut.period)
     step = Step(cut.spec, cut.parts, 4, ints, (length * columns.size, columns.out), doubles=divisor_of(one))
-    return step, cut.parts * columns.size * flat.bytes_of_part(cut.spec)
+    return step, cut.parts * columns.size * value_bytes(cut.spec)
 
 
 def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]:
@@ -50,14 +52,15 @@ def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]
     vec = wide if columns.stride == 1 else 1
     while any(number % vec for number in together) or one.low % (vec * one.dtype.itemsize):
         vec //= 2
-    if one.algorithm == "naive":
+    if one.algorithm == "naive" or length > MOST_ROWS:
         vec = 1
     lanes = next((lanes for lanes in LANES if lanes * vec >= columns.size), max(LANES))
     pack = min(wide, 8) if one.op.startswith("arg") else wide  # or they exchange too much
-    if ragged := not one.algorithm and vec < pack and columns.stride == 1 and columns.size >= RAGGED_FROM * wide:
+    several = columns.size >= RAGGED_FROM * wide and columns.stride == 1 and length <= MOST_ROWS
+    if ragged := not one.algorithm and vec < pack and several:
         vec, lanes = pack, ragged_lanes(columns.size, pack)
     if one.op.startswith("arg") and not ragged:
-        lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
+        lanes = min(lanes, PLACES // vec) if vec <= 8 else min(lanes, 16)
     items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
     tiles = -(-columns.size // ((lanes - ragged) * vec))
     depth = COLUMN_THREADS // lanes

@@ -11,6 +11,7 @@ from kgen.ops.reduce.kernels import (
     BITS,
     FORMULAS,
     LOAD_BYTES,
+    MOST_ROWS,
     OF_SUMS,
     WORDS,
     operation,
@@ -24,15 +25,18 @@ from kgen.spec import Axis, Kernel, Spec
 
 WARP = 32
 WIDEST = 1024
-THREADS = Axis("THREADS", "t", tuple(range(256, WIDEST + 1, 32)), "of a block: a multiple of a period, and few to spare")
-ITEMS = 4
+THREADS = Axis(
+    "THREADS", "t", tuple(range(256, WIDEST + 1, 32)), "of a block: a multiple of a period, and few to spare"
+)
+ITEMS = {True: 4, False: 8}
+"""Loads of a thread that are in flight together: of sums, which take more registers, and of all else."""
 COHORT = 16
 """Blocks whose parts meet first: so many loads of a thread are under way together."""
 STATIC_LIMIT = 48 << 10
 """Bytes of shared memory that a block has without asking for more."""
-MOST = {2: 1024, 4: 1152}
-"""Threads among which the registers of a multiprocessor are divided, by the bytes of an element: those have columns of
-their own each."""
+MOST = {True: {2: 1024, 4: 1152}, False: {2: 768, 4: 768}}
+"""Threads among which the registers of a multiprocessor are divided, of sums and of all else, by the bytes of an
+element: those have columns of their own each."""
 NARROWEST = 17
 """Columns from which on this pays,"""
 LEAST = 32 << 20
@@ -48,15 +52,8 @@ IDLE = 1.2
 """Lanes of tiles, as a multiple of those with columns, from which on it does where rows are whole packs."""
 
 
-MOST_ROWS = (1 << 32) - 1
-"""Rows whose numbers are of 32 bits,"""
 MOST_PACKS = 1 << 16
-"""and packs of a thread whose numbers are of 16: where the place of an extreme is looked for."""
-
-
-def bytes_of_part(spec: Spec) -> int:
-    """Of what is handed on of a column; the number of a row takes 32 bits."""
-    return 8 if operation(spec).startswith("arg") else value_bytes(spec)
+"""Packs of a thread whose numbers are of 16 bits, where the place of an extreme is looked for."""
 
 
 def _shared_bytes(threads: int, dtype: DType, size: int) -> int:
@@ -69,10 +66,10 @@ def _derive(spec: Spec) -> dict[str, int]:
     return {
         "THREADS": threads,
         "VEC": LOAD_BYTES // size,
-        "ITEMS": ITEMS,
+        "ITEMS": ITEMS[operation(spec) == "sum"],
         "COHORT": COHORT,
-        "BLOCKS": MOST[size] // threads,
-        "STATIC_SMEM": _shared_bytes(threads, spec.dtype, bytes_of_part(spec)),
+        "BLOCKS": max(1, MOST[operation(spec) == "sum"][size] // threads),
+        "STATIC_SMEM": _shared_bytes(threads, spec.dtype, value_bytes(spec)),
     }
 
 
@@ -125,21 +122,22 @@ def cut(op: str, columns: int, elements: int, dtype: DType, sms: int, *, even: b
 
     `even`: all rows begin with a load.
     """
-    vec, period, most = LOAD_BYTES // dtype.itemsize, period_of(columns, dtype), MOST[dtype.itemsize]
+    items, most = ITEMS[op == "sum"], MOST[op == "sum"][dtype.itemsize]
+    vec, period = LOAD_BYTES // dtype.itemsize, period_of(columns, dtype)
     if columns < NARROWEST or elements * dtype.itemsize < LEAST:
         return None
-    if even and (columns > WARP * vec or power_of_two(columns) < IDLE * columns):
+    if even and op == "sum" and (columns > WARP * vec or power_of_two(columns) < IDLE * columns):
         return None
     axes = result_axes(op, dtype, dtype)
-    size = bytes_of_part(FLAT[op].spec(THREADS=min(THREADS.values), dtype=dtype, **axes))
+    size = value_bytes(FLAT[op].spec(THREADS=min(THREADS.values), dtype=dtype, **axes))
     legal = [t for t in THREADS.values if period <= t and _shared_bytes(t, dtype, size) <= STATIC_LIMIT]
     if not legal:
         return None
     several = [threads for threads in legal if threads <= most // 2]
     threads = max(several or legal, key=lambda threads: (threads // period * period / threads, -threads))
-    tile = ITEMS * (threads // period * period) * vec
-    parts = min(sms * (most // threads), max(1, elements // tile))
-    packs = (elements // (parts * tile) + 2) * ITEMS  # of a thread
+    tile = items * (threads // period * period) * vec
+    parts = min(sms * max(1, most // threads), max(1, elements // tile))
+    packs = (elements // (parts * tile) + 2) * items  # of a thread
     if op.startswith("arg") and (packs > MOST_PACKS or elements // columns > MOST_ROWS):
         return None
     return Cut(FLAT[op].spec(THREADS=threads, dtype=dtype, **axes), period, parts)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, I64, INTEGERS, DType
-from kgen.ops.reduce.text import FLOATING, carried_as_double, result_of_bits, rounded_once, text_of_extreme, text_of_sum
+from kgen.dtypes import BF16, BOOL, FLOATS, I64, INTEGERS, DType
+from kgen.ops.reduce.text import FLOATING, carried_as_double, result_of_bits, text_of_extreme, text_of_sum
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -43,6 +43,8 @@ SHORT = 64
 """Bytes of the longest rows that go through shared memory: the share of a thread."""
 SHORT_THREADS = 256
 STATIC_LIMIT = 48 * 1024
+MOST_ROWS = (1 << 32) - 1
+"""Places that 32 bits can tell."""
 COLUMN_THREADS = 256
 RESIDENT = 1024
 """Threads of row kernels among which the registers of a multiprocessor are to be divided,"""
@@ -57,33 +59,12 @@ def summed(op: str) -> bool:
     return op in ("sum", "prod")
 
 
-def accumulator(op: str, dtype: DType, out: DType) -> DType:
-    """What parts of a result are kept in: float32 for the narrow floats, 64 bits for sums of anything else.
-
-    Sums of float32 are kept in double, so that they are rounded once.
-    """
-    if not summed(op):
-        return dtype
-    if dtype in FLOATING:
-        return F64 if F64 in (dtype, out) or rounded_once(op, dtype, out) else F32
-    return F64 if out in FLOATING else I64
-
-
 def result_axes(op: str, dtype: DType, out: DType) -> dict[str, int]:
     """The axes and flags by which a kernel's name says the type of its results."""
     if not summed(op):
         return {}
     fractional = dtype not in FLOATING and out in FLOATING
     return {"OUT": 8 * out.itemsize, "fractional": fractional, "brain": out is BF16}
-
-
-def in_one_pass(op: str, dtype: DType, out: DType) -> bool:
-    """Whether a kernel gives results of this type; any other takes a pass over results of the accumulator's type."""
-    if not summed(op) or out.itemsize == 8:
-        return True
-    if dtype in FLOATING:
-        return not (dtype is BF16 and out is F16)
-    return dtype is I64 and out not in FLOATING
 
 
 def _illegal_result(spec: Spec) -> str | None:
@@ -164,7 +145,7 @@ def operation(spec: Spec) -> str:
 def text_of(spec: Spec) -> dict[str, Any]:
     op = operation(spec)
     if not summed(op):
-        return text_of_extreme(op, spec.dtype)
+        return text_of_extreme(op, spec.dtype) | {"ranks": ranked(spec)}
     fractional, brain = bool(spec["fractional"]), bool(spec["brain"])
     return text_of_sum(op, spec.dtype, result_of_bits(spec.dtype, spec["OUT"], fractional=fractional, brain=brain))
 
@@ -173,11 +154,19 @@ def value_bytes(spec: Spec) -> int:
     """Bytes of what threads hand to one another: an accumulator, and where it stands if that is asked for."""
     op = operation(spec)
     if op.startswith("arg"):
-        return 16
+        return 8 if ranked(spec) else 16
     if summed(op):
         narrow = spec.dtype in FLOATS and spec["OUT"] != 64
         return 4 if narrow and not carried_as_double(op, spec.dtype, spec["OUT"]) else 8
     return max(4, spec.dtype.itemsize)
+
+
+def ranked(spec: Spec) -> bool:
+    """Whether an extreme and where it stands, of 32 bits, are one number."""
+    one = spec.kernel.stem in ("reduce_flat", "reduce_narrow") or (
+        spec.kernel.stem == "reduce_columns" and spec["VEC"] > 1
+    )
+    return one and operation(spec).startswith("arg") and spec.dtype in FLOATS
 
 
 BITS = Axis("OUT", "o", (64, 32, 16, 8), "bits of an element of the result")

@@ -12,12 +12,11 @@ from kgen.ops.reduce.passes import Pass, divisor_of
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
-THREADS = 256
-ITEMS = 5
-SHARE = ITEMS * LOAD_BYTES
-"""Bytes of a row that a thread takes, at most."""
-GROUPS = (1, 2)
-RESIDENT = 1280
+THREADS = 128
+ITEMS = Axis("ITEMS", "i", (6, 7, 8, 9, 10), "loads of a thread, all in flight at once")
+WIDEST = max(ITEMS.values) * LOAD_BYTES
+"""Bytes of a row, at most."""
+RESIDENT = 1024
 """Threads among which the registers of a multiprocessor are to be divided."""
 FROM = 9
 """Elements of a row, from which on this pays,"""
@@ -28,10 +27,10 @@ ROWS = 1024
 def _derive(spec: Spec) -> dict[str, int]:
     return {
         "THREADS": THREADS,
-        "ITEMS": ITEMS,
+        "ITEMS": spec["ITEMS"],
         "VEC": LOAD_BYTES // spec.dtype.itemsize,
         "BLOCKS": RESIDENT // THREADS,
-        "STATIC_SMEM": THREADS * SHARE,
+        "STATIC_SMEM": THREADS * spec["ITEMS"] * LOAD_BYTES,
     }
 
 
@@ -48,7 +47,7 @@ def _kernel(op: str) -> Kernel:
         name=f"{op}_narrow",
         summary=f"The {WORDS[op]} of every row, where rows have a few loads and lie one behind the other.",
         formula=FORMULAS[op],
-        axes=(Axis("GROUP", "g", GROUPS, "threads of a row"), *bits),
+        axes=(ITEMS, *bits),
         flags=OF_SUMS if summed(op) else (),
         dtypes=FLOATS,
         derive=_derive,
@@ -61,7 +60,7 @@ def _kernel(op: str) -> Kernel:
     )
 
 
-DEFAULTS = ("sum_narrow_g1_o32_f32", "max_narrow_g2_bf16", "argmax_narrow_g1_f32", "argmax_narrow_g2_bf16")
+DEFAULTS = ("sum_narrow_i9_o32_f32", "max_narrow_i9_bf16", "argmax_narrow_i9_f32", "argmax_narrow_i9_bf16")
 NARROW = {op: register(_kernel(op)) for op in FORMULAS}
 
 
@@ -72,14 +71,22 @@ def launch(one: Pass, rows: int, inside: Sequence[Kept]) -> Step | None:
     nbytes = length * size
     dense = len(inside) == 1 and inside[0].stride == length and stride == 1
     aligned = not (one.low | one.layout.start * size) % LOAD_BYTES
-    fits = length >= FROM and nbytes <= SHARE * max(GROUPS) and nbytes % LOAD_BYTES != 0
+    fits = length >= FROM and nbytes <= WIDEST and nbytes % LOAD_BYTES != 0
     widened = summed(one.op) and one.out is not one.dtype
     if not (dense and aligned and fits) or widened or one.dtype not in FLOATS or one.algorithm:
         return None
     if rows < ROWS * one.sms:
         return None
-    group = next(group for group in GROUPS if nbytes <= SHARE * group)
-    spec = NARROW[one.op].spec(GROUP=group, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
-    turns = SHARE * group // nbytes
-    per_block = THREADS // group * turns
-    return Step(spec, -(-rows // per_block), 2, (rows, length, turns), (inside[0].out,), doubles=divisor_of(one))
+    each, items = rows_of_a_thread(nbytes)
+    spec = NARROW[one.op].spec(ITEMS=items, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
+    return Step(spec, -(-rows // (THREADS * each)), 2, (rows, length, each), (inside[0].out,), doubles=divisor_of(one))
+
+
+def rows_of_a_thread(nbytes: int) -> tuple[int, int]:
+    """How many, of so many bytes, and in how many loads: those that are filled best."""
+
+    def filled(items: int) -> float:
+        return items * LOAD_BYTES // nbytes * nbytes / (items * LOAD_BYTES)
+
+    items = max(ITEMS.values, key=lambda items: (filled(items), items))
+    return items * LOAD_BYTES // nbytes, items
