@@ -4,21 +4,22 @@
 //
 //     out[k] = the first n at which x[k, n] is the greatest, or NaN
 //
-//   LANES             32  threads side by side in a row
-//   VEC                4  columns of a thread, read at once
-//   ITEMS              4  rows of a thread that are in flight together
-//   split            yes  several blocks share a row, and the last to finish combines their parts in their
-//                         order
-//   dtype            f32  float in memory, float in registers
-//   threads          256  per block
-//   shared memory  16392  bytes, static
-//   grid                  (outer * ceil(columns / WIDTH) * parts): parts vary fastest
+//   LANES            32  threads side by side in a row
+//   VEC               4  columns of a thread, read at once
+//   ITEMS             4  rows of a thread that are in flight together
+//   split           yes  several blocks share a row, and the last to finish combines their parts in their
+//                        order
+//   dtype           f32  float in memory, float in registers
+//   threads         256  per block
+//   shared memory  8200  bytes, static
+//   grid                 (outer * ceil(columns / WIDTH) * parts): parts vary fastest
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 7697606f, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           e63198bf, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
-//           common/exact_sum.cuh.j2 047b6350
+//   parts   reduce_columns.cu.j2 47d1283a, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           859525fa, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
+//           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350,
+//           common/first_found.cuh.j2 8bf90bad
 //   again   kgen build argmax_columns_l32_v4_i4_split_f32
 
 // A block owns one of several parts of WIDTH neighbouring columns.
@@ -125,39 +126,55 @@ struct Extreme {
     }
 };
 
-// An element and where it stands.
-struct Found {
-    Accumulator value;
-    long long index;
-};
-constexpr long long NOWHERE = 9223372036854775807LL;
-
-__device__ __forceinline__ Found shuffle_xor(Found x, int distance)
+// A number and where it stands as one: the greatest is what counts, of equals and of NaNs the first.
+__device__ __forceinline__ unsigned long long ranked(float x, unsigned index)
 {
-    return {shuffle_xor(x.value, distance), shuffle_xor(x.index, distance)};
+    const unsigned bits = __float_as_uint(x + 0.0f);  // zeros of both signs are equal
+    const unsigned upwards = bits ^ (bits >> 31 ? 0xffffffff : 0x80000000);
+    const unsigned rank = x != x ? 0xffffffff : upwards;
+    return static_cast<unsigned long long>(rank) << 32 | ~index;
 }
 
-__device__ __forceinline__ Found load_shared_by_grid(const Found* at)
-{
-    return {load_shared_by_grid(&at->value), load_shared_by_grid(&at->index)};
-}
-
-// Among equals, and among NaNs, the first one counts.
 struct Combine {
-    using Value = Found;
-    static __device__ __forceinline__ Value identity() { return {Extreme::identity(), NOWHERE}; }
-    static __device__ __forceinline__ Value combine(Value a, Value b)
-    {
-        const bool equal = !displaces(a.value, b.value) && !displaces(b.value, a.value);
-        return displaces(b.value, a.value) || (equal && b.index < a.index) ? b : a;
-    }
+    using Value = unsigned long long;
+    static __device__ __forceinline__ Value identity() { return 0; }
+    static __device__ __forceinline__ Value combine(Value a, Value b) { return max(a, b); }
 };
 
-__device__ __forceinline__ Result finish(Found x) { return x.index; }
+__device__ __forceinline__ Result finish(unsigned long long x) { return ~static_cast<unsigned>(x); }
 using Value = Combine::Value;
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];  // neighbours in memory
+};
+
+// The extreme of a column, and the number under which it came first.
+struct First {
+    Accumulator extreme = Extreme::identity();
+    unsigned found = 0;
+
+    __device__ __forceinline__ void take(Accumulator given, unsigned nth)
+    {
+        if (displaces(given, extreme)) {
+            extreme = given;
+            found = nth;
+        }
+    }
+};
+
+// Of each of a thread's columns the extreme, and in which of its packs that stood first.
+struct Columns {
+    First first[VEC];
+
+    __device__ __forceinline__ void take(const Pack& pack, unsigned nth)
+    {
+#pragma unroll
+        for (int j = 0; j < VEC; ++j) {
+            first[j].take(widen(pack.at[j]), nth);
+        }
+    }
+    __device__ __forceinline__ Accumulator extreme(int j) const { return first[j].extreme; }
+    __device__ __forceinline__ unsigned nth(int j) const { return first[j].found; }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32_v4_i4_split_f32(
@@ -194,14 +211,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32
     out += rest * out0 + i1 * out1 + i2 * out2 + i3 * out3;
     const Element* line = x + own_column;
 
-    // The extreme of each column, and in which of this thread's rows it stood first.
-    Accumulator extremes[VEC];
-    unsigned found[VEC];
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-        extremes[j] = Extreme::identity();
-        found[j] = 0;
-    }
+    Columns own;
     unsigned nth = 0;
     const long long end = own_column < columns ? length : 0;
     const long long step = DEPTH * row;
@@ -220,14 +230,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i < rows) {
-#pragma unroll
-                for (int j = 0; j < VEC; ++j) {
-                    const Accumulator candidate = widen(packs[i].at[j]);
-                    if (displaces(candidate, extremes[j])) {
-                        extremes[j] = candidate;
-                        found[j] = nth + i;
-                    }
-                }
+                own.take(packs[i], nth + i);
             }
         }
         nth += ITEMS;
@@ -235,8 +238,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32
     Value values[VEC];
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
-        const long long index = part * (DEPTH * ITEMS) + depth + found[j] / ITEMS * stride + found[j] % ITEMS * DEPTH;
-        values[j] = nth > 0 ? Value{extremes[j], index} : Combine::identity();
+        const unsigned found = own.nth(j);
+        const long long index = part * (DEPTH * ITEMS) + depth + found / ITEMS * stride + found % ITEMS * DEPTH;
+        values[j] = nth > 0 ? ranked(own.extreme(j), static_cast<unsigned>(index)) : Combine::identity();
     }
 
     // The rows of a warp by shuffles, then the warps in their order.

@@ -11,8 +11,8 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_narrow.cu.j2 3720a388, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           81794a18, common/first_found.cuh.j2 8bf90bad, common/after_previous.cuh.j2 9af5dfb3,
+//   parts   reduce_narrow.cu.j2 503337f4, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           859525fa, common/first_found.cuh.j2 8bf90bad, common/after_previous.cuh.j2 9af5dfb3,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build argmax_narrow_i9_bf16
 

@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   dot.cu.j2 b0198644, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 e63198bf,
+//   parts   dot.cu.j2 b0198644, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 859525fa,
 //           common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build dot_v8_i2_bf16

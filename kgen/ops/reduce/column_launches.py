@@ -16,8 +16,6 @@ from kgen.ops.reduce.waves import ITEMS
 LANES = (1, 2, 4, 8, 16, 32)
 IDLE = 1.6
 """Lanes of blocks of ragged columns, as a multiple of those that have columns, up to which wide blocks are better."""
-PLACES = 128
-"""Columns of a block that looks for the places of extremes, or its warps exchange too much."""
 RAGGED_FROM = 8
 """Packs of a row that begins anywhere, from which on they are read as packs nevertheless."""
 
@@ -59,8 +57,8 @@ def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]
     several = columns.size >= RAGGED_FROM * wide and columns.stride == 1 and length <= MOST_ROWS
     if ragged := not one.algorithm and vec < pack and several:
         vec, lanes = pack, ragged_lanes(columns.size, pack)
-    if one.op.startswith("arg") and not ragged:
-        lanes = min(lanes, PLACES // vec) if vec <= 8 else min(lanes, 16)
+    if one.op.startswith("arg") and one.dtype not in FLOATS and not ragged:
+        lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
     items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
     tiles = -(-columns.size // ((lanes - ragged) * vec))
     depth = COLUMN_THREADS // lanes

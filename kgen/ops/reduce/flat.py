@@ -46,10 +46,12 @@ DEFAULTS = (
     "sum_flat_t448_o16_brain_bf16",
     "max_flat_t512_f32",
     "argmax_flat_t512_f32",
-    "argmax_flat_t448_bf16",
+    "argmax_flat_t288_bf16",
 )
+EVEN = 256
+"""Columns up to which this pays where rows are whole packs and nothing is added up;"""
 IDLE = 1.2
-"""Lanes of tiles, as a multiple of those with columns, from which on it does where rows are whole packs."""
+"""lanes of tiles, as a multiple of those with columns, from which on it does for sums."""
 
 
 MOST_PACKS = 1 << 16
@@ -126,7 +128,9 @@ def cut(op: str, columns: int, elements: int, dtype: DType, sms: int, *, even: b
     vec, period = LOAD_BYTES // dtype.itemsize, period_of(columns, dtype)
     if columns < NARROWEST or elements * dtype.itemsize < LEAST:
         return None
-    if even and op == "sum" and (columns > WARP * vec or power_of_two(columns) < IDLE * columns):
+    if even and columns > (WARP * vec if op == "sum" else EVEN):
+        return None
+    if even and op == "sum" and power_of_two(columns) < IDLE * columns:
         return None
     axes = result_axes(op, dtype, dtype)
     size = value_bytes(FLAT[op].spec(THREADS=min(THREADS.values), dtype=dtype, **axes))

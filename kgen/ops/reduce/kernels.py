@@ -51,7 +51,7 @@ RESIDENT = 1024
 RESIDENT_NARROW = 1280
 """and where a block has many rows, of types that do with fewer registers."""
 RESIDENT_WIDE = 768
-"""Threads of column kernels, where each has eight columns in floats."""
+"""Threads of column kernels, where each has sums of eight columns in floats."""
 
 
 def summed(op: str) -> bool:
@@ -128,7 +128,7 @@ def _columns(spec: Spec) -> dict[str, int]:
 
 def residents(op: str, dtype: DType, vec: int) -> int:
     """Threads of column kernels among which the registers of a multiprocessor are to be divided."""
-    return RESIDENT_WIDE if op not in ("max", "min") and dtype in FLOATING and vec >= 8 else RESIDENT
+    return RESIDENT_WIDE if summed(op) and dtype in FLOATING and vec >= 8 else RESIDENT
 
 
 def _shared_bytes(spec: Spec, values: int) -> int:

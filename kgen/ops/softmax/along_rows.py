@@ -104,10 +104,10 @@ SOFTMAX = register(
 )
 
 
-def _wider(cut: rows.Cut, taken: rows_cut.Packs) -> rows.Cut:
-    """Rows that begin anywhere, on twice the lanes: where a lane has several of the elements before and after the
-    packs, or no registers for them."""
-    if cut.cluster > 1 or not taken.ragged or 2 * (cut.vec - 1) <= cut.lanes < rows.WIDEST:
+def _wider(cut: rows.Cut, taken: rows_cut.Packs, most: int) -> rows.Cut:
+    """Rows that begin anywhere, on twice the lanes: where a lane has more than `most` of the elements before and after
+    the packs, or no registers for them."""
+    if cut.cluster > 1 or not taken.ragged or (2 * (cut.vec - 1) <= most * cut.lanes and cut.lanes < rows.WIDEST):
         return cut
     if cut.lanes == rows.WIDEST and (cut.looped or cut.packs <= ROOM):
         return cut
@@ -150,7 +150,8 @@ def plan_rows(
             enough = multiprocessors(y.device) * (1 if found.cluster > 1 else MANY)
             if read.rows >= enough:  # then a smaller block for each does better, since nothing has to be kept
                 return None
-        found = _wider(found, taken)
+        # A logarithm takes more of a lane's time than a second element does.
+        found = _wider(found, taken, most=2 if wanted.op == "logsumexp" else 1)
         spec = SOFTMAX.spec(**found.values(), **wanted.flags(wide=wide), **taken.flags(), dtype=x.dtype)
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)
