@@ -27,8 +27,12 @@ ONE_TURN = 16
 """Packs of a row up to which its lanes take one turn."""
 MOST_LOADS = 1.25
 """Loads of a row whose lanes take several turns, as a multiple of those that the best number of lanes makes."""
-MANY_WAVES, SECOND = 3, 1
-"""Waves of blocks from which on rows are whole, and what it costs to add the parts of others, in tiles of a wave."""
+MANY_WAVES, MOST_WAVES = 3, 4
+"""Waves of blocks from which on rows are whole, and up to which they are cut."""
+SECOND = 1
+"""What it costs to add the parts of rows, in tiles of a wave."""
+PAIRED_16 = 256
+"""Packs of a row of 16 bits up to which four rows have each number of x in common."""
 FEW_PACKS, MANY_PACKS = 8, 256
 """Packs of a row of bytes, from and up to which four rows have few lanes, for four packs each or eight; of int8 that
 begin anywhere, of more as well."""
@@ -49,8 +53,9 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
         quantized = product.a.dtype in QUANTIZED
         dear = quantized or ragged
         in_flight = 8 if ragged and not quantized else 4
-        if not quantized and (ragged or packs <= 2 * WARP):
-            lanes, rows, in_flight = _filled(packs, 2), 4, 8
+        shared = PAIRED_16 if product.a.dtype.itemsize == 2 else 2 * WARP
+        if not quantized and (ragged or packs <= shared):
+            lanes, rows, in_flight = _filled(packs, 2, ragged=ragged), 4, 8
         elif packs <= WARP:
             lanes = max(power_of_two(packs) // 4, min(power_of_two(packs), 2))
             rows = 4 // min(4, power_of_two(-(-packs // lanes)))
@@ -85,16 +90,16 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
     return spec, _splits(blocks, tiles, sms * spec.derived["BLOCKS"])
 
 
-def _filled(packs: int, each: int) -> int:
+def _filled(packs: int, each: int, *, ragged: bool) -> int:
     """Lanes for rows of so many packs, of which each lane has `each` in flight.
 
-    The most that take one turn which is full, or several and of whose loads few are past the rows' ends.
+    The most of whose loads few are past the rows' ends; rows of many packs take two turns at least.
     """
-    if packs <= ONE_TURN:
-        return max(1, power_of_two(packs) // (2 if packs == ONE_TURN else 1))
-    least = WARP // 2 if packs > 2 * WARP else WARP // 8
+    if packs <= (ONE_TURN if ragged else WARP):
+        return max(1, power_of_two(packs) // (2 if packs >= ONE_TURN else 1))
+    least, turns = (WARP // 2, 2) if packs > 2 * WARP else (WARP // 8, 1)
     loads = {lanes: -(-packs // (lanes * each)) * lanes * each for lanes in LANES if lanes >= least}
-    fit = [lanes for lanes in loads if lanes * each <= packs]
+    fit = [lanes for lanes in loads if lanes * each * turns <= packs]
     return max(lanes for lanes in fit if loads[lanes] <= MOST_LOADS * min(loads[n] for n in fit))
 
 
@@ -113,10 +118,10 @@ def _splits(blocks: int, tiles: int, wave: int) -> int:
     if blocks >= MANY_WAVES * wave:
         return 1
 
-    def cost(parts: int) -> float:
+    def cost(parts: int) -> int:
         return -(-tiles // parts) * -(-blocks * parts // wave) + (SECOND if parts > 1 else 0)
 
-    return min(range(1, max(1, min(tiles, 4 * wave // blocks)) + 1), key=cost)
+    return min(range(1, max(1, min(tiles, MOST_WAVES * wave // blocks)) + 1), key=cost)
 
 
 def row_vec(product: Product) -> tuple[int, bool]:
