@@ -11,9 +11,8 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_narrow.cu.j2 503337f4, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           859525fa, common/first_found.cuh.j2 8bf90bad, common/after_previous.cuh.j2 9af5dfb3,
-//           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350
+//   parts   reduce_narrow.cu.j2 8b68ce12, common/reduction.cuh.j2 859525fa, common/first_found.cuh.j2
+//           be9e2bcd, common/after_previous.cuh.j2 9af5dfb3, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build max_narrow_i9_bf16
 
 // Rows are narrow and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong
@@ -22,74 +21,6 @@
 constexpr int THREADS = 128;
 constexpr int ITEMS = 9;  // loads of a thread, all in flight at once
 constexpr int VEC = 8;  // elements of a load
-
-// Reductions over a warp, over a block, and over blocks, for any operation. An operation is a type with
-//
-//     using Value = ...;                                    what is combined: a number, or a struct of a few
-//     static __device__ Value identity();                   combine(identity(), x) is x
-//     static __device__ Value combine(Value a, Value b);    associative and commutative, but for rounding
-//
-// The order in which values are combined is fixed: same input, same bits. Every thread gets the result, so nothing has
-// to be broadcast. A Value that is a struct brings overloads of shuffle_xor and load_shared_by_grid for itself.
-
-template <typename Number>
-__device__ __forceinline__ Number shuffle_xor(Number x, int distance)
-{
-    return __shfl_xor_sync(0xffffffff, x, distance);
-}
-
-// What another block wrote before it arrived: past the L1, which may hold what was there earlier.
-template <typename Number>
-__device__ __forceinline__ Number load_shared_by_grid(const Number* at) { return __ldcg(at); }
-
-// Over aligned groups of LANES lanes, a power of two. All 32 lanes of the warp take part.
-template <typename Op, int LANES = 32>
-__device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value x)
-{
-    static_assert(LANES >= 1 && LANES <= 32 && (LANES & (LANES - 1)) == 0, "lanes pair up");
-#pragma unroll
-    for (int distance = 1; distance < LANES; distance *= 2) {
-        x = Op::combine(x, shuffle_xor(x, distance));
-    }
-    return x;
-}
-
-// Over a block of THREADS threads, any multiple of 32. Between two calls for one operation there is a barrier.
-template <typename Op, int THREADS>
-__device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
-{
-    static_assert(THREADS % 32 == 0 && THREADS <= 1024, "a warp takes part as a whole");
-    constexpr int WARPS = THREADS / 32;
-    constexpr int LANES = WARPS <= 1 ? 1 : WARPS <= 2 ? 2 : WARPS <= 4 ? 4 : WARPS <= 8 ? 8 : WARPS <= 16 ? 16 : 32;
-    __shared__ typename Op::Value of_warp[WARPS];
-
-    const int lane = threadIdx.x % 32;
-    x = warp_reduce<Op>(x);
-    if (lane == 0) {
-        of_warp[threadIdx.x / 32] = x;
-    }
-    __syncthreads();  // every warp's share is there
-
-    // Each warp combines all shares, the same way; where they are no power of two, identities fill up.
-    const int share = lane % LANES;
-    return warp_reduce<Op, LANES>(share < WARPS ? of_warp[share] : Op::identity());
-}
-
-// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
-// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
-__device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
-{
-    __shared__ unsigned last;
-    if (threadIdx.x == 0) {
-        // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
-        unsigned before;
-        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                     : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
-        last = before == blocks - 1;
-    }
-    __syncthreads();  // all threads know
-    return last;
-}
 
 #include <cuda_bf16.h>
 

@@ -20,7 +20,7 @@
 //   parts   reduce_columns.cu.j2 47d1283a, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           859525fa, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350,
-//           common/first_found.cuh.j2 8bf90bad
+//           common/first_found.cuh.j2 be9e2bcd
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_f32
 
 // A block owns one of several parts of WIDTH neighbouring columns.

@@ -16,7 +16,7 @@
 //   parts   reduce_flat.cu.j2 e750f2b0, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           859525fa, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
 //           common/flat_meeting.cuh.j2 62844ce2, common/last_to_arrive.cuh.j2 c3cf8008,
-//           common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2 8bf90bad
+//           common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2 be9e2bcd
 //   again   kgen build sum_flat_t512_o32_f32
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many

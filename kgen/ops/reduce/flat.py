@@ -52,8 +52,6 @@ EVEN = 256
 """Columns up to which this pays where rows are whole packs and nothing is added up;"""
 IDLE = 1.2
 """lanes of tiles, as a multiple of those with columns, from which on it does for sums."""
-
-
 MOST_PACKS = 1 << 16
 """Packs of a thread whose numbers are of 16 bits, where the place of an extreme is looked for."""
 

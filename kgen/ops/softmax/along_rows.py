@@ -153,7 +153,7 @@ def plan_rows(
             enough = multiprocessors(y.device) * (1 if found.cluster > 1 else MANY)
             if read.rows >= enough:  # then a smaller block for each does better, since nothing has to be kept
                 return None
-        # A logarithm takes more of a lane's time than a second element does.
+        # Where one number is written, further lanes cost more than a second element of each.
         found = _wider(found, taken, most=2 if wanted.op == "logsumexp" else 1)
         spec = SOFTMAX.spec(**found.values(), **wanted.flags(wide=wide), **taken.flags(), dtype=x.dtype)
     else:
