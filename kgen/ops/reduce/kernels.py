@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kgen.dtypes import BF16, BOOL, F16, F32, F64, FLOATS, I64, INTEGERS, DType
-from kgen.ops.reduce.text import FLOATING, carried_as_double, result_of_bits, rounded_once, text_of_extreme, text_of_sum
+from kgen.dtypes import BF16, BOOL, FLOATS, I64, INTEGERS, DType
+from kgen.ops.reduce.text import FLOATING, carried_as_double, result_of_bits, text_of_extreme, text_of_sum
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -61,33 +61,12 @@ def summed(op: str) -> bool:
     return op in ("sum", "prod")
 
 
-def accumulator(op: str, dtype: DType, out: DType) -> DType:
-    """What parts of a result are kept in: float32 for the narrow floats, 64 bits for sums of anything else.
-
-    Sums of float32 are kept in double, so that they are rounded once.
-    """
-    if not summed(op):
-        return dtype
-    if dtype in FLOATING:
-        return F64 if F64 in (dtype, out) or rounded_once(op, dtype, out) else F32
-    return F64 if out in FLOATING else I64
-
-
 def result_axes(op: str, dtype: DType, out: DType) -> dict[str, int]:
     """The axes and flags by which a kernel's name says the type of its results."""
     if not summed(op):
         return {}
     fractional = dtype not in FLOATING and out in FLOATING
     return {"OUT": 8 * out.itemsize, "fractional": fractional, "brain": out is BF16}
-
-
-def in_one_pass(op: str, dtype: DType, out: DType) -> bool:
-    """Whether a kernel gives results of this type; any other takes a pass over results of the accumulator's type."""
-    if not summed(op) or out.itemsize == 8:
-        return True
-    if dtype in FLOATING:
-        return not (dtype is BF16 and out is F16)
-    return dtype is I64 and out not in FLOATING
 
 
 def _illegal_result(spec: Spec) -> str | None:
@@ -148,12 +127,8 @@ def _illegal_short(spec: Spec) -> str | None:
 
 
 def _short(spec: Spec) -> dict[str, int]:
-    return {
-        "THREADS": SHORT_THREADS,
-        "STATIC_SMEM": SHORT_THREADS * SHORT,
-        "SHORT": SHORT,
-        "ALIGN": math.gcd(spec["LENGTH"] * spec.dtype.itemsize, LOAD_BYTES),
-    }
+    aligned = math.gcd(spec["LENGTH"] * spec.dtype.itemsize, LOAD_BYTES)
+    return {"THREADS": SHORT_THREADS, "STATIC_SMEM": SHORT_THREADS * SHORT, "SHORT": SHORT, "ALIGN": aligned}
 
 
 def _columns(spec: Spec) -> dict[str, int]:

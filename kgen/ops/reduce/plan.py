@@ -10,13 +10,15 @@ import math
 from collections.abc import Sequence
 
 from kgen.device import multiprocessors
+from kgen.dtypes import BF16, F16, F32, F64, I64, DType
 from kgen.launch import bind, shifted
 from kgen.operand import Operand, contiguous_strides
 from kgen.ops.calls import Plan
 from kgen.ops.reduce.axes import Kept, Layout, Reduced, layout
-from kgen.ops.reduce.kernels import accumulator, in_one_pass
+from kgen.ops.reduce.kernels import summed
 from kgen.ops.reduce.launches import launches
 from kgen.ops.reduce.passes import Pass, length_of
+from kgen.ops.reduce.text import FLOATING, rounded_once
 from kgen.ops.reduce.workspace import workspace
 from kgen.scratch import scratch
 
@@ -40,11 +42,11 @@ def plan_reduction(
         sizes.append(math.prod(x.shape) * dtype.itemsize)
         now, low = layout(x.shape, flat, spread, axes, in_order=True), 0
     while True:
-        final = in_one_pass(op, dtype, out.dtype)
+        final = _in_one_pass(op, dtype, out.dtype)
         if len(now.reduced) <= 1 and final:
             passes.append(Pass(op, dtype, out.dtype, now, low, divisor, sms, algorithm))
             break
-        kind = accumulator(op, dtype, out.dtype)
+        kind = _accumulator(op, dtype, out.dtype)
         longest = max(now.reduced, default=Reduced(1, 1))
         left = [Kept(*axis, 0) for axis in now.reduced if axis is not longest]
         every = sorted((*now.kept, *left), key=lambda axis: -abs(axis.stride))
@@ -102,3 +104,24 @@ def _why(passes: Sequence[Pass]) -> str:
         for one in passes
     ]
     return "; then ".join(words)
+
+
+def _accumulator(op: str, dtype: DType, out: DType) -> DType:
+    """What parts of a result are kept in: float32 for the narrow floats, 64 bits for sums of anything else.
+
+    Sums of float32 are kept in double, so that they are rounded once.
+    """
+    if not summed(op):
+        return dtype
+    if dtype in FLOATING:
+        return F64 if F64 in (dtype, out) or rounded_once(op, dtype, out) else F32
+    return F64 if out in FLOATING else I64
+
+
+def _in_one_pass(op: str, dtype: DType, out: DType) -> bool:
+    """Whether a kernel gives results of this type; any other takes a pass over results of the accumulator's type."""
+    if not summed(op) or out.itemsize == 8:
+        return True
+    if dtype in FLOATING:
+        return not (dtype is BF16 and out is F16)
+    return dtype is I64 and out not in FLOATING
