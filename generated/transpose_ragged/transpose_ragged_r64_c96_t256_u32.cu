@@ -15,7 +15,7 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 29c92f1b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_ragged.cu.j2 22a08af1, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_ragged_r64_c96_t256_u32
 
 // A block turns one tile over in shared memory. Whatever the rows' addresses and lengths are, memory is read and
@@ -25,7 +25,9 @@
 // would have to put together. Packs at which a column of the tile begins lie alike for every UNIT-th column.
 //
 // What limits this is how often the L2 cache is asked, once for each line of 128 bytes that an instruction of a warp
-// touches: eight lanes write the eight packs of a line, wherever a column's lines begin.
+// touches: eight lanes have the eight packs of a line, wherever a row's lines begin, and a column's. Such quarters of a
+// warp load from rows that follow each other, which lie an odd number of words apart in shared memory: what they write
+// there at once goes to different banks.
 
 constexpr int ROWS = 64;  // of the input in a tile; neighbours in the result
 constexpr int COLUMNS = 96;  // of the input in a tile; neighbours in the input
@@ -43,7 +45,9 @@ constexpr int SECTOR = 2;  // packs of 32 bytes
 constexpr int BEFORE = SECTOR * UNIT;  // rows before the tile that are loaded too
 constexpr int LOADED = BEFORE + ROWS;
 constexpr int PACKS = COLUMNS / UNIT + 1;  // that are loaded of a row
-constexpr int LOADS = (LOADED * PACKS + THREADS - 1) / THREADS;  // of a thread
+constexpr int ACROSS = (PACKS + 2 * LINE - 2) / LINE;  // lines that these lie in, wherever they begin
+constexpr int GROUPS = THREADS / LINE;  // of threads that load a line
+constexpr int LOADS = (LOADED * ACROSS + GROUPS - 1) / GROUPS;  // of a thread
 constexpr int PITCH = PACKS * WORDS | 1;  // words from row to row
 constexpr int NEXT = UNIT * PITCH + 1;  // words from a pack of a column to its next: odd, for lanes in different banks
 constexpr int APART = 8 * sizeof(Word) / sizeof(Element);  // columns between those that a warp writes at once
@@ -63,6 +67,15 @@ __device__ __forceinline__ int past(const Element* address)
 {
     return static_cast<int>(reinterpret_cast<unsigned long long>(address) / sizeof(Element) % UNIT);
 }
+
+// How many packs after a multiple of 128 bytes an address lies.
+__device__ __forceinline__ int packs_past(const Element* address)
+{
+    return static_cast<int>(reinterpret_cast<unsigned long long>(address) / 16 % LINE);
+}
+
+// Which of the tile's rows a group loads the line from that has this number.
+__device__ __forceinline__ int row_of(int line) { return line / (4 * ACROSS) * 4 + line % 4; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r64_c96_t256_u32(
     const Element* __restrict__ x,
@@ -88,23 +101,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r
     const int highest = rows - 1 - lowest;
     // All loads of a thread are under way before the first is waited for.
     Pack loaded[LOADS] = {};
+    int pack[LOADS];  // of its row, from the one that holds the tile's first column on
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
-        const int own = i * THREADS + threadIdx.x;
-        const int row = first_row - BEFORE + own / PACKS;
-        if (own < LOADED * PACKS && 0 <= row && row < rows) {
-            const Element* source = x + row * x_row + first_column;
-            const int start = own % PACKS * UNIT - past(source);  // beside the tile's first column
-            const int column = first_column + start;
-            if (column < columns && start < COLUMNS) {
-                if ((0 <= column || row != lowest) && (column + UNIT <= columns || row != highest)) {
-                    loaded[i] = *reinterpret_cast<const Pack*>(source + start);
-                } else {
+        const int number = i * GROUPS + threadIdx.x / LINE;
+        const int row = first_row - BEFORE + row_of(number);
+        const Element* source = x + row * x_row + first_column;
+        pack[i] = number / 4 % ACROSS * LINE + threadIdx.x % LINE - packs_past(source);
+        const int start = pack[i] * UNIT - past(source);  // beside the tile's first column
+        const int column = first_column + start;
+        if (row_of(number) < LOADED && 0 <= row && row < rows && 0 <= pack[i] && start < COLUMNS && column < columns) {
+            if ((0 <= column || row != lowest) && (column + UNIT <= columns || row != highest)) {
+                loaded[i] = *reinterpret_cast<const Pack*>(source + start);
+            } else {
 #pragma unroll
-                    for (int j = 0; j < UNIT; ++j) {
-                        if (0 <= column + j && column + j < columns) {
-                            reinterpret_cast<Element*>(&loaded[i])[j] = source[start + j];
-                        }
+                for (int j = 0; j < UNIT; ++j) {
+                    if (0 <= column + j && column + j < columns) {
+                        reinterpret_cast<Element*>(&loaded[i])[j] = source[start + j];
                     }
                 }
             }
@@ -112,11 +125,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r
     }
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
-        const int own = i * THREADS + threadIdx.x;
-        if (own < LOADED * PACKS) {
+        const int row = row_of(i * GROUPS + threadIdx.x / LINE);
+        if (row < LOADED && 0 <= pack[i] && pack[i] < PACKS) {
 #pragma unroll
             for (int word = 0; word < WORDS; ++word) {
-                tile[place_of(own / PACKS) + own % PACKS * WORDS + word] = loaded[i].at[word];
+                tile[place_of(row) + pack[i] * WORDS + word] = loaded[i].at[word];
             }
         }
     }
@@ -150,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r
             if (first_column + own_column + further < columns) {
                 Element* column = target + further * out_column;
                 // A column's first line begins before its sectors: lanes that have none of it write those of its last.
-                const int skipped = static_cast<int>(reinterpret_cast<unsigned long long>(column) / 16 % LINE);
+                const int skipped = packs_past(column);
                 const int inside = line * LINE + lane % LINE - skipped;
                 const int pack = inside < -(skipped % SECTOR) ? inside + LINES * LINE : inside;
                 const Element* source = elements + further + pack * (NEXT * IN_WORD);

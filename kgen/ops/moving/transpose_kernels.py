@@ -95,11 +95,13 @@ def _ragged_geometry(spec: Spec) -> dict[str, int]:
 
 
 def _ragged_problem(spec: Spec) -> str | None:
-    unit = PACK // spec.dtype.itemsize
-    apart = 8 * max(4, spec.dtype.itemsize) // spec.dtype.itemsize  # columns between those that a warp writes at once
-    if spec["ROWS"] % (8 * unit) or spec["ROWS"] // 8 % (spec["THREADS"] // WARP) or spec["COLUMNS"] % (4 * apart):
-        return f"warps cannot share a tile of {spec['ROWS']} x {spec['COLUMNS']} elements in packs"
-    return "the tile would not fit in the shared memory of a block" if spec.dynamic_smem > 112 * 1024 else None
+    unit, warps = PACK // spec.dtype.itemsize, spec["THREADS"] // WARP
+    lines, across = spec["ROWS"] // unit // 8, spec["COLUMNS"] // unit // 8 + 1
+    if lines == 0 or spec["COLUMNS"] % (8 * unit) or warps % across or 4 * warps // across % unit:
+        return f"rows of a thread would not begin alike in a tile of {spec['ROWS']} x {spec['COLUMNS']} elements"
+    if warps % lines or warps // lines % unit or 2 * unit * lines % warps:
+        return f"columns of a thread would not begin alike in a tile of {spec['ROWS']} x {spec['COLUMNS']} elements"
+    return None
 
 
 RAGGED = register(
@@ -109,7 +111,7 @@ RAGGED = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("ROWS", "r", (64, 128), "rows of the input in a tile"),
-            Axis("COLUMNS", "c", (32, 64, 96, 128, 192, 384), "columns of the input in a tile"),
+            Axis("COLUMNS", "c", (16, 32, 48, 64, 96, 128, 192, 384), "columns of the input in a tile"),
             Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
             _BATCH._replace(default=0),
         ),

@@ -21,9 +21,9 @@ _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
 _NARROW_TILE = 16 << 10
 """Bytes of a tile with fewer rows or columns than these."""
-_RAGGED_TILE = {1: (128, 384, 512), 2: (128, 192, 512), 4: (64, 96, 256), 8: (64, 32, 256)}
+_RAGGED_TILE = {1: (128, 384, 512), 2: (64, 192, 256), 4: (64, 96, 256), 8: (64, 48, 256)}
 """Rows and columns of a tile where rows start anywhere, and the threads of a block."""
-_SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 96, 256), 8: (64, 32, 256)}
+_SMALL_RAGGED_TILE = {1: (128, 128, 512), 2: (64, 64, 256), 4: (64, 96, 256), 8: (64, 48, 256)}
 """The same where there are few tiles, or few rows, of which the last tile would have few."""
 _FEW = 10
 """Tiles for each multiprocessor, up to which there are few."""
