@@ -86,8 +86,10 @@ def _ragged_geometry(spec: Spec) -> dict[str, int]:
     unit, word = PACK // spec.dtype.itemsize, max(4, spec.dtype.itemsize)
     pitch = (spec["COLUMNS"] // unit + 1) * (PACK // word) | 1
     nbytes = (spec["ROWS"] // unit + SECTOR) * (unit * pitch + 1) * word
+    step = 4 * spec["THREADS"] // WARP // (spec["COLUMNS"] // unit // 8 + 1)  # from a row of a thread to its next
     return {
         "THREADS": spec["THREADS"],
+        "spare": (spec["ROWS"] + SECTOR * unit) % step,
         "BLOCKS": RESIDENT // spec["THREADS"],
         "STATIC_SMEM": 0,
         "DYNAMIC_SMEM": nbytes,
