@@ -23,7 +23,7 @@ _NARROW_TILE = 16 << 10
 """Bytes of a tile with fewer rows or columns than these."""
 _RAGGED_TILE = {1: (128, 384, 512), 2: (64, 192, 256), 4: (64, 96, 256), 8: (64, 48, 256)}
 """Rows and columns of a tile where rows start anywhere, and the threads of a block."""
-_SMALL_RAGGED_TILE = {1: (128, 128, 512), 2: (64, 64, 256), 4: (64, 96, 256), 8: (64, 48, 256)}
+_SMALL_RAGGED_TILE = {1: (128, 128, 512), 2: (64, 192, 256), 4: (64, 96, 256), 8: (64, 48, 256)}
 """The same where there are few tiles, or few rows, of which the last tile would have few."""
 _FEW = 10
 """Tiles for each multiprocessor, up to which there are few."""
@@ -71,7 +71,8 @@ def turn_tiles(
     others = (*outer, *by_host)
     load = math.gcd(widest, read.size, last.source, x.ptr // itemsize, *(axis.source for axis in others))
     load = load if read.source == 1 else 1
-    store = math.gcd(widest, last.size, read.target, out.ptr // itemsize, *(axis.target for axis in others))
+    targets = (read.target, *(axis.target for axis in others))
+    store = math.gcd(widest, last.size, out.ptr // itemsize, *targets)
     begins = (x.ptr // itemsize, out.ptr // itemsize, *(n for axis in others for n in (axis.source, axis.target)))
     packed = math.gcd(widest, *begins) == widest
     apart = abs(last.source) >= read.size  # rows do not overlap
@@ -90,7 +91,10 @@ def turn_tiles(
         if ways := [way for way in found if way]:
             return min(ways, key=operator.itemgetter(0))[1]
         nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
-        ragged = min(load, store) * itemsize < (PACK if nbytes >= LARGE else PACK // 2)
+        # Sectors that two tiles write parts of cost a large matrix as much as narrower packs do.
+        sectors = math.gcd(SECTOR * widest, *targets) == SECTOR * widest
+        at_once = min(load, store) * itemsize
+        ragged = at_once < PACK or not sectors if nbytes >= LARGE else at_once < PACK // 2
         if ragged and apart and min(last.size, read.size) >= TILED:
             return _ragged_tiles(read, last, outer, itemsize, multiprocessors(out.device))
     return _whole_tiles(read, last, outer, itemsize, load, store)
