@@ -113,7 +113,7 @@ RAGGED = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("ROWS", "r", (64, 128), "rows of the input in a tile"),
-            Axis("COLUMNS", "c", (16, 32, 48, 64, 96, 128, 192, 384), "columns of the input in a tile"),
+            Axis("COLUMNS", "c", (48, 96, 128, 192, 384), "columns of the input in a tile"),
             Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
             _BATCH._replace(default=0),
         ),
@@ -122,7 +122,7 @@ RAGGED = register(
         check=_ragged_problem,
         grid="(ceil((rows + 2 * UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_r64_c96_t256_u32", "transpose_ragged_r128_c192_u16"),
+        defaults=("transpose_ragged_r64_c96_t256_u32", "transpose_ragged_r64_c192_t256_u16"),
     )
 )
 
