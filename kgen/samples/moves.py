@@ -32,8 +32,7 @@ def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
     else:
         case = _permutation(spec, (5 * spec["ROWS"] // 2 + 13, 3 * spec["COLUMNS"] + 307), (1, 0), margin=257)
     cut = {spec.dtype.itemsize: (spec["ROWS"], spec["COLUMNS"], spec["THREADS"])}
-    tiles = ((transpose_steps, name, cut) for name in ("_RAGGED_TILE", "_SMALL_RAGGED_TILE"))
-    return case._replace(settings=(*tiles, (transpose_steps, "LARGE", 0)))
+    return case._replace(settings=((transpose_steps, "_RAGGED_TILE", cut), (transpose_steps, "LARGE", 0)))
 
 
 def transpose_narrow(spec: Spec, shape: Shape | None = None) -> Case:
@@ -50,7 +49,7 @@ def transpose_short(spec: Spec, shape: Shape | None = None) -> Case:
     """More short rows than a block takes, and lines of which some lanes have nothing; matrices one behind the other."""
     if shape:
         return _reversed(spec, shape)
-    width, pack = 38, 16 // spec.dtype.itemsize
+    width, pack = 70 if spec["split"] else 37, 16 // spec.dtype.itemsize
     long = -(-spec.derived["ROOM"] // (width * 16) + 3) * pack
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))

@@ -113,7 +113,7 @@ RAGGED = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("ROWS", "r", (64, 128), "rows of the input in a tile"),
-            Axis("COLUMNS", "c", (48, 96, 128, 192, 384), "columns of the input in a tile"),
+            Axis("COLUMNS", "c", (48, 96, 192, 384), "columns of the input in a tile"),
             Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
             _BATCH._replace(default=0),
         ),
@@ -150,6 +150,12 @@ MOST_SHORT = 128
 ROOM = 32 << 10
 """Bytes of short rows that a block takes."""
 
+
+def _short_problem(spec: Spec) -> str | None:
+    wide = spec["split"] and spec.dtype is not U8
+    return "elements of more than a byte are split as fast wherever long rows begin" if wide else None
+
+
 SHORT = register(
     Kernel(
         name="transpose_short",
@@ -159,9 +165,10 @@ SHORT = register(
         flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
         dtypes=(U8, U16, U32, U64),
         derive=lambda spec: {"THREADS": THREADS, "ROOM": ROOM, "STATIC_SMEM": ROOM},
+        check=_short_problem,
         grid="(ceil(packs / tile_packs) * further axes): one block per tile_packs packs of the long rows",
         origin="arrays of structures and structures of arrays, by way of shared memory",
-        defaults=("transpose_short_b1_u16", "transpose_short_split_u32"),
+        defaults=("transpose_short_b1_u16", "transpose_short_split_u8"),
     )
 )
 
