@@ -4,6 +4,7 @@
 //
 //     out[k] = (sum over n of x[k, n]) / divisor
 //
+//   LENGTH             0  elements of a row; 0: any number
 //   OUT               32  bits of an element of the result
 //   dtype            f32  float in memory, float in registers
 //   threads          256  per block
@@ -11,8 +12,8 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_short.cu.j2 d2933950, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           859525fa, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//   parts   reduce_short.cu.j2 7f2590b1, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           e63198bf, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_short_o32_f32
 

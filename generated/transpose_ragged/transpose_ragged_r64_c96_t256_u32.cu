@@ -15,17 +15,19 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 29c92f1b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_ragged.cu.j2 51ba89de, common/shared_address.cuh.j2 0bac500b,
+//           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_ragged_r64_c96_t256_u32
 
 // A block turns one tile over in shared memory. Whatever the rows' addresses and lengths are, memory is read and
 // written in packs of 16 bytes: rows of the input are read from the pack that holds the tile's first column on, and lie
 // in shared memory as they came; rows of the result are written from the sector of 32 bytes that holds the tile's first
 // row on, so that a few rows before the tile are loaded too: no two blocks write to one sector, which the L2 cache
-// would have to put together. Packs at which a column of the tile begins lie alike for every UNIT-th column.
+// would have to put together.
 //
-// What limits this is how often the L2 cache is asked, once for each line of 128 bytes that an instruction of a warp
-// touches: eight lanes write the eight packs of a line, wherever a column's lines begin.
+// Eight lanes have the eight packs of a line of 128 bytes, wherever a row's lines begin, and a column's: so the L2
+// cache is asked least often. Few instructions are left for each pack: all rows of a thread begin alike in their packs,
+// all its columns as well, and those that are a line of the input apart begin alike in their lines, too.
 
 constexpr int ROWS = 64;  // of the input in a tile; neighbours in the result
 constexpr int COLUMNS = 96;  // of the input in a tile; neighbours in the input
@@ -42,14 +44,15 @@ constexpr int LINE = 8;  // packs of 128 bytes
 constexpr int SECTOR = 2;  // packs of 32 bytes
 constexpr int BEFORE = SECTOR * UNIT;  // rows before the tile that are loaded too
 constexpr int LOADED = BEFORE + ROWS;
-constexpr int PACKS = COLUMNS / UNIT + 1;  // that are loaded of a row
-constexpr int LOADS = (LOADED * PACKS + THREADS - 1) / THREADS;  // of a thread
-constexpr int PITCH = PACKS * WORDS | 1;  // words from row to row
-constexpr int NEXT = UNIT * PITCH + 1;  // words from a pack of a column to its next: odd, for lanes in different banks
-constexpr int APART = 8 * sizeof(Word) / sizeof(Element);  // columns between those that a warp writes at once
+constexpr int SETS = COLUMNS / UNIT / LINE;  // of columns that are a line apart
+constexpr int ACROSS = SETS + 1;  // lines that a row's packs lie in, wherever they begin
+constexpr int STEP = 4 * WARPS / ACROSS;  // from a row of a thread to its next: whole packs
+constexpr int LOADS = (LOADED + STEP - 1) / STEP;  // of a thread
+constexpr int PITCH = (COLUMNS / UNIT + 1) * WORDS | 1;  // words from row to row: odd, for lanes in different banks
+constexpr int NEXT = UNIT * PITCH + 1;  // words from a pack of a column to its next: odd as well
 constexpr int LINES = ROWS / UNIT / LINE;  // of a column
-constexpr int TURNS = UNIT * LINES / WARPS;  // of a warp, each with columns that begin alike
-constexpr int SETS = COLUMNS / UNIT / 4;  // of four such columns
+constexpr int APART = WARPS / LINES;  // columns from a turn of a warp to the next: whole packs
+constexpr int TURNS = 2 * UNIT / APART;
 
 struct alignas(16) Pack {
     Word at[WORDS];
@@ -58,10 +61,35 @@ struct alignas(16) Pack {
 // Where a row lies in shared memory, in words: each UNIT rows are moved on by one more.
 __device__ __forceinline__ int place_of(int row) { return row * PITCH + row / UNIT; }
 
+// ld.shared and st.shared, with an address in 32 bits.
+__device__ __forceinline__ Element load_shared(unsigned address)
+{
+    Element x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ void store_shared(unsigned address, Word x)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
+__device__ __forceinline__ unsigned shared_address(const void* x)
+{
+    return static_cast<unsigned>(__cvta_generic_to_shared(x));
+}
+
 // How many elements after a multiple of 16 bytes an address lies.
 __device__ __forceinline__ int past(const Element* address)
 {
     return static_cast<int>(reinterpret_cast<unsigned long long>(address) / sizeof(Element) % UNIT);
+}
+
+// How many packs after a multiple of 128 bytes an address lies.
+__device__ __forceinline__ int packs_past(const Element* address)
+{
+    return static_cast<int>(reinterpret_cast<unsigned long long>(address) / 16 % LINE);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r64_c96_t256_u32(
@@ -82,93 +110,110 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r
     const int first_row = blockIdx.x % row_tiles * ROWS;
     const int first_column = blockIdx.x / row_tiles % column_tiles * COLUMNS;
 
-    // A pack that sticks out of its row holds elements of the rows beside it in memory, which are not written. Only the
-    // first and the last in memory have none beside them: of those its elements are read one by one.
-    const int lowest = x_row < 0 ? rows - 1 : 0;
-    const int highest = rows - 1 - lowest;
+    const int warp = threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    const int quarter = lane / LINE;
+
+    // A pack that sticks out of its row holds elements of the rows beside it in memory, which are not written. The
+    // first and the last row, which may have none beside them, are read element by element.
+    const int reach = min(columns - first_column, COLUMNS);  // columns of the tile
+    const unsigned inner = max(rows - 2, 0);
+    const int before = first_row - BEFORE;  // the first row that is loaded
+    const int own_row = warp / ACROSS * 4 + quarter;  // a quarter of a warp has a line of it
+    const Element* source = x + (before + own_row) * x_row + first_column;
+    const unsigned packs = (past(source) + reach + UNIT - 1) / UNIT;  // in which a row's columns of the tile lie
+    source -= past(source);
+    const unsigned first_place = shared_address(tile + place_of(own_row));
+
     // All loads of a thread are under way before the first is waited for.
-    Pack loaded[LOADS] = {};
+    Pack loaded[LOADS];
+    constexpr unsigned NOWHERE = ~0u;
+    unsigned place_of_pack[LOADS];  // in shared memory, were it of the thread's first row
 #pragma unroll
     for (int i = 0; i < LOADS; ++i) {
-        const int own = i * THREADS + threadIdx.x;
-        const int row = first_row - BEFORE + own / PACKS;
-        if (own < LOADED * PACKS && 0 <= row && row < rows) {
-            const Element* source = x + row * x_row + first_column;
-            const int start = own % PACKS * UNIT - past(source);  // beside the tile's first column
-            const int column = first_column + start;
-            if (column < columns && start < COLUMNS) {
-                if ((0 <= column || row != lowest) && (column + UNIT <= columns || row != highest)) {
-                    loaded[i] = *reinterpret_cast<const Pack*>(source + start);
-                } else {
+        // A pack of the line that lies before the tile has a great number: what is less than none.
+        const unsigned pack = warp % ACROSS * LINE + lane % LINE - packs_past(source);
+        const unsigned row = before + own_row + i * STEP - 1;
+        const bool there = row < inner && pack < packs;
+        place_of_pack[i] = there ? first_place + pack * 16 : NOWHERE;
+        if (there) {
+            loaded[i] = reinterpret_cast<const Pack*>(source)[pack];
+        }
+        source += STEP * x_row;
+    }
+    __syncwarp();  // or the compiler would wait for the first loads before the last
 #pragma unroll
-                    for (int j = 0; j < UNIT; ++j) {
-                        if (0 <= column + j && column + j < columns) {
-                            reinterpret_cast<Element*>(&loaded[i])[j] = source[start + j];
-                        }
-                    }
-                }
+    for (int i = 0; i < LOADS; ++i) {
+        if (place_of_pack[i] != NOWHERE) {
+#pragma unroll
+            for (int word = 0; word < WORDS; ++word) {
+                const int further = i * (STEP / UNIT * NEXT) + word;
+                store_shared(place_of_pack[i] + further * sizeof(Word), loaded[i].at[word]);
             }
         }
     }
-#pragma unroll
-    for (int i = 0; i < LOADS; ++i) {
-        const int own = i * THREADS + threadIdx.x;
-        if (own < LOADED * PACKS) {
-#pragma unroll
-            for (int word = 0; word < WORDS; ++word) {
-                tile[place_of(own / PACKS) + own % PACKS * WORDS + word] = loaded[i].at[word];
-            }
+    Element* const elements = reinterpret_cast<Element*>(tile);
+#pragma unroll 1
+    for (int row = 0; row < rows; row += max(rows - 1, 1)) {
+        const Element* begin = x + row * x_row + first_column;
+        if (before <= row && row < before + LOADED && static_cast<int>(threadIdx.x) < reach) {
+            elements[place_of(row - before) * IN_WORD + past(begin) + threadIdx.x] = begin[threadIdx.x];
         }
     }
 
     // The whole tile is there.
     __syncthreads();
 
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
+    // A quarter writes a line of each of its columns, which so lie that the warp's lanes find them in different banks.
+    const int first_own = warp / LINES + (quarter % 2 * 2 + quarter / 2) * (2 * UNIT);
+    Element* target = out + (first_column + first_own) * out_column + first_row;
+    const int early = past(target);  // rows by which a column's packs begin before the tile
+    target -= early;
     const unsigned first_past = past(x + first_row * x_row + first_column);
-    // Turns are short, and unrolled they would take twice the registers.
+    unsigned place[UNIT];  // in shared memory, of a pack's elements
+#pragma unroll
+    for (int j = 0; j < UNIT; ++j) {
+        const int row_past = (first_past + (j - early) * static_cast<unsigned>(x_row)) % UNIT;
+        place[j] = shared_address(elements + place_of(BEFORE - early + j) * IN_WORD + row_past);
+    }
+    int moved = 0;  // to where it is the turn's
 #pragma unroll 1
     for (int turn = 0; turn < TURNS; ++turn) {
-        // A thread writes to columns that begin alike, a pack of one line of each.
-        const int number = turn * WARPS + warp;
-        const int line = number % LINES;
-        const int own_column = number / LINES + lane / LINE * APART;
-        const Element* elements = reinterpret_cast<const Element*>(tile) + own_column;
-        Element* target = out + (first_column + own_column) * out_column + first_row;
-        const int early = past(target);  // rows by which a column's packs begin before the tile
-        target -= early;
-        int place[UNIT];  // in shared memory, of a column's first pack
+        const int own = first_own + turn * APART;
+        Element* column = target + turn * APART * out_column;
+        // A column's first line begins before its sectors: lanes that have none of it write those of its last.
+        const int skipped = packs_past(column);
+        const int inside = warp % LINES * LINE + lane % LINE - skipped;
+        const int pack = inside < -(skipped % SECTOR) ? inside + LINES * LINE : inside;
+        const int move = (own + pack * (NEXT * IN_WORD)) * static_cast<int>(sizeof(Element));
 #pragma unroll
         for (int j = 0; j < UNIT; ++j) {
-            const int row_past = (first_past + (j - early) * static_cast<unsigned>(x_row)) % UNIT;
-            place[j] = place_of(BEFORE - early + j) * IN_WORD + row_past;
+            place[j] += move - moved;
         }
+        moved = move;
+        const int row = first_row - early + pack * UNIT;
+        column += pack * UNIT;
+        if (0 <= row && row + UNIT <= rows) {
 #pragma unroll
-        for (int set = 0; set < SETS; ++set) {
-            const int further = set % (APART / UNIT) * UNIT + set / (APART / UNIT) * 4 * APART;
-            if (first_column + own_column + further < columns) {
-                Element* column = target + further * out_column;
-                // A column's first line begins before its sectors: lanes that have none of it write those of its last.
-                const int skipped = static_cast<int>(reinterpret_cast<unsigned long long>(column) / 16 % LINE);
-                const int inside = line * LINE + lane % LINE - skipped;
-                const int pack = inside < -(skipped % SECTOR) ? inside + LINES * LINE : inside;
-                const Element* source = elements + further + pack * (NEXT * IN_WORD);
-                const int row = first_row - early + pack * UNIT;
-                column += pack * UNIT;
-                if (0 <= row && row + UNIT <= rows) {
+            for (int set = 0; set < SETS; ++set) {
+                const int further = set * LINE * UNIT;
+                if (own + further < reach) {
                     uint4 words;
 #pragma unroll
                     for (int j = 0; j < UNIT; ++j) {
-                        reinterpret_cast<Element*>(&words)[j] = source[place[j]];
+                        reinterpret_cast<Element*>(&words)[j] = load_shared(place[j] + further * sizeof(Element));
                     }
                     __stcg(reinterpret_cast<uint4*>(column), words);  // by name, or it would be taken apart
-                } else {
+                    column += LINE * UNIT * out_column;
+                }
+            }
+        } else {
+#pragma unroll 1
+            for (int further = 0; own + further < reach; further += LINE * UNIT) {
 #pragma unroll
-                    for (int j = 0; j < UNIT; ++j) {
-                        if (0 <= row + j && row + j < rows) {
-                            column[j] = source[place[j]];
-                        }
+                for (int j = 0; j < UNIT; ++j) {
+                    if (0 <= row + j && row + j < rows) {
+                        column[further * out_column + j] = load_shared(place[j] + further * sizeof(Element));
                     }
                 }
             }

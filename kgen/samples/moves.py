@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kgen.ops.moving import transpose_steps
 from kgen.ops.moving.rope import rope as kgen_rope
 from kgen.ops.moving.take import take as kgen_take
 from kgen.ops.moving.take_kernels import FEW
@@ -25,10 +26,13 @@ def transpose(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
-    """As many tiles as take this size, the last one of more rows than half a tile; rows begin anywhere."""
+    """Tiles that the array does not fill in both of its directions; rows begin anywhere, and are no short ones."""
     if shape:
-        return _reversed(spec, shape, margin=257)
-    return _permutation(spec, (5 * spec["ROWS"] // 2 + 13, 13 * spec["COLUMNS"] + 37), (1, 0), margin=257)
+        case = _reversed(spec, shape, margin=257)
+    else:
+        case = _permutation(spec, (5 * spec["ROWS"] // 2 + 13, 3 * spec["COLUMNS"] + 307), (1, 0), margin=257)
+    cut = {spec.dtype.itemsize: (spec["ROWS"], spec["COLUMNS"], spec["THREADS"])}
+    return case._replace(settings=((transpose_steps, "_RAGGED_TILE", cut), (transpose_steps, "LARGE", 0)))
 
 
 def transpose_narrow(spec: Spec, shape: Shape | None = None) -> Case:
@@ -45,7 +49,7 @@ def transpose_short(spec: Spec, shape: Shape | None = None) -> Case:
     """More short rows than a block takes, and lines of which some lanes have nothing; matrices one behind the other."""
     if shape:
         return _reversed(spec, shape)
-    width, pack = 38, 16 // spec.dtype.itemsize
+    width, pack = 70 if spec["split"] else 37, 16 // spec.dtype.itemsize
     long = -(-spec.derived["ROOM"] // (width * 16) + 3) * pack
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))

@@ -27,9 +27,10 @@ def reduce_rows(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ..
 
 
 def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
-    """Rows of seven, each thread several of them, for two blocks and a part of one."""
-    per_block = spec.threads * (spec.derived["SHORT"] // (7 * spec.dtype.itemsize))
-    case = _reduction(spec, shape or (2 * per_block + 5, 7), -1)
+    """Rows of as many elements as the kernel knows, or nine; each thread several, for two blocks and a part of one."""
+    length = spec["LENGTH"] or 9
+    per_block = spec.threads * (spec.derived["SHORT"] // (length * spec.dtype.itemsize))
+    case = _reduction(spec, shape or (2 * per_block + 5, length), -1)
     return case._replace(settings=((row_launches, "SHORT_FROM", 0),))
 
 

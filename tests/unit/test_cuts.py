@@ -133,10 +133,10 @@ def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected:
 @pytest.mark.parametrize(
     ("dtype", "shape", "expected"),
     [
-        ("u1", (1001, 999), "transpose_ragged_r128_c128_t256_u8"),
+        ("u1", (1001, 999), "transpose_ragged_r128_c384_u8"),
         ("u1", (8191, 8193), "transpose_ragged_r128_c384_u8"),
-        ("f2", (1001, 999), "transpose_ragged_r64_c128_t256_u16"),
-        ("f2", (8192, 8196), "transpose_ragged_r128_c192_u16"),
+        ("f2", (1001, 999), "transpose_ragged_r64_c192_t256_u16"),
+        ("f2", (8192, 8196), "transpose_ragged_r64_c192_t256_u16"),
         ("f2", (2052, 2060), "transpose_r64_c64_i4_o4_u16"),
         ("u1", (16, 2796203), "transpose_padded_short_n16_u8"),
         ("u1", (48, 2796203), "transpose_padded_short_n4_u8"),
@@ -147,7 +147,7 @@ def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected:
         ("f4", (171, 60001), "transpose_ragged_r64_c96_t256_u32"),
     ],
 )
-def test_tiles_are_small_where_few_large_ones_would_do(dtype: str, shape: tuple[int, int], expected: str) -> None:
+def test_tiles_suit_where_rows_begin(dtype: str, shape: tuple[int, int], expected: str) -> None:
     assert told(kgen.transpose, np.empty(shape, dtype)).split(" on ")[0] == expected
 
 
@@ -161,13 +161,19 @@ def test_tiles_are_small_where_few_large_ones_would_do(dtype: str, shape: tuple[
         ("f4", (90000, 100), "transpose_ragged_short_n2_split_u32"),  # all of it in packs, too
         ("f2", (33, 60001), "transpose_ragged_short_n2_u16"),
         ("f2", (60000, 33), "transpose_ragged_short_n2_split_u16"),
-        ("f2", (60000, 34), "transpose_short_split_u16"),
-        ("f2", (60001, 128), "transpose_ragged_r64_c128_t256_u16"),  # all of it in the L2 cache
+        ("f2", (60000, 34), "transpose_ragged_short_n2_split_u16"),
+        ("f2", (34, 60000), "transpose_ragged_short_n2_u16"),
+        ("f2", (52, 60000), "transpose_short_u16"),
+        ("u1", (60000, 34), "transpose_ragged_short_n1_split_u8"),
+        ("u1", (60000, 98), "transpose_short_split_u8"),
+        ("f2", (60001, 128), "transpose_ragged_r64_c192_t256_u16"),  # all of it in the L2 cache
         ("f2", (600001, 128), "transpose_padded_short_n2_split_u16"),  # or all lanes would ask one bank
         ("f2", (60001, 32), "transpose_padded_short_n2_split_u16"),
         ("f2", (60000, 32), "transpose_padded_short_n2_split_u16"),
         ("f2", (32, 60000), "transpose_r32_c256_i8_o8_u16"),
         ("f4", (60001, 96), "transpose_ragged_r64_c96_t256_u32"),
+        ("f4", (8192, 8196), "transpose_r64_c64_i4_o4_u32"),
+        ("f4", (8196, 8192), "transpose_ragged_r64_c96_t256_u32"),  # rows of the result begin amid sectors
         ("u1", (60000, 33), "transpose_ragged_short_n1_split_u8"),
         ("u1", (33, 60000), "transpose_short_u8"),
     ],

@@ -86,8 +86,10 @@ def _ragged_geometry(spec: Spec) -> dict[str, int]:
     unit, word = PACK // spec.dtype.itemsize, max(4, spec.dtype.itemsize)
     pitch = (spec["COLUMNS"] // unit + 1) * (PACK // word) | 1
     nbytes = (spec["ROWS"] // unit + SECTOR) * (unit * pitch + 1) * word
+    step = 4 * spec["THREADS"] // WARP // (spec["COLUMNS"] // unit // 8 + 1)  # from a row of a thread to its next
     return {
         "THREADS": spec["THREADS"],
+        "spare": (spec["ROWS"] + SECTOR * unit) % step,
         "BLOCKS": RESIDENT // spec["THREADS"],
         "STATIC_SMEM": 0,
         "DYNAMIC_SMEM": nbytes,
@@ -95,11 +97,13 @@ def _ragged_geometry(spec: Spec) -> dict[str, int]:
 
 
 def _ragged_problem(spec: Spec) -> str | None:
-    unit = PACK // spec.dtype.itemsize
-    apart = 8 * max(4, spec.dtype.itemsize) // spec.dtype.itemsize  # columns between those that a warp writes at once
-    if spec["ROWS"] % (8 * unit) or spec["ROWS"] // 8 % (spec["THREADS"] // WARP) or spec["COLUMNS"] % (4 * apart):
-        return f"warps cannot share a tile of {spec['ROWS']} x {spec['COLUMNS']} elements in packs"
-    return "the tile would not fit in the shared memory of a block" if spec.dynamic_smem > 112 * 1024 else None
+    unit, warps = PACK // spec.dtype.itemsize, spec["THREADS"] // WARP
+    lines, across = spec["ROWS"] // unit // 8, spec["COLUMNS"] // unit // 8 + 1
+    if lines == 0 or spec["COLUMNS"] % (8 * unit) or warps % across or 4 * warps // across % unit:
+        return f"rows of a thread would not begin alike in a tile of {spec['ROWS']} x {spec['COLUMNS']} elements"
+    if warps % lines or warps // lines % unit or 2 * unit * lines % warps:
+        return f"columns of a thread would not begin alike in a tile of {spec['ROWS']} x {spec['COLUMNS']} elements"
+    return None
 
 
 RAGGED = register(
@@ -109,7 +113,7 @@ RAGGED = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("ROWS", "r", (64, 128), "rows of the input in a tile"),
-            Axis("COLUMNS", "c", (32, 64, 96, 128, 192, 384), "columns of the input in a tile"),
+            Axis("COLUMNS", "c", (48, 96, 192, 384), "columns of the input in a tile"),
             Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
             _BATCH._replace(default=0),
         ),
@@ -118,7 +122,7 @@ RAGGED = register(
         check=_ragged_problem,
         grid="(ceil((rows + 2 * UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_r64_c96_t256_u32", "transpose_ragged_r128_c192_u16"),
+        defaults=("transpose_ragged_r64_c96_t256_u32", "transpose_ragged_r64_c192_t256_u16"),
     )
 )
 
@@ -146,6 +150,12 @@ MOST_SHORT = 128
 ROOM = 32 << 10
 """Bytes of short rows that a block takes."""
 
+
+def _short_problem(spec: Spec) -> str | None:
+    wide = spec["split"] and spec.dtype is not U8
+    return "elements of more than a byte are split as fast wherever long rows begin" if wide else None
+
+
 SHORT = register(
     Kernel(
         name="transpose_short",
@@ -155,9 +165,10 @@ SHORT = register(
         flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
         dtypes=(U8, U16, U32, U64),
         derive=lambda spec: {"THREADS": THREADS, "ROOM": ROOM, "STATIC_SMEM": ROOM},
+        check=_short_problem,
         grid="(ceil(packs / tile_packs) * further axes): one block per tile_packs packs of the long rows",
         origin="arrays of structures and structures of arrays, by way of shared memory",
-        defaults=("transpose_short_b1_u16", "transpose_short_split_u32"),
+        defaults=("transpose_short_b1_u16", "transpose_short_split_u8"),
     )
 )
 

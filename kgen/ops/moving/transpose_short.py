@@ -29,10 +29,13 @@ WAVE = 2
 MOST_SPLIT, MOST_MERGED = 306, 160
 """Elements of short rows that begin anywhere: as many as a block has room for, with the rows before its own, where they
 are split; and as many as leave room for long enough pieces of the long rows where these are merged."""
-MOST_PADDED = {1: 278, 2: 160, 4: 128, 8: 48}
-"""The same with packs beside them, where these are split, by the size of elements: wider ones suit tiles."""
 MOST_IN_LINES = 85
 """Up to which a block takes four lines of each: lanes that have a line each find columns in different banks."""
+SPLIT_ANYWHERE, MERGED_ANYWHERE = {1: 64, 2: MOST_SHORT, 4: MOST_SHORT}, {2: 42, 4: MOST_IN_LINES}
+"""Elements of short rows of an even size, up to which these are split, or merged, faster wherever they begin than in
+packs as they lie, by the size of elements."""
+MOST_PADDED = {1: 278, 2: 160, 4: 128, 8: 48}
+"""The same with packs beside them, where these are split, by the size of elements: wider ones suit tiles."""
 SAME_BANK, SAME_BANK_IN_PACKS = 8, 4
 """Lanes that find elements of short rows in one bank of shared memory, up to which these are taken whole nevertheless;
 and where tiles could take packs on both sides."""
@@ -90,10 +93,15 @@ class ShortRows(NamedTuple):
             spec = NARROW.spec(WIDTH=self.width, BATCH=batch, split=self.split, dtype=dtype)
             ints = (packs, -(-packs // THREADS), *self.sizes)
             return Step(spec, math.prod(ints[1:]), 2, ints, (*self.strides, self.row))
-        # What takes short rows wherever they begin splits those of an odd number of elements as fast, and bytes by
-        # fours faster, both ways.
+        # What takes short rows wherever they begin splits those of an odd number of elements as fast, bytes by fours
+        # faster, both ways, and those of an even number as far as these were timed.
         by_fours = self.itemsize == 1 and self.width % 4 == 0
-        better = by_fours or self.width % 2 == 1 if self.split else by_fours and self.width <= MOST_IN_LINES
+        if self.width % 2:
+            better = self.split
+        elif by_fours:
+            better = self.split or self.width <= MOST_IN_LINES
+        else:
+            better = self.width <= (SPLIT_ANYWHERE if self.split else MERGED_ANYWHERE).get(self.itemsize, 0)
         if self.width * self.itemsize % PACK and not better:
             spec = SHORT.spec(BATCH=batch, split=self.split, dtype=dtype)
             own = ROOM // PACK // self.width // 8 * 8  # packs of each long row: whole lines

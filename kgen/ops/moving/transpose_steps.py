@@ -21,12 +21,8 @@ _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
 _NARROW_TILE = 16 << 10
 """Bytes of a tile with fewer rows or columns than these."""
-_RAGGED_TILE = {1: (128, 384, 512), 2: (128, 192, 512), 4: (64, 96, 256), 8: (64, 32, 256)}
+_RAGGED_TILE = {1: (128, 384, 512), 2: (64, 192, 256), 4: (64, 96, 256), 8: (64, 48, 256)}
 """Rows and columns of a tile where rows start anywhere, and the threads of a block."""
-_SMALL_RAGGED_TILE = {1: (128, 128, 256), 2: (64, 128, 256), 4: (64, 96, 256), 8: (64, 32, 256)}
-"""The same where there are few tiles, or few rows, of which the last tile would have few."""
-_FEW = 10
-"""Tiles for each multiprocessor, up to which there are few."""
 
 
 class Axis(NamedTuple):
@@ -71,7 +67,8 @@ def turn_tiles(
     others = (*outer, *by_host)
     load = math.gcd(widest, read.size, last.source, x.ptr // itemsize, *(axis.source for axis in others))
     load = load if read.source == 1 else 1
-    store = math.gcd(widest, last.size, read.target, out.ptr // itemsize, *(axis.target for axis in others))
+    targets = (read.target, *(axis.target for axis in others))
+    store = math.gcd(widest, last.size, out.ptr // itemsize, *targets)
     begins = (x.ptr // itemsize, out.ptr // itemsize, *(n for axis in others for n in (axis.source, axis.target)))
     packed = math.gcd(widest, *begins) == widest
     apart = abs(last.source) >= read.size  # rows do not overlap
@@ -90,9 +87,12 @@ def turn_tiles(
         if ways := [way for way in found if way]:
             return min(ways, key=operator.itemgetter(0))[1]
         nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
-        ragged = min(load, store) * itemsize < (PACK if nbytes >= LARGE else PACK // 2)
+        # Sectors that two tiles write parts of cost a large matrix as much as narrower packs do.
+        sectors = math.gcd(SECTOR * widest, *targets) == SECTOR * widest
+        at_once = min(load, store) * itemsize
+        ragged = at_once < PACK or not sectors if nbytes >= LARGE else at_once < PACK // 2
         if ragged and apart and min(last.size, read.size) >= TILED:
-            return _ragged_tiles(read, last, outer, itemsize, multiprocessors(out.device))
+            return _ragged_tiles(read, last, outer, itemsize)
     return _whole_tiles(read, last, outer, itemsize, load, store)
 
 
@@ -100,19 +100,12 @@ def _strides(outer: Sequence[Axis]) -> tuple[int, ...]:
     return tuple(stride for axis in outer for stride in (axis.source, axis.target))
 
 
-def _ragged_tiles(read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, sms: int) -> Step:
+def _ragged_tiles(read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int) -> Step:
     """Tiles whose edges follow the memory's, for rows that start anywhere."""
     sizes = tuple(axis.size for axis in outer)
     # Sectors begin up to all but one element early, so that the last rows may need a tile more.
     needed = last.size + SECTOR * PACK // itemsize - 1
     rows, columns, threads = _RAGGED_TILE[itemsize]
-    small = _SMALL_RAGGED_TILE[itemsize]
-    tiles = -(-needed // rows) * -(-read.size // columns)
-    small_tiles = -(-needed // small[0]) * -(-read.size // small[1])
-    spilled = needed < 4 * rows and 0 < needed % rows <= rows - small[0]
-    few = tiles * math.prod(sizes) <= _FEW * sms
-    if spilled or (few and small_tiles * small[0] * small[1] <= tiles * rows * columns):
-        rows, columns, threads = small
     spec = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=OF_SIZE[itemsize])
     ints = (last.size, read.size, -(-needed // rows), -(-read.size // columns), *sizes)
     return Step(spec, math.prod(ints[2:]), 2, ints, (last.source, *_strides(outer), read.target))

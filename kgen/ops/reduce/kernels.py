@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from kgen.dtypes import BF16, BOOL, FLOATS, I64, INTEGERS, DType
@@ -30,6 +31,7 @@ DEFAULTS = (
     "sum_rows_g8_v4_i4_o32_f32",
     "sum_rows_g8_v8_i5_o16_brain_bf16",
     "sum_short_o32_f32",
+    "argmax_short_n3_f32",
     "sum_columns_l32_v4_i4_o32_split_f32",
     "sum_columns_l32_v4_i4_o32_split_ragged_f32",
     "max_rows_g256_v4_i4_split_f32",
@@ -42,6 +44,8 @@ LOAD_BYTES = 16
 SHORT = 64
 """Bytes of the longest rows that go through shared memory: the share of a thread."""
 SHORT_THREADS = 256
+KNOWN = range(2, 9)
+"""Elements of a row for which such kernels are compiled: the loop over them would take more time than they do."""
 STATIC_LIMIT = 48 * 1024
 MOST_ROWS = (1 << 32) - 1
 """Places that 32 bits can tell."""
@@ -113,6 +117,20 @@ def _rows(spec: Spec) -> dict[str, int]:
     if group > 32 and arg:  # the extreme itself is found first, and then where it stands
         shared = shared * spec["split"] + group // 32 * max(4, spec.dtype.itemsize) + 8
     return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
+
+
+def _illegal_short(spec: Spec) -> str | None:
+    length, itemsize = spec["LENGTH"], spec.dtype.itemsize
+    if length and length * itemsize % LOAD_BYTES == 0:
+        return "rows of whole loads need not go through shared memory"
+    if not length and (max(KNOWN) + 1) * itemsize > SHORT:
+        return "a thread has no room for more elements than kernels are compiled for"
+    return _illegal_result(spec)
+
+
+def _short(spec: Spec) -> dict[str, int]:
+    aligned = math.gcd(spec["LENGTH"] * spec.dtype.itemsize, LOAD_BYTES)
+    return {"THREADS": SHORT_THREADS, "STATIC_SMEM": SHORT_THREADS * SHORT, "SHORT": SHORT, "ALIGN": aligned}
 
 
 def _columns(spec: Spec) -> dict[str, int]:
@@ -221,11 +239,11 @@ def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
         name=f"{op}_short",
         summary=f"The {WORDS[op]} of every row, where rows are short and lie one behind the other.",
         formula=FORMULAS[op],
-        axes=bits,
+        axes=(Axis("LENGTH", "n", (0, *KNOWN), "elements of a row; 0: any number", default=0), *bits),
         flags=tuple(flag for flag in flags if flag is not _SPLIT),
         dtypes=ELEMENTS,
-        derive=lambda spec: {"THREADS": SHORT_THREADS, "STATIC_SMEM": SHORT_THREADS * SHORT, "SHORT": SHORT},
-        check=_illegal_result,
+        derive=_short,
+        check=_illegal_short,
         grid="a block for as many rows as go into its shared memory",
         origin="the transposition of arrays of structures through shared memory",
         defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_short_")),

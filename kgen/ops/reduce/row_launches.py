@@ -9,7 +9,7 @@ from kgen.dtypes import FLOATS
 from kgen.launch import Step
 from kgen.ops.reduce import narrow, waves
 from kgen.ops.reduce.axes import Kept
-from kgen.ops.reduce.kernels import LOAD_BYTES, RESIDENT, RESIDENT_NARROW, SHORT, value_bytes
+from kgen.ops.reduce.kernels import KNOWN, LOAD_BYTES, RESIDENT, RESIDENT_NARROW, SHORT, value_bytes
 from kgen.ops.reduce.passes import NAIVE, Pass, divisor_of, length_of, levels, spec_of
 from kgen.ops.reduce.waves import GROUPS, ITEMS
 
@@ -91,6 +91,8 @@ def _is_short(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:
 
 def _short(one: Pass, rows: int, out: int) -> Step:
     length = length_of(one.layout)
-    spec = spec_of(one, 2)
+    known = length in KNOWN
+    spec = spec_of(one, 2, LENGTH=length * known)
     per_block = spec.threads * (SHORT // (length * one.dtype.itemsize))
-    return Step(spec, -(-rows // per_block), 2, (rows, length), (out,), doubles=divisor_of(one))
+    ints = (rows,) if known else (rows, length)
+    return Step(spec, -(-rows // per_block), 2, ints, (out,), doubles=divisor_of(one))
