@@ -15,10 +15,10 @@
 //   grid                   a block for each part of a row, all of which run at once
 //
 //   after   the chain rule
-//   parts   norm_backward_grid.cu.j2 3243f53e, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2
+//   parts   norm_backward_grid.cu.j2 2adfd445, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2
 //           7a29ca23, common/rows_weight.cuh.j2 048ee80b, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2
-//           9ee24d78
+//           common/rows_look.cuh.j2 4e68f7e5, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
+//           6e7c1261, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_backward_grid_n2_v4_bias_f32
 
 // All blocks, which run at once, share a row of both arrays, which stays in shared memory from its one reading to the
@@ -235,25 +235,30 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_backward_grid_n
     float next_mean = rows > 0 ? means[0] : 0.0f;
     float next_rstd = rows > 0 ? rstds[0] : 0.0f;
 
+    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as long;
+    // and again, if it was not there.
+    Message message[HEARD];
+    const auto places_of = [&](int turn) { return messages + (turn + DEFER) % (2 * DEFER) * parts + lane; };
+    const auto look_for = [&](int turn) {
+#pragma unroll
+        for (int i = 0; i < HEARD; ++i) {
+            if (lane + 32 * i < parts) {
+                message[i] = look(places_of(turn) + 32 * i);
+            }
+        }
+    };
+
     int now = 0;  // stages
     int before = STAGES - DEFER;
 #pragma unroll 1
     for (int turn = 0; turn < rows + DEFER; ++turn) {
-        // What all say of the row whose result is next; it is asked for before it is needed.
         const int done = turn - DEFER;
         const bool hears = done >= 0 && warp == WARPS - 1;
-        const Message* of_part = messages + (turn + DEFER) % (2 * DEFER) * parts + lane;
-        Message message[HEARD];
+        const Message* of_part = places_of(turn);
         Known known{};
         if (hears) {
             known.mean = means[done];
             known.rstd = rstds[done];
-#pragma unroll
-            for (int i = 0; i < HEARD; ++i) {
-                if (lane + 32 * i < parts) {
-                    message[i] = look(of_part + 32 * i);
-                }
-            }
         }
         wait_for_row();
         if (turn < rows) {
@@ -315,6 +320,10 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_backward_grid_n
             if (lane == 0) {
                 tell(messages + turn % (2 * DEFER) * parts + part, make_float2(product, sum), turn + 1);
             }
+        }
+
+        if (done + 1 >= 0 && warp == WARPS - 1) {
+            look_for(turn + 1);
         }
 
         // The gradient of the row DEFER turns ago, from where each thread then fetches another row to.
