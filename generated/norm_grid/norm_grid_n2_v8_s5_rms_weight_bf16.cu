@@ -18,11 +18,12 @@
 //                         for; all run at once
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_grid.cu.j2 8be59f59, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
+//   parts   norm_grid.cu.j2 eb588693, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 56c5f855,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_grid_place.cuh.j2 5e70891c,
-//           common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2
-//           4891bdba, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
+//           common/rows_look.cuh.j2 4e68f7e5, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2
+//           b11d308d, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2 6e7c1261,
+//           common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_grid_n2_v8_s5_rms_weight_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -253,22 +254,25 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v8_s5_r
         kept_weight[pack * LANES] = column < end ? load_weights(weight + column) : Weights{};
     }
 
+    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as long;
+    // and again, if it was not there.
+    Message message[HEARD];
+    const auto places_of = [&](int turn) { return messages + (turn + DEFER) % (2 * DEFER) * parts + lane; };
+    const auto look_for = [&](int turn) {
+#pragma unroll
+        for (int i = 0; i < HEARD; ++i) {
+            if (lane + 32 * i < parts) {
+                message[i] = look(places_of(turn) + 32 * i);
+            }
+        }
+    };
+
     int now = 0;  // stages
     int before = STAGES - DEFER;
     for (int turn = 0; turn < turns + DEFER; ++turn) {
-        // What the team says of the row whose result is next; it is asked for before it is needed.
         const int done = turn - DEFER;
         const bool hears = done >= 0 && warp == WARPS - 1;
-        const Message* of_part = messages + (turn + DEFER) % (2 * DEFER) * parts + lane;
-        Message message[HEARD];
-        if (hears) {
-#pragma unroll
-            for (int i = 0; i < HEARD; ++i) {
-                if (lane + 32 * i < parts) {
-                    message[i] = look(of_part + 32 * i);
-                }
-            }
-        }
+        const Message* of_part = places_of(turn);
         wait_for_row();
         if (turn < turns) {
             // The sum of squares of this row. What is not in it is zero.
@@ -315,6 +319,10 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v8_s5_r
             if (lane == 0) {
                 tell(messages + turn % (2 * DEFER) * parts + part, make_float2(mean, square), turn + 1);
             }
+        }
+
+        if (done + 1 >= 0 && warp == WARPS - 1) {
+            look_for(turn + 1);
         }
 
         // The result of the row DEFER turns ago, from where each thread then fetches another row to.

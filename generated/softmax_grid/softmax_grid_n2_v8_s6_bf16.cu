@@ -16,10 +16,10 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 7143aee6, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
+//   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_exp.cuh.j2 81255214, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_grid_place.cuh.j2 5e70891c, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
-//           6e7c1261, common/rows_around.cuh.j2 9ee24d78
+//           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 4e68f7e5, common/rows_pack.cuh.j2
+//           4891bdba, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build softmax_grid_n2_v8_s6_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -249,22 +249,25 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v8_s
         fetch(stage);
     }
 
+    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as long;
+    // and again, if it was not there.
+    Message message[HEARD];
+    const auto places_of = [&](int turn) { return messages + (turn + DEFER) % (2 * DEFER) * parts + lane; };
+    const auto look_for = [&](int turn) {
+#pragma unroll
+        for (int i = 0; i < HEARD; ++i) {
+            if (lane + 32 * i < parts) {
+                message[i] = look(places_of(turn) + 32 * i);
+            }
+        }
+    };
+
     int now = 0;  // stages
     int before = STAGES - DEFER;
     for (int turn = 0; turn < turns + DEFER; ++turn) {
-        // What the team says of the row whose result is next; it is asked for before it is needed.
         const int done = turn - DEFER;
         const bool hears = done >= 0 && warp == WARPS - 1;
-        const Message* of_part = messages + (turn + DEFER) % (2 * DEFER) * parts + lane;
-        Message message[HEARD];
-        if (hears) {
-#pragma unroll
-            for (int i = 0; i < HEARD; ++i) {
-                if (lane + 32 * i < parts) {
-                    message[i] = look(of_part + 32 * i);
-                }
-            }
-        }
+        const Message* of_part = places_of(turn);
         wait_for_row();
         if (turn < turns) {
             // The greatest number of this row, and the sum of the exponentials below it.
@@ -323,6 +326,10 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v8_s
             if (lane == 0) {
                 tell(messages + turn % (2 * DEFER) * parts + part, make_float2(top, sum), turn + 1);
             }
+        }
+
+        if (done + 1 >= 0 && warp == WARPS - 1) {
+            look_for(turn + 1);
         }
 
         // The result of the row DEFER turns ago, from where each thread then fetches another row to.

@@ -8,7 +8,7 @@ import numpy as np
 
 from kgen.ops import rows, rows_cut, rows_ring
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_plans, backward_ring, norm, span, words
+from kgen.ops.norm import backward_grid, backward_plans, backward_ring, norm, span, words
 from kgen.ops.norm import plans as norm_plans
 from kgen.ops.rows_text import weight_of
 from kgen.samples.along_rows import NO_CUT, Settings, in_teams, in_turn, read, row, taking
@@ -228,6 +228,19 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
 
 
+def backward_of_shared_rows(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that nearly fill the threads of three blocks, so many that rings and messages come round; and one row."""
+    settings = (
+        *NO_CUT,
+        (backward_plans, "_summed", lambda *about, **how: None),
+        (backward_grid, "blocks", lambda device: 3),
+        (backward_grid, "LEAST", 0),
+    )
+    columns = (3 * (spec.threads * spec["PACKS"] - 5) - 1) * spec["VEC"]
+    shapes = (shape,) if shape else ((2 * spec.derived["STAGES"] + 3, columns), (1, columns))
+    return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
+
+
 def _backward_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
     statistics, expected = _gradients_of_normal(dy, x, weight, rms=bool(spec["rms"]))
@@ -245,6 +258,7 @@ CASES = {
     "norm_split": normalisation_in_parts,
     "norm_backward": backward_of_normalisation,
     "norm_backward_ring": backward_in_turn,
+    "norm_backward_grid": backward_of_shared_rows,
     "norm_weights": backward_of_normalisation,
     "norm_total": backward_of_normalisation,
 }

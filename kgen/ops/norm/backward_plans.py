@@ -11,6 +11,7 @@ from kgen.ops import rows, rows_cut
 from kgen.ops.axes import as_rows, staged
 from kgen.ops.calls import Plan
 from kgen.ops.norm import backward_ring
+from kgen.ops.norm.backward_grid import plan_grid
 from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS
 from kgen.ops.norm.plans import rows_of
 from kgen.ops.rows_text import WEIGHT_TYPES
@@ -73,6 +74,10 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         return Plan(launch, tuple(map(str, steps)), why)
 
     held = rows_cut.cut(count, width, taken, HELD, device, looped=0 if weight else 2)
+    if held is None and weight is not None:
+        shared = plan_grid(weight, taken, (count, width), pitches, flags, floats, taking, inputs, x, bias=bias)
+        if shared:
+            return shared
     flags["stream"] = held is None
     if held is None:
         taken = _weighed(rows_cut.packs(pitched, width), weight)

@@ -1,0 +1,133 @@
+"""The gradients of a norm and its weights where no cluster holds a row: all blocks share it, each has its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kgen.device import device_arch, multiprocessors, shared_memory
+from kgen.dtypes import BF16, F16, F32
+from kgen.launch import Step, bind
+from kgen.operand import Operand
+from kgen.ops import rows_cut, rows_grid
+from kgen.ops.calls import Plan
+from kgen.ops.norm.backward_kernels import BIAS, OWN
+from kgen.ops.norm.kernels import RMS
+from kgen.ops.reduce.workspace import workspace
+from kgen.ops.rows import LINE, RESERVED, SHARED, VECTOR
+from kgen.ops.rows_text import WEIGHT_TYPES, centred, text_of_weights, weight_of
+from kgen.registry import register
+from kgen.spec import Axis, Kernel, Spec
+
+THREADS = 512
+STAGES = 8  # rows of which a block has its part in shared memory, at most
+DEFER = 4  # rows between what is found of one and its gradient, at most: messages take a few microseconds
+HEARD = 5  # blocks that a lane hears
+LEAST = 1 << 20  # bytes of a row, from which on it pays: what a row costs besides is shorter than to read it again
+PACKS = Axis("PACKS", "n", (1, 2, 3, 4), "packs of a thread in its block's part of a row")
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    row = 2 * THREADS * spec["PACKS"] * VECTOR
+    static = -(-(THREADS // 32 * 16 + 2 * (8 if spec["rms"] else 16) + 4) // LINE) * LINE
+    kept = THREADS * spec["PACKS"] * spec["VEC"] * weight_of(spec).itemsize
+    stages = min(STAGES, (SHARED - RESERVED - static - kept) // row)
+    return {
+        "THREADS": THREADS,
+        "LANES": THREADS,
+        "STAGES": stages,
+        "DEFER": min(DEFER, max(stages - 3, 1)),
+        "HEARD": HEARD,
+        "STAGED": stages * row,
+        "STATIC_SMEM": static,
+        "DYNAMIC_SMEM": stages * row + kept,
+    }
+
+
+def _check(spec: Spec) -> str | None:
+    own = [dtype for dtype, word in WEIGHT_TYPES.items() if spec[word]]
+    if len(own) > 1 or spec.dtype in own:
+        return "weights have one type, which is named where it is not that of x"
+    if spec["VEC"] * spec.dtype.itemsize != VECTOR:
+        return f"what is fetched for later is of {VECTOR} bytes"
+    return None if spec.derived["STAGES"] >= 3 else "there is shared memory for three rows at least"
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    factor = "(weight_offset + weight)" if spec["rms"] else "weight"
+    less = "number * slope" if spec["rms"] else "fmaf(number - mean, slope, sum)"
+    to_weight = {F16: "__float2half", BF16: "__float2bfloat16"}.get(weight_of(spec), "")
+    return {
+        **rows_grid.TEXT,
+        **text_of_weights(spec),
+        "filled": False,
+        "ragged": False,
+        "channels": False,
+        "normal": centred(spec, "number") + " * rstd",
+        "upstream": f"dy * {factor}",
+        "gradient": f"rstd * fmaf(dy, {factor}, -{less})",
+        "to_weight": to_weight,
+        "carried": spec.dtype is F32,
+    }
+
+
+GRID = register(
+    Kernel(
+        name="norm_backward_grid",
+        summary="The gradients of the input of a norm, and of its weights, of rows that all blocks share.",
+        formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
+        axes=(PACKS, rows_grid.VEC),
+        flags=(RMS, *OWN, BIAS),
+        derive=_derive,
+        text=_text,
+        check=_check,
+        min_arch=rows_cut.COPIES,
+        grid="a block for each part of a row, all of which run at once",
+        origin="the chain rule",
+        defaults=("norm_backward_grid_n2_v4_bias_f32", "norm_backward_grid_n1_v8_rms_bf16"),
+    )
+)
+
+
+def blocks(device: int) -> int:
+    """How many run at once."""
+    return min(multiprocessors(device), 32 * HEARD)
+
+
+def plan_grid(
+    weight: Operand,
+    taken: rows_cut.Packs,
+    size: tuple[int, int],
+    pitches: tuple[int, ...],
+    flags: Mapping[str, bool],
+    floats: tuple[float, ...],
+    taking: Sequence[int],
+    inputs: int,
+    x: Operand,
+    *,
+    bias: bool,
+) -> Plan | None:
+    """One launch, or None where the device has no room for rows so wide, or these begin anywhere."""
+    count, columns = size
+    device = x.device
+    whole = taken.full and not (taken.ragged or taken.shifted)
+    if not whole or columns * x.dtype.itemsize < LEAST or device_arch(device) < rows_cut.COPIES:
+        return None
+    width = -(-columns // (blocks(device) * taken.vec)) * taken.vec
+    packs = -(-width // (THREADS * taken.vec))
+    parts = -(-columns // width)
+    own = {name: on for name, on in flags.items() if name != "weight"}
+    spec = Spec(GRID, (packs, taken.vec), frozenset({n for n, on in {**own, "bias": bias}.items() if on}), x.dtype)
+    if packs > PACKS.values[-1] or _check(spec) or shared_memory(device) < SHARED - RESERVED:
+        return None
+    pointers = len(taking) + 1 + bias + 2
+    step = Step(spec, parts, pointers, (count, columns, width), pitches, floats, cooperative=True)
+    run = bind([step], device)[0]
+    words = rows_grid.MESSAGE // 4 * 2 * spec.derived["DEFER"] * parts
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        _, zeros, held = workspace(0, words + 1, device, stream)
+        run([*(pointers[i] for i in taking), *pointers[inputs + 1 :], zeros, zeros + 4 * words], stream)
+        del held  # once the launch is queued
+
+    return Plan(launch, (str(step),), f"{count} rows of {columns} for {parts} blocks")
