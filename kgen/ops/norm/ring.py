@@ -26,10 +26,15 @@ from kgen.ops.rows_text import (
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
-LANES = Axis("LANES", "t", (256, 512), "threads of a block", default=rows_ring.THREADS)
+LANES = Axis("LANES", "t", (32, 64, 256, 512), "threads of a block that share a row", default=rows_ring.THREADS)
+ROWS = {32: 12, 64: 8, 256: 3}
+"""Rows of a block at once, at most, by the threads that share one; the weights that all of them need it keeps once."""
 HALVES = 7
 """Packs of a thread, at most, where half as many threads do better with a row that has a mean: what a warp does for a
 row, however many packs of it there are, takes longer than what it does for the packs of a wider block."""
+CLAIMED = 512
+"""Packs of a row, from which on all rows are claimed: claims are made one after another, which takes narrow ones longer
+than memory does."""
 CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
 FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
 
@@ -40,7 +45,9 @@ def _check(spec: Spec) -> str | None:
     if spec["channels"] and spec["ragged"] and not spec["across"]:
         return "packs that begin anywhere end so"
     if spec["LANES"] < rows_ring.THREADS and not _beside(spec):
-        return "blocks are smaller only where weights lie in shared memory"
+        return "fewer threads share a row only where weights lie in shared memory"
+    if spec["LANES"] < rows_ring.THREADS // 2 and (spec["CLUSTER"] > 1 or spec["residual"]):
+        return "several rows of a block are those of one array, and whole"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
     if kept > 4 * rows_ring.WEIGHTS and not _beside(spec):
         return "a thread has no registers for so many weights"
@@ -48,14 +55,16 @@ def _check(spec: Spec) -> str | None:
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    constants = _constants(spec, _behind(spec) if _beside(spec) else 0, posted=_posted(spec))
-    return {"CHANNELS": CHANNELS, **constants} if _gathered(spec) else constants
+    teams = _rows_at_once(spec)
+    constants = _constants(spec, _behind(spec) if _beside(spec) else 0, teams, posted=_posted(spec))
+    return {"ROWS": teams, **({"CHANNELS": CHANNELS} if _gathered(spec) else {}), **constants}
 
 
-def _constants(spec: Spec, behind: int, *, posted: bool) -> dict[str, int]:
+def _constants(spec: Spec, behind: int, teams: int = 1, *, posted: bool) -> dict[str, int]:
     found, arrays = 4 if spec["rms"] else 8, 1 + spec["residual"]
     channels = CHANNELS * F32.itemsize * len(affines(spec)) if _gathered(spec) else 0
-    return rows_ring.derive(spec, found, arrays, posted=posted, beside=channels, behind=behind, threads=spec["LANES"])
+    sizes = {"beside": channels, "behind": behind, "threads": spec["LANES"], "teams": teams}
+    return rows_ring.derive(spec, found, arrays, posted=posted, **sizes)
 
 
 def _gathered(spec: Spec) -> bool:
@@ -67,7 +76,16 @@ def _beside(spec: Spec) -> bool:
     """Whether weights of columns lie in shared memory, as there is room for them: beside rows that begin anywhere packs
     have others in each row."""
     anywhere = bool(spec["ragged"] and vectors(spec))
-    return anywhere and _constants(spec, _behind(spec), posted=True)["STAGES"] >= rows_ring.STAGES
+    return anywhere and _constants(spec, _behind(spec), posted=spec["LANES"] > 32)["STAGES"] >= rows_ring.STAGES
+
+
+def _rows_at_once(spec: Spec) -> int:
+    """As many rows as a block has room for."""
+    if spec["CLUSTER"] > 1 or spec["residual"] or not _beside(spec):
+        return 1
+    sizes = range(ROWS.get(spec["LANES"], 1), 1, -1)
+    behind, posted = _behind(spec), _posted(spec)
+    return next((n for n in sizes if _constants(spec, behind, n, posted=posted)["STAGES"] >= rows_ring.STAGES), 1)
 
 
 def _behind(spec: Spec) -> int:
@@ -79,7 +97,7 @@ def _behind(spec: Spec) -> int:
 def _posted(spec: Spec) -> bool:
     """Whether one warp finds out what follows for a row, for all: of groups in clusters of two, and where weights take
     up the registers, each warp does better by itself."""
-    return (bool(spec["channels"]) and spec["CLUSTER"] >= 4) or _beside(spec)
+    return (bool(spec["channels"]) and spec["CLUSTER"] >= 4) or (_beside(spec) and spec["LANES"] > 32)
 
 
 def _known(spec: Spec) -> list[str]:
@@ -118,6 +136,8 @@ def _text(spec: Spec) -> dict[str, Any]:
     beside, gathered = _beside(spec), _gathered(spec)
     kept = bool(vectors(spec)) and not beside  # in registers
     own = {"affine": affine(spec, "weight_of(affine)", "bias_of(affine)")} if beside else {}
+    if spec.derived["ROWS"] > 1:
+        own |= {"several_rows": True, "shared": False, "team": "blockIdx.x * ROWS + threadIdx.x / LANES"}
     return {
         **text_of_turns(spec, "edge"),
         "posted": _posted(spec),
@@ -130,6 +150,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "affines": affines(spec),
         "edge_affine": affine_of_edge(spec, gathered=gathered),
         "gathered": gathered,
+        "fixed": spec.derived["ROWS"] > 1 and spec["LANES"] * spec["PACKS"] < CLAIMED,
         **own,
     }
 
