@@ -99,6 +99,11 @@ def cut(
     return None
 
 
+def edge(lanes: int, vec: int) -> int:
+    """Packs of a row that begins anywhere, at most, whose elements so many threads take one by one."""
+    return min(EDGE, lanes // vec - 1)
+
+
 def by_sectors(taken: Packs, columns: int, pitch: int) -> Packs:
     """Rows that begin at multiples of a pack, so many elements apart, as if they began anywhere, where that pays.
 

@@ -177,7 +177,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "sectors": bool(spec["ragged"]) and _boundary(spec["LANES"]) == SECTOR,
         "sorted": spec.derived["SORTED"],
         # Whole lines are asked for where that took less time: not by clusters, nor by few threads for many packs.
-        "lines": spec["CLUSTER"] == 1 and (spec["LANES"] > 64 or spec.dtype is not F32),
+        "lines": spec["CLUSTER"] == 1 and not spec["rms"] and (spec["LANES"] > 64 or spec.dtype is not F32),
         "several_rows": spec["LANES"] < THREADS,
         "held": spec.derived["HELD"],  # weights, in registers
         "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],

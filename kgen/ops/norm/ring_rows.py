@@ -35,8 +35,8 @@ def cut(read: Rows, taken: rows_cut.Packs, size: int, vectors: int, *, wide: boo
     packs = read.columns // taken.vec
     if not taken.ragged or taken.shifted or not any(packs in those for those in PAYS.get((size, vectors, wide), ())):
         return None
-    each = ((lanes, -(-(packs - rows_ring.EDGE) // lanes)) for lanes, _ in SIZES)
-    lanes, found = next(size for size, (_, most) in zip(each, SIZES) if size[1] <= most)
+    each = ((lanes, -(-(packs - rows_ring.edge(lanes, taken.vec)) // lanes), most) for lanes, most in SIZES)
+    lanes, found = next((lanes, found) for lanes, found, most in each if found <= most)
     return rows_ring.Cut(found, taken.vec, 1, 1, ragged=True, threads=lanes)
 
 
