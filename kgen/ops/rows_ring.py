@@ -99,6 +99,11 @@ def cut(
     return None
 
 
+def edge(lanes: int, vec: int) -> int:
+    """Packs of a row that begins anywhere, at most, whose elements so many threads take one by one."""
+    return min(EDGE, lanes // vec - 1)
+
+
 def by_sectors(taken: Packs, columns: int, pitch: int) -> Packs:
     """Rows that begin at multiples of a pack, so many elements apart, as if they began anywhere, where that pays.
 
@@ -143,6 +148,7 @@ def derive(
     beside: int = 0,
     behind: int = 0,
     threads: int = THREADS,
+    teams: int = 1,
     room: int = SHARED,
 ) -> dict[str, int]:
     """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `slots`: of a block,
@@ -152,14 +158,14 @@ def derive(
     """
     blocks = spec["CLUSTER"] if spec["CLUSTER"] > 1 else 0  # that tell one another
     exchange = -(-(found * (threads // 32 + blocks) + 4 + 8) // 8 * 8)
-    static = beside + EXCHANGES * (-(-(exchange + 16 + 8) // 16 * 16) if posted else exchange)
+    static = beside + teams * EXCHANGES * (-(-(exchange + 16 + 8) // 16 * 16) if posted else exchange)
     part = (slots or threads) * spec["PACKS"] * VECTOR * arrays  # of a row
-    stages = (room - static - behind) // part
+    stages = (room - static - behind) // (teams * part)
     return {
         "LANES": threads,
-        "THREADS": threads,
+        "THREADS": teams * threads,
         "STATIC_SMEM": static,
-        "DYNAMIC_SMEM": stages * part + behind,
+        "DYNAMIC_SMEM": teams * stages * part + behind,
         "STAGES": stages,
         "EXCHANGES": EXCHANGES,
         "CLUSTER": spec["CLUSTER"],

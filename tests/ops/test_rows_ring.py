@@ -249,6 +249,41 @@ def test_weights_are_found_at_all_places_of_a_sector_where_rows_begin(
 
 
 @pytest.mark.parametrize(
+    ("dtype", "own", "rows", "columns", "expected"),
+    [
+        ("bf16", "f32", 331, 1043, "norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16"),
+        ("bf16", "bf16", 101, 1055, "norm_ring_t32_n4_v8_c1_weight_bias_ragged_bf16"),  # an element of each to its edge
+        ("f16", "f16", 96, 1357, "norm_ring_t32_n6_v8_c1_weight_bias_ragged_f16"),
+        ("bf16", "bf16", 203, 2051, "norm_ring_t64_n4_v8_c1_weight_bias_ragged_bf16"),
+        ("bf16", "f32", 67, 4097, "norm_ring_t64_n8_v8_c1_weight_bias_wfloat_ragged_bf16"),
+        ("f32", "f32", 149, 1043, "norm_ring_t64_n4_v4_c1_weight_bias_ragged_f32"),
+        ("f32", "f32", 37, 6001, "norm_ring_t256_n6_v4_c1_weight_bias_ragged_f32"),
+    ],
+)
+def test_blocks_normalise_several_rows_at_once(
+    dtype: str, own: str, rows: int, columns: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Narrow ones at fixed turns and the last of them claimed, as are all wide ones: again and again, as the counter of
+    the claims is zero after each call."""
+    monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 1)
+    x, y = (rows_apart(rows, columns, 0, 3, DTYPES[dtype].numpy) for _ in range(2))
+    weight, bias = (rows_apart(1, columns, 0, offset, DTYPES[own].numpy)[0] for offset in (1, 2))
+    x[:], weight[:], bias[:] = numbers(x.shape, dtype), numbers((columns,), own, 2), numbers((columns,), own, 3)
+    poison = surroundings(y).copy()
+    wanted, means, rstds = test_norm.reference(x, (1,), weight, bias)
+    with kgen.backend("cpu"):
+        assert explain(layer_norm, x, weight, bias, out=y).startswith(f"{expected} on 1 blocks")
+        for _ in range(3):
+            y[:] = np.nan
+            layer_norm(x, weight, bias, out=y)
+            test_norm.assert_close(y, wanted, dtype, terms=8)
+        mean, rstd = layer_norm(x, weight, bias, return_stats=True)[1:]
+    np.testing.assert_allclose(mean, means, rtol=3e-7)
+    np.testing.assert_allclose(rstd, rstds, rtol=3e-7)
+    assert surroundings(y).tobytes() == poison.tobytes()
+
+
+@pytest.mark.parametrize(
     ("dtype", "cut"),
     [
         ("f32", Cut(3, 4, 2, 2)),

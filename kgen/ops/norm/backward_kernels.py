@@ -64,6 +64,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         **text_of_weights(spec),
         "turns": spec["looped"] or spec["sums"],
         "channels": False,
+        "lines": spec["looped"] and spec["CLUSTER"] == 1 and not spec["rms"],  # asked for where that took less time
         "folded": folded,
         "normal": "fmaf(number, rstd, of_zero)" if folded else centred(spec, "number") + " * rstd",
         "upstream": upstream,

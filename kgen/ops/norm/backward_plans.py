@@ -57,7 +57,7 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         flags[WEIGHT_TYPES[weight.dtype]] = True
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
-    if weight is not None and (summed := _summed(x, taken, (count, width), flags, bias=bias)):
+    if weight is not None and (summed := _summed(x, taken, (count, width, pitches[-1]), flags, bias=bias)):
         spec, blocks, parts, wave, cut = summed
         first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), pitches, floats)
         steps = (first, _total(weight, parts, width, bias=bias))
@@ -94,14 +94,15 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
 
 
 def _summed(
-    x: Operand, taken: rows_cut.Packs, size: tuple[int, int], flags: dict[str, bool], *, bias: bool
+    x: Operand, taken: rows_cut.Packs, size: tuple[int, int, int], flags: dict[str, bool], *, bias: bool
 ) -> tuple[Spec, int, int, tuple[int, ...], object] | None:
     """One pass that also adds up the weights' gradients: its kernel, the blocks, the parts of these sums, the blocks of
-    a wave, where they start in waves, the cut."""
-    count, width = size
-    if turning := backward_ring.cut(count, width, taken, x.device, bias=bias):
+    a wave, where they start in waves, the cut. `size`: rows, columns, and the distance of rows that are written."""
+    count, width, pitch = size
+    whole = backward_ring.by_sectors(taken, width, pitch)
+    if turning := backward_ring.cut(count, width, whole, x.device, bias=bias):
         own = {name: on for name, on in flags.items() if name != "weight"}
-        spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=taken.ragged, dtype=x.dtype)
+        spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=whole.ragged, dtype=x.dtype)
         return spec, turning.blocks, turning.teams, (), turning
     if cut := rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
         spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)

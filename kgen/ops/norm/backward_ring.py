@@ -98,6 +98,14 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: 
     return Cut(lanes, packs, taken.vec, cluster, teams) if teams else None
 
 
+def by_sectors(taken: rows_cut.Packs, columns: int, pitch: int) -> rows_cut.Packs:
+    """Rows that begin at multiples of a pack, so many elements apart, as if they began anywhere, where they are wide:
+    packs begin with a sector then, of which otherwise two warps read and write parts."""
+    amid = pitch % (SECTOR * taken.vec) > 0
+    wide = taken.full and not taken.shifted and columns >= SHARED_RAGGED[taken.vec]
+    return taken._replace(ragged=True) if amid and wide else taken
+
+
 def _pays(columns: int, taken: rows_cut.Packs, lanes: int, packs: int, cluster: int) -> bool:
     """Whether others do no better, as measured, with rows that are shared so."""
     if taken.vec == 4 and packs == 3 and cluster == 1:
@@ -168,6 +176,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "ragged": bool(spec["ragged"]),
         "sectors": bool(spec["ragged"]) and _boundary(spec["LANES"]) == SECTOR,
         "sorted": spec.derived["SORTED"],
+        # Whole lines are asked for where that took less time: not by clusters, nor by few threads for many packs.
+        "lines": spec["CLUSTER"] == 1 and not spec["rms"] and (spec["LANES"] > 64 or spec.dtype is not F32),
         "several_rows": spec["LANES"] < THREADS,
         "held": spec.derived["HELD"],  # weights, in registers
         "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],

@@ -16,6 +16,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.ring import plan_ring
+from kgen.ops.norm.ring_rows import plan_rows
 from kgen.ops.norm.span import plan_span
 from kgen.ops.norm.words import plan_words
 from kgen.ops.rows_text import WEIGHT_TYPES
@@ -111,6 +112,9 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         alone *= 1 if dear else 2
     elif groups:
         alone += alone // 4  # five packs of each thread
+    together = None if groups else plan_rows(named, read, pitches, taken, flags, order, nobody, floats)
+    if together:
+        return together
     # Rings have weights in shared memory, and nothing is moved: that pays for narrower rows, too.
     beside = dear and x.dtype is not F32 and (bias is not None or weights[0].dtype is F32)
     one = BESIDE[bias.dtype.itemsize if bias else 2] if beside else alone

@@ -26,10 +26,10 @@ from kgen.ops.rows_text import (
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
-LANES = Axis("LANES", "t", (256, 512), "threads of a block", default=rows_ring.THREADS)
-HALVES = 7
-"""Packs of a thread, at most, where half as many threads do better with a row that has a mean: what a warp does for a
-row, however many packs of it there are, takes longer than what it does for the packs of a wider block."""
+LANES = Axis("LANES", "t", (32, 64, 256, 512), "threads of a block that share a row", default=rows_ring.THREADS)
+ROWS = {32: 12, 64: 8, 256: 3}  # of a block at once, at most, by the threads that share one
+HALVES = 7  # packs of a thread, up to which half as many threads do better with a row that has a mean
+CLAIMED = 512  # packs of a row, from which on claims, made one after another, take no longer than rows
 CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
 FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
 
@@ -40,7 +40,9 @@ def _check(spec: Spec) -> str | None:
     if spec["channels"] and spec["ragged"] and not spec["across"]:
         return "packs that begin anywhere end so"
     if spec["LANES"] < rows_ring.THREADS and not _beside(spec):
-        return "blocks are smaller only where weights lie in shared memory"
+        return "fewer threads share a row only where weights lie in shared memory"
+    if spec["LANES"] < 256 and (spec["CLUSTER"] > 1 or spec["residual"]):
+        return "several rows of a block are those of one array, and whole"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
     if kept > 4 * rows_ring.WEIGHTS and not _beside(spec):
         return "a thread has no registers for so many weights"
@@ -48,14 +50,15 @@ def _check(spec: Spec) -> str | None:
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    constants = _constants(spec, _behind(spec) if _beside(spec) else 0, posted=_posted(spec))
-    return {"CHANNELS": CHANNELS, **constants} if _gathered(spec) else constants
+    found = {"ROWS": _rows_at_once(spec), **({"CHANNELS": CHANNELS} if _gathered(spec) else {})}
+    return found | _constants(spec, _behind(spec) if _beside(spec) else 0, found["ROWS"], posted=_posted(spec))
 
 
-def _constants(spec: Spec, behind: int, *, posted: bool) -> dict[str, int]:
+def _constants(spec: Spec, behind: int, teams: int = 1, *, posted: bool) -> dict[str, int]:
     found, arrays = 4 if spec["rms"] else 8, 1 + spec["residual"]
     channels = CHANNELS * F32.itemsize * len(affines(spec)) if _gathered(spec) else 0
-    return rows_ring.derive(spec, found, arrays, posted=posted, beside=channels, behind=behind, threads=spec["LANES"])
+    sizes = {"beside": channels, "behind": behind, "threads": spec["LANES"], "teams": teams}
+    return rows_ring.derive(spec, found, arrays, posted=posted, **sizes)
 
 
 def _gathered(spec: Spec) -> bool:
@@ -64,10 +67,19 @@ def _gathered(spec: Spec) -> bool:
 
 
 def _beside(spec: Spec) -> bool:
-    """Whether weights of columns lie in shared memory, as there is room for them: beside rows that begin anywhere packs
-    have others in each row."""
+    """Whether weights of columns lie in shared memory: packs of rows that begin anywhere have others in each row."""
     anywhere = bool(spec["ragged"] and vectors(spec))
-    return anywhere and _constants(spec, _behind(spec), posted=True)["STAGES"] >= rows_ring.STAGES
+    return anywhere and _constants(spec, _behind(spec), posted=spec["LANES"] > 32)["STAGES"] >= rows_ring.STAGES
+
+
+def _rows_at_once(spec: Spec) -> int:
+    """As many rows as a block has room for."""
+    if spec["CLUSTER"] > 1 or spec["residual"] or not _beside(spec):
+        return 1
+    most = ROWS.get(spec["LANES"], 1)
+    while most > 1 and _constants(spec, _behind(spec), most, posted=_posted(spec))["STAGES"] < rows_ring.STAGES:
+        most -= 1
+    return most
 
 
 def _behind(spec: Spec) -> int:
@@ -79,7 +91,7 @@ def _behind(spec: Spec) -> int:
 def _posted(spec: Spec) -> bool:
     """Whether one warp finds out what follows for a row, for all: of groups in clusters of two, and where weights take
     up the registers, each warp does better by itself."""
-    return (bool(spec["channels"]) and spec["CLUSTER"] >= 4) or _beside(spec)
+    return (bool(spec["channels"]) and spec["CLUSTER"] >= 4) or (_beside(spec) and spec["LANES"] > 32)
 
 
 def _known(spec: Spec) -> list[str]:
@@ -117,7 +129,9 @@ def text_of_turns(spec: Spec, edge: str) -> dict[str, Any]:
 def _text(spec: Spec) -> dict[str, Any]:
     beside, gathered = _beside(spec), _gathered(spec)
     kept = bool(vectors(spec)) and not beside  # in registers
-    own = {"affine": affine(spec, "weight_of(affine)", "bias_of(affine)")} if beside else {}
+    own: dict[str, Any] = {"affine": affine(spec, "weight_of(affine)", "bias_of(affine)")} if beside else {}
+    if spec.derived["ROWS"] > 1:
+        own |= {"several_rows": True, "shared": False, "team": "blockIdx.x * ROWS + threadIdx.x / LANES"}
     return {
         **text_of_turns(spec, "edge"),
         "posted": _posted(spec),
@@ -130,6 +144,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "affines": affines(spec),
         "edge_affine": affine_of_edge(spec, gathered=gathered),
         "gathered": gathered,
+        "fixed": spec.derived["ROWS"] > 1 and spec["LANES"] * spec["PACKS"] < CLAIMED,
         **own,
     }
 
@@ -156,6 +171,8 @@ RING = register(
             "norm_ring_n4_v8_c2_rms_residual_weight_bf16",
             "norm_ring_n2_v4_c2_rms_residual_weight_ragged_f32",
             "norm_ring_n7_v8_c2_rms_weight_ragged_bf16",
+            "norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16",
+            "norm_ring_t64_n4_v8_c1_weight_bias_ragged_bf16",
             "norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16",
             "norm_ring_n4_v8_c2_weight_bias_channels_across_bf16",
             "norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32",
@@ -200,8 +217,7 @@ def plan_ring(
         taken = rows_ring.by_sectors(taken, read.columns, pitches[0])
     elif taken.ragged and not within:
         return None  # packs begin with a sector, behind more than a channel
-    kept = sum(taken.vec * w.dtype.itemsize for w in along)
-    arrays = 1 + flags["residual"]
+    kept, arrays = sum(taken.vec * w.dtype.itemsize for w in along), 1 + flags["residual"]
 
     def cut_with(weights: int, most: int, threads: int = rows_ring.THREADS) -> rows_ring.Cut | None:
         return rows_ring.cut(
@@ -228,7 +244,7 @@ def plan_ring(
             return None
         flags = {**flags, "across": flags["across"] or cut.ragged}
     spec = RING.spec(LANES=cut.threads, **cut.values(), **flags, dtype=x.dtype)
-    pointers = len(order) + len(nobody) + 1
-    step = Step(spec, cut.blocks, pointers, (read.rows, read.columns, *groups), tuple(pitches), floats)
+    ints = (read.rows, read.columns, *groups)
+    step = Step(spec, cut.blocks, len(order) + len(nobody) + 1, ints, tuple(pitches), floats)
     run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
     return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")
