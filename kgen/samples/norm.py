@@ -217,13 +217,14 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     room = cluster * lanes * packs
     ring = spec.derived["RING"]
     height = side_by_side * teams * (ring // packs + (3 if ring % packs else 1)) + 1  # parts of rows come round later
-    if spec.derived["SORTED"]:  # as many that begin at each place, and more at some
+    if spec.derived["SORTED"]:  # as many that begin at each place, and more at some; and some that all share
+        teams = 3
         height = backward_ring.SECTOR * vec * -(-ring // packs) + 3
     columns = (room - 5) * vec + spec["ragged"]
     cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
     shapes = [shape] if shape else [(height, columns), (1, columns)]
-    if spec.derived["SORTED"] and not shape:  # the second team's rows all begin elsewhere than the first one's
+    if spec.derived["SORTED"] and not shape:  # each team's rows all begin elsewhere than the others'
         shapes.append((backward_ring.SECTOR * vec, columns))
     return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
 

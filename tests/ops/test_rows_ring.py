@@ -252,12 +252,17 @@ def test_weights_are_found_at_all_places_of_a_sector_where_rows_begin(
     ("dtype", "own", "rows", "columns", "expected"),
     [
         ("bf16", "f32", 331, 1043, "norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16"),
-        ("bf16", "bf16", 101, 1055, "norm_ring_t32_n4_v8_c1_weight_bias_ragged_bf16"),  # an element of each to its edge
+        (
+            "bf16",
+            "f32",
+            101,
+            1055,
+            "norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16",
+        ),  # an edge as wide as a warp
         ("f16", "f16", 96, 1357, "norm_ring_t32_n6_v8_c1_weight_bias_ragged_f16"),
-        ("bf16", "bf16", 203, 2051, "norm_ring_t64_n4_v8_c1_weight_bias_ragged_bf16"),
+        ("f16", "f32", 203, 2051, "norm_ring_t64_n4_v8_c1_weight_bias_wfloat_ragged_f16"),
         ("bf16", "f32", 67, 4097, "norm_ring_t64_n8_v8_c1_weight_bias_wfloat_ragged_bf16"),
-        ("f32", "f32", 149, 1043, "norm_ring_t64_n4_v4_c1_weight_bias_ragged_f32"),
-        ("f32", "f32", 37, 6001, "norm_ring_t256_n6_v4_c1_weight_bias_ragged_f32"),
+        ("bf16", "bf16", 37, 6467, "norm_ring_t256_n4_v8_c1_weight_bias_ragged_bf16"),
     ],
 )
 def test_blocks_normalise_several_rows_at_once(

@@ -60,15 +60,6 @@ def with_weights(name: str, dtype: str, width: int, weights: int) -> tuple[Any, 
         ("layer_norm", "bf16", 500, 2, "norm_span_t32_n8_v2_weight_bias_bf16"),
         ("layer_norm", "bf16", 895, 2, "norm_span_t32_n14_v2_weight_bias_bf16"),
         ("layer_norm", "bf16", 1023, 2, "norm_t32_n4_v8_weight_bias_ragged_bf16"),
-        ("layer_norm", "bf16", 1043, 2, "norm_ring_t32_n4_v8_c1_weight_bias_ragged_bf16"),
-        ("layer_norm", "bf16", 2049, 2, "norm_ring_t64_n4_v8_c1_weight_bias_ragged_bf16"),
-        ("layer_norm", "bf16", 2048, 2, "norm_t128_n2_v8_weight_bias_bf16"),
-        ("layer_norm", "bf16", 4097, 2, "norm_t128_n4_v8_weight_bias_ragged_bf16"),
-        ("layer_norm", "bf16", 6001, 2, "norm_ring_t256_n3_v8_c1_weight_bias_ragged_bf16"),
-        ("rms_norm", "bf16", 1043, 1, "norm_ring_t32_n4_v8_c1_rms_weight_ragged_bf16"),
-        ("rms_norm", "bf16", 2049, 1, "norm_t128_n2_v8_rms_weight_ragged_bf16"),
-        ("layer_norm", "f32", 1043, 2, "norm_ring_t64_n4_v4_c1_weight_bias_ragged_f32"),
-        ("layer_norm", "f32", 6001, 2, "norm_ring_t256_n6_v4_c1_weight_bias_ragged_f32"),
         ("rms_norm", "bf16", 129, 1, "norm_span_t8_n9_v2_rms_weight_bf16"),
         ("rms_norm", "bf16", 511, 1, "norm_t16_n4_v8_rms_weight_ragged_bf16"),
         ("layer_norm", "f32", 8191, 2, "norm_t512_n4_v4_weight_bias_ragged_f32"),
@@ -93,6 +84,28 @@ def test_rows_that_a_block_takes(name: str, dtype: str, width: int, weights: int
     operands = with_weights(name, dtype, width, weights)
     found = told(getattr(kgen, name), *operands, **({"axis": -1} if name == "softmax" else {}))
     assert found.split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "weights", "expected"),
+    [
+        ("layer_norm", 897, "f32", "norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
+        ("layer_norm", 2049, "f32", "norm_ring_t64_n4_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
+        ("layer_norm", 8191, "f32", "norm_ring_t256_n4_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
+        ("layer_norm", 10241, "f32", "norm_ring_t256_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
+        ("layer_norm", 2048, "f32", "norm_t"),  # weights need not be moved
+        ("layer_norm", 1357, "bf16", "norm_ring_t32_n6_v8_c1_weight_bias_ragged_bf16 on 132 blocks"),
+        ("layer_norm", 2049, "bf16", "norm_t"),
+        ("rms_norm", 8191, "f32", "norm_ring_t256_n4_v8_c1_rms_weight_wfloat_ragged_bf16 on 132 blocks"),
+        ("rms_norm", 2049, "f32", "norm_t"),
+    ],
+)
+def test_weights_that_are_dear_to_move_are_kept_for_several_rows(
+    name: str, width: int, weights: str, expected: str
+) -> None:
+    x = np.empty((BYTES // 2 // width, width), TYPES["bf16"])
+    about = [np.empty(width, TYPES[weights])] * (1 if name == "rms_norm" else 2)
+    assert told(getattr(kgen, name), x, *about).startswith(expected)
 
 
 def test_blocks_move_many_weights_for_all_of_their_rows() -> None:

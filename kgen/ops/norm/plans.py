@@ -33,9 +33,7 @@ ALONG = {**rows_cut.MOST, 1: 1, 2: 2, 16: 3, 32: 4}
 """The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
 ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
 """The same, by the bytes of an element, where packs lie across channels: what a thread does but once takes longer."""
-BESIDE = {2: 1281, 4: 1024}
-"""Packs of a row of 16 bits, by the bytes of a bias, up to which a block does best with one row, where weights and
-biases, or float32 weights, have to be moved."""
+BESIDE = {2: 1281, 4: 1024}  # packs of a row of 16 bits, by the bytes of a bias, up to which weights are moved for it
 MOMENTS = 8  # bytes of what is known of a part
 
 Axes = tuple[int, ...]
@@ -90,14 +88,15 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     groups = (normal.groups, channels, normal.spatial) if affine.get("channels") else ()
     along = bool(groups) and normal.spatial == 1  # weights go along the rows, as in a layer norm
     floats = (normal.eps, normal.offset) if normal.rms and weight else (normal.eps,)
-    few = (rows.WIDEST,) if x.dtype is F32 else ()
     flags = {**affine, "rms": normal.rms, "residual": residual is not None}
     if groups and not along:
         flags["across"] = taken.ragged or normal.spatial % taken.vec > 0
     pitches = tuple(rows_of(o, axes).pitch for o in ([x, residual, y, total] if residual else [x, y]) if o)
-    spanning = plan_span(named, read, pitches, flags, order, nobody, floats) if taken.ragged else None
-    if spanning:
-        return spanning
+    if taken.ragged:
+        narrow = plan_span(named, read, pitches, flags, order, nobody, floats)
+        narrow = narrow or plan_rows(named, read, pitches, taken, flags, order, nobody, floats)
+        if narrow:
+            return narrow
     apart = rows_cut.packs(pitched, read.columns, ragged=True)
     if apart.shifted and not normal.groups:
         by_words = plan_words(named, read, pitches, apart, flags, order, nobody, floats)
@@ -112,9 +111,6 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         alone *= 1 if dear else 2
     elif groups:
         alone += alone // 4  # five packs of each thread
-    together = None if groups else plan_rows(named, read, pitches, taken, flags, order, nobody, floats)
-    if together:
-        return together
     # Rings have weights in shared memory, and nothing is moved: that pays for narrower rows, too.
     beside = dear and x.dtype is not F32 and (bias is not None or weights[0].dtype is F32)
     one = BESIDE[bias.dtype.itemsize if bias else 2] if beside else alone
@@ -137,7 +133,7 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         looped=int(residual is None and not along),
         alone=alone,
         kept=dear,
-        few=few,
+        few=(rows.WIDEST,) if x.dtype is F32 else (),
         most=most,
     )
     if rows_grid.preferred(cut, taken) and not (along or (groups and taken.ragged)):

@@ -172,7 +172,7 @@ RING = register(
             "norm_ring_n2_v4_c2_rms_residual_weight_ragged_f32",
             "norm_ring_n7_v8_c2_rms_weight_ragged_bf16",
             "norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16",
-            "norm_ring_t64_n4_v8_c1_weight_bias_ragged_bf16",
+            "norm_ring_t64_n4_v8_c1_weight_bias_wfloat_ragged_bf16",
             "norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16",
             "norm_ring_n4_v8_c2_weight_bias_channels_across_bf16",
             "norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32",

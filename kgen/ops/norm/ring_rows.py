@@ -21,10 +21,8 @@ SIZES = ((32, 6), (64, 8), (256, 8))
 takes as long however many packs of it there are."""
 PAYS = {
     (2, 2, True): (range(112, 1025),),
-    (2, 2, False): (range(129, 449), range(641, 961)),
+    (2, 2, False): (range(161, 193), range(769, 897)),
     (2, 1, True): (range(129, 193), range(512, 1282)),
-    (2, 1, False): (range(129, 193),),
-    (4, 2, False): (range(257, 301), range(1281, 1797)),
 }
 """Packs of a row for which this took the least time on an H200, by the bytes of an element, how many vectors go with a
 row, and whether these are float32 beside rows of 16 bits."""
@@ -57,7 +55,13 @@ def plan_rows(
     x, y = named["x"], named["y"]
     assert x is not None and y is not None
     device, vectors = y.device, [w for w in (named.get("weight"), named.get("bias")) if w]
-    if flags["residual"] or not vectors or shared_memory(device) < SHARED or rows_cut.largest(device) == 1:
+    if (
+        flags["residual"]
+        or flags.get("channels")
+        or not vectors
+        or shared_memory(device) < SHARED
+        or rows_cut.largest(device) == 1
+    ):
         return None
     wide = vectors[0].dtype.itemsize > x.dtype.itemsize
     found = cut(read, taken, x.dtype.itemsize, len(vectors), wide=wide)
