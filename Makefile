@@ -10,7 +10,7 @@ BIN    := $(VENV)/bin
 CPU    := $(if $(shell command -v g++ || command -v clang++ || command -v c++),,$(comma)cpu)
 READY  := $(VENV)/.ready-cuda$(CUDA)
 
-.PHONY: build test lint test-gpu fuzz sanitize wheel bench clean
+.PHONY: build test lint test-gpu fuzz sanitize wheel bench bandwidth clean
 
 build: $(READY)
 	$(BIN)/kgen build
@@ -58,6 +58,9 @@ wheel: $(READY)
 
 bench:
 	$(PYTHON) -m kgen bench causal_dot_product
+
+bandwidth:
+	$(PYTHON) -m kgen bandwidth --jobs $(JOBS)
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV) || { echo "python3 needs its venv module: apt install python3-venv"; exit 1; }

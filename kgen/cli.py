@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kgen import __version__
-from kgen.commands import bench, build, cache, check, demo, doctor, look
+from kgen.commands import bandwidth, bench, build, cache, check, demo, doctor, look
 from kgen.errors import KgenError
 
 _EPILOG = "KGEN_CACHE_DIR, KGEN_CACHE_SIZE, KGEN_JIT, KGEN_TEMPLATES and KGEN_KERNELS are read; see the README."
@@ -57,6 +57,7 @@ for command in (
     look.diff,
     check.check,
     bench.bench,
+    bandwidth.bandwidth,
     demo.demo,
     cache.cache,
     doctor.doctor,

@@ -22,7 +22,7 @@
 //
 //   after   the chain rule
 //   parts   norm_backward.cu.j2 d6751b05, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 628b2ff3, common/rows_weight.cuh.j2 048ee80b,
+//           common/rows.cuh.j2 049787f0, common/rows_weight.cuh.j2 048ee80b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
 //           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 b8fce5f5, common/rows_ends.cuh.j2
 //           3ac869d8, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2 2d32a30a,

@@ -18,7 +18,7 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 65013233, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 628b2ff3, common/rows_mask.cuh.j2 f263f385, common/after_previous.cuh.j2
+//           common/rows.cuh.j2 049787f0, common/rows_mask.cuh.j2 f263f385, common/after_previous.cuh.j2
 //           9af5dfb3, common/rows_ring.cuh.j2 d9add26b, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,

@@ -24,7 +24,14 @@ REACH = {1: 1.0, 2: 1.0, 4: 0.91, 8: 0.91, 16: 0.85}
 LOOPED_PACKS = 8  # of a thread that takes row after row
 RESERVED = 1024  # bytes of shared memory that each block costs besides its own
 
-LANES = Axis("LANES", "t", (1, 2, 4, 8, 16, 32, 128, 256, 512, 1024), "threads of a block that share a row")
+FITTED = (64, 96, 160, 192, 320, 384)  # threads of blocks that few rows leave idle
+FITTED_PACKS = 9  # of their threads
+LANES = Axis(
+    "LANES",
+    "t",
+    (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 1024),
+    "threads of a block that share a row",
+)
 PACKS = Axis("PACKS", "n", (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 40), "packs of a thread")
 VEC = Axis("VEC", "v", (1, 2, 4, 8), "neighbours that make a pack, and are loaded and stored at once")
 CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a cluster", default=1)
@@ -59,7 +66,7 @@ class Cut(NamedTuple):
     @property
     def rows(self) -> int:
         """Rows of a block."""
-        return max(1, BLOCK // self.lanes)
+        return max(1, BLOCK // self.lanes) if self.lanes <= 32 else 1
 
     def values(self) -> dict[str, int]:
         """For `Kernel.spec`."""
@@ -104,8 +111,10 @@ def check(spec: Spec, held: int, looped_lanes: int = BLOCK) -> str | None:
         return f"no load is wider than {VECTOR} bytes"
     if packs * vec > held and not (spec["looped"] and packs <= LOOPED_PACKS):
         return f"a thread has no registers for more than {held} numbers of a row"
-    if cluster > 1 and lanes < 128:
+    if cluster > 1 and lanes < BLOCK:
         return "a warp's rows are small enough"
+    if lanes in FITTED and (cluster > 1 or packs > FITTED_PACKS):
+        return "such blocks are for rows that fit them, one at a time"
     if (spec["ragged"] or spec["shifted"]) and spec["VEC"] == 1:
         return "an element is at a multiple of itself"
     if spec["looped"] and (lanes < looped_lanes or vec * spec.dtype.itemsize < VECTOR or spec["shifted"]):
@@ -124,7 +133,7 @@ def check_stream(spec: Spec) -> str | None:
 
 def threads(spec: Spec) -> int:
     """Of a block."""
-    return max(BLOCK, spec["LANES"])
+    return BLOCK if spec["LANES"] <= 32 else spec["LANES"]
 
 
 def derive(spec: Spec, fetched: int = 1, kept: int = 0, *, pairs: bool = False) -> dict[str, int]:

@@ -13,7 +13,12 @@ from kgen.operand import Operand
 from kgen.ops.rows import BLOCK, CLUSTER, LANES, PACKS, VECTOR, WIDEST, Cut
 from kgen.spec import Spec
 
-MOST = {1: 3, 2: 3, 4: 3, 8: 3, 16: 3, 32: 4, 128: 5, 256: 5}  # packs of a thread, by the lanes of a row
+MOST = {**dict.fromkeys((1, 2, 4, 8), 3), 16: 4, **dict.fromkeys((32, 64, 96, 128, 160, 192, 256, 320, 384), 5)}
+"""Packs of a thread, by the lanes of a row: rows on as few lanes as hold them so leave few of them idle."""
+OF_NARROW = {1: 3, 2: 3, 4: 3, 8: 3, 16: 3, 32: 4, 128: 5, 256: 5}
+"""The same where packs are narrower than 16 bytes, in packs of 4 elements."""
+FITTING = ((16, 3, 1), (64, 4, 1), (96, 3, 1), (128, 3, 1), (160, 4, 1), (192, 4, 1), (256, 4, 1))
+"""Lanes, packs of float32 and blocks of rows that are added up, too, which threads that take one at a time do best."""
 CLUSTERS = Arch.parse("sm_90")  # the first that has them
 COPIES = Arch.parse("sm_80")  # the first that copies to shared memory without registers
 ALONE = 2048  # packs of all arrays, up to which a block does best with one row
@@ -131,14 +136,16 @@ def summing(rows: int, columns: int, taken: Packs, held: int, device: int, *, pa
     most = max(1, held // taken.vec)
     half = most if pairs and taken.ragged and taken.vec == 8 else max(1, most // 2)
     few = most if taken.ragged and taken.vec == 8 else half
-    single = [(lanes, few if lanes <= 32 else half, 1) for lanes in LANES.values if 8 <= lanes <= WIDEST]
-    single.insert(3, (32, most, 1))
-    wide = [(WIDEST, most, cluster) for cluster in CLUSTER.values if cluster <= largest(device)]
-    found = next((size for size in (*single, *wide) if math.prod(size) >= total), None)
+    fitted = FITTING if taken.full and taken.vec == 4 else ()
+    single = ((8, few, 1), (16, few, 1), (32, few, 1), (32, most, 1))
+    blocks = fitted or ((BLOCK, half, 1), (2 * BLOCK, half, 1))
+    wide = ((WIDEST, most, cluster) for cluster in CLUSTER.values if cluster <= largest(device))
+    sizes = sorted((*single, *blocks, (WIDEST, half, 1), *wide), key=math.prod)
+    found = next((size for size in sizes if math.prod(size) >= total), None)
     if found is None:
         return None
     lanes, _, cluster = found
-    looped = lanes > 32 and taken.full and not taken.shifted and device_arch(device) >= COPIES
+    looped = lanes > 32 and found not in fitted and taken.full and not taken.shifted and device_arch(device) >= COPIES
     return Cut(lanes, _enough(max(total, 1), lanes * cluster), taken.vec, cluster, looped)
 
 
@@ -156,6 +163,8 @@ def _at_once(
     """
     sms, most_blocks = multiprocessors(device), largest(device)
     widening = max(1, 4 // vec)  # narrow packs: as many bytes in flight
+    if widening > 1:
+        most_of = OF_NARROW
     most = max(p for p in PACKS.values if p * vec <= held)
     lanes = next((n for n, some in most_of.items() if n * min(some * widening, most) >= total), WIDEST)
     cluster = 1

@@ -54,6 +54,7 @@ def text_of_rows(
     return {
         "bounds": f"__cluster_dims__(CLUSTER, 1, 1) {bounds}\n   " if spec["CLUSTER"] > 1 else bounds,
         "shared": spec["LANES"] > 32,
+        "warps_pair": spec["LANES"] & (spec["LANES"] - 1) == 0,
         "turns": spec["looped"],
         "reduced": reduced,
         "merges": {name: merges[name] for name in reductions},

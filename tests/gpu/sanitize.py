@@ -1,6 +1,9 @@
 """Small problems through every algorithm, for compute-sanitizer: `make sanitize` runs this under each of its tools.
 
     python -m tests.gpu.sanitize [--every-thread-arrives] [number of shapes]
+    python -m tests.gpu.sanitize [--every-thread-arrives] --kernels GLOB ...
+
+The second way runs the sample calls of the default specializations whose names the globs match.
 
 CuPy's memory pool is off, so that every array is an allocation of its own and an access past its end is seen.
 
@@ -15,6 +18,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +28,7 @@ import kgen
 from kgen import gated_reference, reference
 from kgen.ops.causal.algorithms import ALGORITHMS
 from kgen.recipe import BUILTIN_TEMPLATES
+from kgen.samples import call, cases_of, complaint
 from tests.gpu.numerics import GRADIENT_SLACK, RMS_BAR, host, operands, poisoned, rms_error
 
 SHAPES = [(1, 2, 300, 64, 64), (2, 1, 77, 20, 33), (1, 1, 530, 100, 100), (1, 1, 40, 150, 70), (1, 1, 1, 1, 1)]
@@ -105,6 +111,19 @@ def chunked(rng: np.random.Generator) -> int:
     return checked
 
 
+def sampled(globs: Sequence[str]) -> int:
+    """Sample calls, from and to the host; returns how many were right."""
+    checked = 0
+    for spec in kgen.select():
+        if any(fnmatch(spec.name, glob) for glob in globs):
+            for case in cases_of(spec):
+                with kgen.backend("gpu"):
+                    wrong = complaint(case, call(case))
+                assert wrong is None, f"{spec.name}: {wrong}"
+                checked += 1
+    return checked
+
+
 def main(words: list[str]) -> None:
     import cupy
 
@@ -112,6 +131,9 @@ def main(words: list[str]) -> None:
         let_every_thread_arrive()
         words.remove("--every-thread-arrives")
     cupy.cuda.set_allocator(None)
+    if "--kernels" in words:
+        print(f"{sampled(words[words.index('--kernels') + 1 :])} sample calls are right")
+        return
     rng = np.random.default_rng(0)
     checked = 0
     for *outer, e, m in SHAPES[: int(words[0]) if words else None]:

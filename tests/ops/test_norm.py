@@ -158,10 +158,10 @@ def test_blocks_that_take_rows_in_turn_agree_with_float64(
     ("width", "dtype", "expected"),
     [
         (255, "f4", "norm_t16_n4_v4_"),
-        (767, "f4", "norm_t32_n6_v4_"),
-        (1023, "f4", "norm_t32_n8_v4_"),
-        (1029, "f4", "norm_t128_n3_v4_"),
-        (1024, "f4", "norm_t128_n2_v4_"),
+        (393, "f4", "norm_t16_n7_v4_"),
+        (1029, "f4", "norm_t64_n5_v4_"),
+        (2007, "f4", "norm_t96_n6_v4_"),
+        (1024, "f4", "norm_t64_n4_v4_"),
         (1023, "e", "norm_t32_n4_v8_"),
     ],
 )

@@ -36,7 +36,18 @@ LAYERS = (
     ("torch_graph", "autograd", "layers"),
     ("reference", "gated_reference", "checking"),
     ("samples",),
-    ("occupancy", "timing", "benchmarks", "bench", "bench_table", "report", "generated", "doctor", "usual"),
+    (
+        "occupancy",
+        "timing",
+        "benchmarks",
+        "bench",
+        "bench_table",
+        "bandwidth",
+        "report",
+        "generated",
+        "doctor",
+        "usual",
+    ),
     ("commands", "cli", "__main__"),
 )
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

@@ -21,7 +21,18 @@ SPARE, PAIRED = 128, 1024
 """Packs of a row of float32 below which half a warp has less to spare, and up to which two rows share what it takes to
 make doubles of x."""
 PAST_ENDS = 1.15
-"""Packs of a row of float32 and past its end, as a multiple of the row's own, up to which lanes are not halved."""
+"""Packs of a row and past its end, as a multiple of the row's own, up to which lanes are not halved."""
+LANES = (4, 8, 16, 32, 64, 128, 256)
+ONE_TURN = 16
+"""Packs of a row up to which its lanes take one turn."""
+MOST_LOADS = 1.25
+"""Loads of a row whose lanes take several turns, as a multiple of those that the best number of lanes makes."""
+MANY_WAVES, MOST_WAVES = 3, 4
+"""Waves of blocks from which on rows are whole, and up to which they are cut."""
+SECOND = 1
+"""What it costs to add the parts of rows, in tiles of a wave."""
+PAIRED_16 = 256
+"""Packs of a row of 16 bits up to which four rows have each number of x in common."""
 FEW_PACKS, MANY_PACKS = 8, 256
 """Packs of a row of bytes, from and up to which four rows have few lanes, for four packs each or eight; of int8 that
 begin anywhere, of more as well."""
@@ -41,24 +52,24 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
         # Several rows share what it takes to widen x, where that is much beside the matrix's own bytes.
         quantized = product.a.dtype in QUANTIZED
         dear = quantized or ragged
-        short = packs <= 2 * WARP and not quantized  # rows of which a thread has two packs at most
-        in_flight = 8 if (ragged or short) and not quantized else 4
-        if short:
-            lanes, rows = power_of_two(packs) // (2 if packs >= WARP // 2 else 1), 4
+        in_flight = 8 if ragged and not quantized else 4
+        shared = PAIRED_16 if product.a.dtype.itemsize == 2 else 2 * WARP
+        if not quantized and (ragged or packs <= shared):
+            lanes, rows, in_flight = _filled(packs, 2, ragged=ragged), 4, 8
         elif packs <= WARP:
             lanes = max(power_of_two(packs) // 4, min(power_of_two(packs), 2))
             rows = 4 // min(4, power_of_two(-(-packs // lanes)))
         else:
-            share = 16 if vec == 16 else 8 if vec == 8 and not ragged else 4  # packs of a thread, before it has turns
+            share = 16 if vec == 16 else 8 if vec == 8 else 4  # packs of a thread, before it has turns
             lanes = min(max(WARP, power_of_two(packs) // share), 256)
             if vec == 16 and packs >= 2 * ENOUGH_LANES and not ragged:
                 lanes = max(lanes, ENOUGH_LANES)
             rows = (4 if product.a.dtype.itemsize < 8 else 2) if dear else 1
-            if product.a.dtype is F32 and not ragged and packs < SPARE:
+            if product.a.dtype is F32 and packs < SPARE:
                 lanes, rows, in_flight = WARP // 2, 4, 8
-            elif product.a.dtype is F32 and not ragged and packs <= PAIRED:
+            elif product.a.dtype is F32 and packs <= PAIRED:
                 rows = 2
-            if product.a.dtype is F32 and not ragged:
+            if not quantized:
                 threads = product.rows * product.batches * lanes // rows
                 lanes = _fewer_lanes(lanes, packs, in_flight // rows, threads // (sms * FULL // 2))
         many = packs > MANY_PACKS and not (ragged and product.a.dtype is I8)
@@ -74,12 +85,22 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
         spec = kernel.spec(
             VEC=vec, LANES=lanes, ROWS=rows, UNROLL=unroll, ragged=ragged, **flags, dtype=product.a.dtype
         )
-    packs = product.depth // spec["VEC"]
     blocks = row_tiles(product, spec) * product.batches
-    splits = 1
-    if blocks * spec["THREADS"] < sms * FULL // 2:
-        splits = max(1, min(4 * sms // blocks, packs // (spec["LANES"] * spec["UNROLL"])))
-    return spec, splits
+    tiles = product.depth // spec["VEC"] // (spec["LANES"] * spec["UNROLL"])
+    return spec, _splits(blocks, tiles, sms * spec.derived["BLOCKS"])
+
+
+def _filled(packs: int, each: int, *, ragged: bool) -> int:
+    """Lanes for rows of so many packs, of which each lane has `each` in flight.
+
+    The most of whose loads few are past the rows' ends; rows of many packs take two turns at least.
+    """
+    if packs <= (ONE_TURN if ragged else WARP):
+        return max(1, power_of_two(packs) // (2 if packs >= ONE_TURN else 1))
+    least, turns = (WARP // 2, 2) if packs > 2 * WARP else (WARP // 8, 1)
+    loads = {lanes: -(-packs // (lanes * each)) * lanes * each for lanes in LANES if lanes >= least}
+    fit = [lanes for lanes in loads if lanes * each * turns <= packs]
+    return max(lanes for lanes in fit if loads[lanes] <= MOST_LOADS * min(loads[n] for n in fit))
 
 
 def _fewer_lanes(lanes: int, packs: int, each: int, spare: int) -> int:
@@ -90,6 +111,17 @@ def _fewer_lanes(lanes: int, packs: int, each: int, spare: int) -> int:
     while lanes > WARP and spare >= 2 and -(-packs // (lanes * each)) * lanes * each > PAST_ENDS * packs:
         lanes, spare = lanes // 2, spare // 2
     return lanes
+
+
+def _splits(blocks: int, tiles: int, wave: int) -> int:
+    """In how many parts rows of so many tiles are cut, so that the last wave of blocks leaves little of it idle."""
+    if blocks >= MANY_WAVES * wave:
+        return 1
+
+    def cost(parts: int) -> int:
+        return -(-tiles // parts) * -(-blocks * parts // wave) + (SECOND if parts > 1 else 0)
+
+    return min(range(1, max(1, min(tiles, MOST_WAVES * wave // blocks)) + 1), key=cost)
 
 
 def row_vec(product: Product) -> tuple[int, bool]:

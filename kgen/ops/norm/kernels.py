@@ -147,6 +147,7 @@ NORM = register(
         defaults=(
             "norm_t128_n8_v4_weight_bias_f32",
             "norm_t128_n4_v8_rms_weight_bf16",
+            "norm_t96_n5_v4_weight_bias_ragged_f32",
             "norm_t128_n4_v8_rms_residual_weight_bf16",
             "norm_t512_n5_v4_weight_bias_channels_f32",
             "norm_t256_n4_v8_weight_bias_channels_across_ragged_bf16",

@@ -21,9 +21,14 @@ from kgen.ops.norm.words import plan_words
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
 
-MOVED = {**rows_cut.MOST, 16: 4, 32: 8}
+MOVED = {**rows_cut.MOST, 16: 7, 96: 6, 320: 6}
 """Packs of a thread, by the lanes of a row, where weights and biases are moved for each row."""
-ALONG = {**rows_cut.MOST, 1: 1, 2: 2}
+SUMMED = {
+    4: {1: 3, 2: 3, 4: 3, 8: 3, 16: 4, 32: 4, 128: 5, 256: 5},
+    2: {**rows_cut.MOST, 8: 2, **dict.fromkeys((64, 96, 128, 160, 192, 256, 320, 384), 4)},
+}
+"""The same where a residual is added, by the bytes of an element."""
+ALONG = {**rows_cut.MOST, 1: 1, 2: 2, 16: 3, 32: 4}
 """The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
 ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
 """The same, by the bytes of an element, where packs lie across channels: what a thread does but once takes longer."""
@@ -123,6 +128,8 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         most = MOVED
     elif flags.get("across"):
         most = ACROSS[x.dtype.itemsize]
+    elif residual:
+        most = SUMMED[x.dtype.itemsize]
     cut = rows_cut.cut(
         read.rows,
         read.columns,

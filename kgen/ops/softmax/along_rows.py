@@ -97,6 +97,7 @@ SOFTMAX = register(
         defaults=(
             "softmax_t32_n8_v4_f32",
             "softmax_t128_n4_v8_bf16",
+            "softmax_t64_n3_v8_ragged_bf16",
             "softmax_t128_n4_v8_mask_ragged_bf16",
             "softmax_t128_n4_v4_ragged_shifted_f32",
         ),
@@ -108,6 +109,8 @@ def _wider(cut: rows.Cut, taken: rows_cut.Packs) -> rows.Cut:
     """Rows that begin anywhere, on twice the lanes: where a lane has several of the elements before and after the
     packs, or no registers for them."""
     if cut.cluster > 1 or not taken.ragged or 2 * (cut.vec - 1) <= cut.lanes < rows.WIDEST:
+        return cut
+    if cut.lanes == cut.vec == 8 and cut.packs % 2:  # that would leave many idle
         return cut
     if cut.lanes == rows.WIDEST and (cut.looped or cut.packs <= ROOM):
         return cut

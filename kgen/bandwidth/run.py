@@ -1,0 +1,74 @@
+"""Checking rows, several at once, and timing them, one after another."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from fnmatch import fnmatch
+from typing import Any
+
+from kgen.bandwidth import BARS, Problem, Row, rows
+from kgen.bench import errors
+from kgen.benchmarks import BenchError
+from kgen.dtypes import BF16, F16, F32
+from kgen.timing import Call, measure
+
+DTYPES = {dtype.name: dtype for dtype in (F32, F16, BF16)}
+
+
+def chosen(globs: Sequence[str], dtypes: Sequence[str]) -> list[Row]:
+    """The rows whose label, as in "softmax 65536x1024 f32", one of the globs matches; none: all. Raises BenchError."""
+    unknown = [name for name in dtypes if name not in DTYPES]
+    if unknown:
+        raise BenchError(f"no rows are of {unknown[0]!r}", hint=f"there are rows of {', '.join(DTYPES)}")
+    every = [row for name in dtypes for row in rows(DTYPES[name])]
+    found = [row for row in every if not globs or any(fnmatch(row.label, glob) for glob in globs)]
+    if not found:
+        raise BenchError(f"no row matches {' or '.join(globs)}", hint=f"rows are called like {every[-1].label!r}")
+    return found
+
+
+def complaint(row: Row) -> str | None:
+    """What is wrong with a row's result."""
+    import cupy
+
+    try:
+        rms = _error(row.prepare())
+    except Exception as error:  # the others go on
+        return f"{type(error).__name__}: {error}"
+    cupy.get_default_memory_pool().free_all_blocks()
+    return None if rms <= BARS[row.dtype] else f"relative RMS error {rms:.1e}"
+
+
+def _error(problem: Problem) -> float:
+    exact = problem.exact()  # before a call that works in place
+    result = problem.call()
+    return errors(result if isinstance(result, tuple) else (result,), exact)[0]
+
+
+def _numbered(call: Callable[[], Any]) -> Call:
+    return lambda _: call()
+
+
+def complaints(globs: Sequence[str], dtypes: Sequence[str], jobs: int) -> list[str | None]:
+    """Of every chosen row, found by so many processes; these also compile what the rows need."""
+    count = len(chosen(globs, dtypes))
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        return list(pool.map(_complaint, [globs] * count, [dtypes] * count, range(count)))
+
+
+def _complaint(globs: Sequence[str], dtypes: Sequence[str], nth: int) -> str | None:
+    return complaint(chosen(globs, dtypes)[nth])
+
+
+def timed(row: Row, bandwidth: float) -> dict[str, Any]:
+    """Milliseconds of a call, and what part of the bandwidth (bytes a second) that is."""
+    import cupy
+
+    problem = row.prepare()
+    taken = measure({"kgen": _numbered(problem.call)}, reps=10, min_ms=2, warm_ms=6)["kgen"]
+    nbytes = problem.nbytes
+    del problem
+    cupy.get_default_memory_pool().free_all_blocks()
+    return {"ms": taken.ms, "spread": taken.spread, "of_copy": nbytes / (taken.ms * 1e-3) / bandwidth}

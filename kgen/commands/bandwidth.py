@@ -1,0 +1,47 @@
+"""What part of the copy bandwidth operators reach: bandwidth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kgen.commands.common import StatusLine, json_option, print_json
+
+
+@click.command()
+@click.argument("globs", nargs=-1)
+@click.option("--dtype", "dtypes", multiple=True, default=["f32", "bf16"], show_default=True, help="f32, f16 or bf16.")
+@click.option("--jobs", default=4, show_default=True, help="Processes that check, and compile, at once.")
+@json_option
+def bandwidth(globs: tuple[str, ...], dtypes: tuple[str, ...], jobs: int, as_json: bool) -> None:
+    """What part of the bandwidth of a copy memory-bound operators reach.
+
+    Arrays of 268 MB, rows from narrow to wide, aligned and not; each result is compared with float64 first. GLOBS
+    choose rows by their labels:
+
+        kgen bandwidth 'softmax 16384x4096 *' 'layer_norm *' --dtype f16
+    """
+    from kgen.bandwidth.run import chosen, complaints, timed
+    from kgen.bench import machine
+    from kgen.device import current_device
+    from kgen.timing import copy_bandwidth
+
+    asked = chosen(globs, dtypes)
+    current_device()
+    with StatusLine() as line:
+        line.say(f"checking {len(asked)} rows")
+        wrong = complaints(globs, dtypes, jobs)
+    width = copy_bandwidth()
+    if not as_json:
+        click.echo(f"{machine()['device']}, copy {width / 1e9:.0f} GB/s")
+    told: list[dict[str, Any]] = []
+    for row, complained in zip(asked, wrong, strict=True):
+        told.append({"row": row.label, "wrong": complained} | ({} if complained else timed(row, width)))
+        if not as_json:
+            figures = complained or "{ms:9.4f} ms {of_copy:7.1%}".format(**told[-1])
+            click.echo(f"{row.label:56} {figures}")
+    if as_json:
+        print_json({"machine": machine(), "copy_gb_s": width / 1e9, "rows": told})
+    if any(line["wrong"] for line in told):
+        raise click.exceptions.Exit(1)

@@ -1,0 +1,60 @@
+"""The rows whose bandwidth is told, with NumPy in CuPy's place and arrays of a few kilobytes, on the executor."""
+
+from __future__ import annotations
+
+import cupy
+import numpy as np
+import pytest
+
+import kgen
+from kgen import bandwidth
+from kgen.bandwidth.run import _error, chosen, complaints
+from kgen.benchmarks import BenchError
+from kgen.dtypes import BF16, F32
+
+SMALL = 1 << 14
+
+
+@pytest.fixture
+def on_the_executor(monkeypatch: pytest.MonkeyPatch, shared_cache: object) -> None:
+    for name in ("random", "empty", "empty_like", "sqrt", "exp", "log", "maximum", "tri"):
+        monkeypatch.setattr(cupy, name, getattr(np, name))
+    monkeypatch.setattr(bandwidth, "NBYTES", SMALL)
+    monkeypatch.setenv("KGEN_BACKEND", "cpu")
+
+
+def names() -> list[str]:
+    return list(dict.fromkeys(row.name for dtype in (F32, BF16) for row in bandwidth.rows(dtype)))
+
+
+@pytest.mark.parametrize("name", [name for name in names() if "gelu" not in name])  # whose reference is CuPy's own
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_rows_of_every_name_are_right(name, dtype, on_the_executor) -> None:
+    rows = [row for row in bandwidth.rows(dtype) if row.name == name]
+    small = [row for row in rows if np.prod([int(n) for n in row.shape.split("x")]) <= SMALL]
+    for row in small[:2]:
+        problem = row.prepare()
+        assert _error(problem) <= bandwidth.BARS[dtype], row.label
+        assert problem.nbytes >= max(array.nbytes for array in problem.moved)
+
+
+def test_a_row_whose_result_is_wrong_is_told(on_the_executor, monkeypatch) -> None:
+    monkeypatch.setattr(kgen, "relu", lambda x, out: np.copyto(out, x) or out)
+    (row,) = [row for row in bandwidth.rows(F32) if row.name == "relu"]
+    assert _error(row.prepare()) > bandwidth.BARS[F32]
+
+
+def test_globs_choose_rows_by_their_labels() -> None:
+    labels = [row.label for row in chosen(("softmax 16384x4096 *", "add 6*"), ("f32", "bf16"))]
+    assert labels == ["add 67108864 f32", "softmax 16384x4096 f32"]
+    assert len(chosen((), ("f32",))) > 200
+    with pytest.raises(BenchError, match="no row matches softmax 1x"):
+        chosen(("softmax 1x",), ("f32",))
+    with pytest.raises(BenchError, match="no rows are of 'i8'"):
+        chosen((), ("i8",))
+
+
+def test_processes_that_check_rows_find_them(monkeypatch) -> None:
+    """A child that cannot import what it is to call ends the pool; here it only lacks a GPU, or finds none wrong."""
+    for found in complaints(("add 6*",), ("f32",), 1):
+        assert found is None or "Error" in found
