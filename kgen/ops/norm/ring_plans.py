@@ -24,8 +24,8 @@ LARGE = 8  # blocks of a cluster, from which on they always do
 LEAST = 7 * HALF
 """Packs of a block, below which other kernels take less time where results begin elsewhere than x."""
 FULL, NEARLY = 7 / 8, 3 / 4
-"""The share of its threads' packs that a row must have where a multiprocessor has no more than SHARING of all: RMS norms
-of float32 have less to do."""
+"""The share of its threads' packs that a row must have where each has SHARING at most; RMS norms of float32 have less
+to do."""
 STATIC = 4096  # bytes of shared memory beside rows and weights, at most
 
 
@@ -113,6 +113,7 @@ def plan_ring(
         wider = flags.get("wfloat") and not flags["rms"]
         return found if found and (not taken.shifted or wider or total > LEAST * found.cluster) else None
 
+    cut: rows_ring.Cut | None
     if taken.shifted:
         wide = cut_with(0, SHARING) if flags["rms"] else None
         if wide and _filled(wide, total) >= (NEARLY if x.dtype is F32 else FULL):
