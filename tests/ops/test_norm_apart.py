@@ -1,4 +1,4 @@
-"""Norms of rows that take turns and whose results begin elsewhere in their packs: beside float64, wherever both begin."""
+"""Norms of rows taken in turn whose results begin elsewhere in their packs: beside float64, wherever both begin."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_rows_and_results_may_begin_anywhere(
     )
     x[:], weight, bias = numbers(x.shape, dtype), numbers((columns,), own, 1), numbers((columns,), own, 2)
     has_weight, has_bias = given in ("weight", "both"), given in ("bias", "both") and not rms
-    kept = {"weight": weight if has_weight else None, "bias": bias if has_bias else None}
+    kept: dict[str, Any] = {"weight": weight if has_weight else None, "bias": bias if has_bias else None}
     poison = surroundings(y).copy()
     teams = data.draw(st.integers(1, 3))
     with taking(Cut(packs, vec, cluster, teams, ragged=True, threads=lanes)), kgen.backend("cpu"):
