@@ -15,16 +15,16 @@
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           256  per block
 //   shared memory     448  bytes, static
-//   shared memory  221568  bytes, dynamic: asked for at launch
+//   shared memory  110976  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 3336b60c, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 049787f0,
+//   parts   norm_ring.cu.j2 ea38d2ed, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 049787f0,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 cb31590f,
+//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 21f6b709,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 d9add26b, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring.cuh.j2 bb0dc3b6, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
@@ -34,8 +34,9 @@
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16
 
-// A row stays in the shared memory of a block from its one reading to its one writing. While what the warps found of it
-// gets about, the next row is gone through, and those that follow are on their way all the time.
+// A row passes through the shared memory of a block and stays in its registers from when it is gone through until
+// it is written. While what the warps found of it gets about, the next row is gone through, and those that follow are on
+// their way all the time.
 // Each warp adds up its numbers less one that is near them, and the squares of that: the difference of two large sums
 // would lose a small variance.
 // A block has the same columns of many rows, and keeps their weights in shared memory.
@@ -48,9 +49,10 @@ using Element = __nv_bfloat16;
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int STAGES = 14;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 5;  // rows of which a block has its part in shared memory
 constexpr int PART = 768;  // packs of such a part
 constexpr int SECTOR = 16;  // elements that memory is read and written by
+constexpr int ROWS = STAGES + 1;  // of a block, with the one in registers
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LANES = 256;  // threads of a block that share a row
 constexpr int PACKS = 3;  // packs of a thread, all in flight at once
@@ -277,7 +279,7 @@ __device__ __forceinline__ float bias_of(const Affine& affine)
 constexpr int FURTHER = SECTOR / VEC;  // packs that a row begins behind a sector at most
 constexpr int SPAN = LANES + FURTHER;  // packs of columns side by side
 
-extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16(
+extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16(
     const Element* x,
     const Weight* __restrict__ weight,
     const Weight* __restrict__ bias,
@@ -331,7 +333,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
             copy_async(to, x + row * x_row + head + pack * STRIDE);
         }
     };
-    int row[STAGES];  // that this block takes, from this one on
+    int row[ROWS];  // that this block takes, from this one on
+    row[STAGES] = blockIdx.x + STAGES * teams;
     const auto begin_stage = [&](int stage) {
         row[stage] = blockIdx.x + stage * teams;
 #pragma unroll
@@ -351,7 +354,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
 
     // The others are claimed by blocks as they get on. With the last claim of all the counter is zero again.
     // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
-    const int unclaimed = STAGES * teams;  // rows before those that are claimed
+    const int unclaimed = ROWS * teams;  // rows before those that are claimed
     const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (threadIdx.x == 0) {
@@ -406,16 +409,16 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
     };
 
     // Of a row: the sum, and the sum of squares about the mean.
-    const auto find = [&](const Pack* stage, int row, Element edge, int nth) {
+    const auto find = [&](const Pack (&values)[PACKS], int row, Element edge, int nth) {
         const int head = head_of(row);
         const float numbers = numbers_of(threadIdx.x / 32 * 32, 32, head);
-        const float near = near_of(stage[0]);
+        const float near = near_of(values[0]);
         float sum = edge_column(head) < columns ? to_float(edge) - near : 0.0f;
         float square = sum * sum;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (there(pack, head)) {
-                const Pack value = stage[pack * LANES];
+                const Pack value = values[pack];
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
                     const float apart = float_of(value, i) - near;
@@ -430,6 +433,24 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
         tell(found, exchanges[nth % EXCHANGES], claimed, claim);
     };
 
+
+    // A row is in registers from when it is found until it is written: where it lay, another one comes meanwhile.
+    const auto lift = [&](Pack (&values)[PACKS], const Pack* stage, int row) {
+        const int head = head_of(row);
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            if (there(pack, head)) {
+                values[pack] = stage[pack * LANES];
+            }
+        }
+    };
+    const auto fetch_row = [&](Pack* stage, int row) {
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            fetch(stage + pack * LANES, row, pack);
+        }
+        close_group();
+    };
     // Rows behind this one are asked for once the first has been gone through, whose coming they would delay.
     begin_stage(1);
     Element next_edge = ask(row[1]);
@@ -445,8 +466,10 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
             };
         }
     });
+    Pack values[PACKS];
     if (row[0] < rows) {
-        find(ring, row[0], edge, 0);
+        lift(values, ring, row[0]);
+        find(values, row[0], edge, 0);
     }
 #pragma unroll
     for (int stage = 2; stage < STAGES; ++stage) {
@@ -454,7 +477,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
     }
     __syncthreads();  // all are there
 
-    Pack* stage = ring;
+    fetch_row(ring, row[STAGES]);
+    Pack* stage = ring + PART;
     for (int turn = 0; row[0] < rows; ++turn) {
         Pack* const next = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
         const int head = head_of(row[0]);
@@ -467,9 +491,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
         if (threadIdx.x / 32 == 1) {  // not the first warp, which tells
             post(exchange, know(row[0], exchange, phase));
         }
-        wait_for_rows<STAGES - 2>();
+        wait_for_rows<STAGES - 1>();
+        Pack next_values[PACKS];
         if (row[1] < rows) {
-            find(next, row[1], next_edge, turn + 1);
+            lift(next_values, stage, row[1]);
+            find(next_values, row[1], next_edge, turn + 1);
         }
 
         const Known known = posted(exchange, phase);
@@ -478,15 +504,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
         const float rstd = known.rstd;
         const float of_zero = -mean * rstd;
         Element* const result = y + row[0] * y_row + head;
-        const int coming_head = head_of(coming);
-        const Element* const coming_x = x + coming * x_row + coming_head;
-        const bool comes = coming < rows;
-        const bool last_comes = comes && there(PACKS - 1, coming_head);
-        const auto fetch_there = [&](int pack) {  // where it has just read
-            if (pack < PACKS - 1 ? comes : last_comes) {
-                copy_async(stage + pack * LANES, coming_x + pack * STRIDE);
-            }
-        };
+        fetch_row(stage, coming);
         // What goes with column i of a pack lies SPAN behind what goes with the one before; but behind a pack's last
         // column of a row without a head follows the next one's first.
         const Affine* affine_of[VEC];
@@ -494,17 +512,6 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
         for (int i = 0; i < VEC; ++i) {
             const int back = i < VEC - head % VEC ? 0 : VEC * SPAN - 1;
             affine_of[i] = affines + head % VEC * SPAN + head / VEC + threadIdx.x - back;
-        }
-        Pack values[PACKS];
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            if (there(pack, head)) {
-                values[pack] = stage[pack * LANES];
-            }
-        }
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            fetch_there(pack);
         }
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -520,7 +527,6 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
                 store(result + pack * STRIDE, given);
             }
         }
-        close_group();
         if (column_of_edge < columns) {
             const float normal = fmaf(to_float(edge), rstd, of_zero);
             Element& edge_result = result[column_of_edge - head - place];
@@ -530,9 +536,13 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
         next_edge = coming_edge;
         stage = next;
 #pragma unroll
-        for (int turns = 1; turns < STAGES; ++turns) {
+        for (int pack = 0; pack < PACKS; ++pack) {
+            values[pack] = next_values[pack];
+        }
+#pragma unroll
+        for (int turns = 1; turns < ROWS; ++turns) {
             row[turns - 1] = row[turns];
         }
-        row[STAGES - 1] = coming;
+        row[ROWS - 1] = coming;
     }
 }

@@ -74,13 +74,15 @@ def cut(
     anywhere: bool = False,
     threads: int = THREADS,
     clusters: Sequence[int] = CLUSTER.values,
+    resident: int = 1,
 ) -> Cut | None:
     """The cut for so many rows, so wide, or None where another does better, or the device has no room for one.
 
     `weights`: bytes of what goes with a pack of every row; `turns`: rows of a cluster from which on it pays; `wide`:
     packs of a row that others do better with; `edge`: packs of a row that begins anywhere which need no room, as their
     elements are taken one by one; `most`: packs of a thread that there is room for; `anywhere`: packs are those of what
-    is read, and results may begin at other places in theirs; `threads`: of a block; `clusters`: their sizes.
+    is read, and results may begin at other places in theirs; `threads`: of a block; `clusters`: their sizes;
+    `resident`: blocks of a multiprocessor.
     """
     total = columns // taken.vec - (edge if taken.ragged else 0)
     if (
@@ -94,7 +96,7 @@ def cut(
         packs = -(-total // (threads * cluster))
         if cluster > rows_cut.largest(device) or packs > most or packs * weights > 4 * WEIGHTS:
             continue
-        together = taking_turns(cluster, height, turns, device)
+        together = taking_turns(cluster, height, turns, device, resident)
         return Cut(packs, taken.vec, cluster, together, taken.ragged, threads) if together else None
     return None
 
@@ -172,12 +174,12 @@ def derive(
     }
 
 
-def check(spec: Spec) -> str | None:
-    """Why a combination of AXES is illegal, or None."""
+def check(spec: Spec, stages: int = STAGES) -> str | None:
+    """Why a combination of AXES is illegal, or None; `stages`: rows in shared memory, at least."""
     if spec["VEC"] * spec.dtype.itemsize != VECTOR:
         return f"what is fetched for later is of {VECTOR} bytes"
-    if spec.derived["STAGES"] < STAGES:
-        return f"there is shared memory for {STAGES} rows at least"
+    if spec.derived["STAGES"] < stages:
+        return f"there is shared memory for {stages} rows at least"
     return None
 
 

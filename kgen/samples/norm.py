@@ -115,8 +115,10 @@ def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[C
     cases = tuple(_normalisation(spec, each, settings) for each, settings in in_turn(spec, shape))
     if shape:
         return cases
-    without_variance = _groups_without_variance if spec["channels"] else _without_variance
-    return (*cases, *(without_variance(case) for case in (cases if spec["ragged"] else cases[:1])))
+    some = cases if spec["ragged"] else cases[:1]
+    if spec["channels"]:
+        return (*cases, *map(_groups_without_variance, some))
+    return (*cases, *(_without_variance(case, 257 if spec["shifted"] else 256) for case in some))
 
 
 def normalisation_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:

@@ -102,23 +102,23 @@ def rows_from(around: np.ndarray, by: int, shape: tuple[int, int]) -> np.ndarray
 @pytest.mark.parametrize(
     ("dtype", "columns", "operator", "own", "expected"),
     [
-        ("f32", 4095, "layer_norm", "f32", "norm_words_t256_n4_v4_c1_weight_bias_f32"),
-        ("f32", 4096, "layer_norm", "f32", "norm_t256_n4_v4_weight_bias_shifted_f32"),
-        ("f32", 50257, "layer_norm", "f32", "norm_words_t256_n13_v4_c4_weight_bias_f32"),
-        ("f32", 8193, "rms_norm", "f32", "norm_words_t256_n8_v4_c1_rms_weight_f32"),
+        ("f32", 4095, "layer_norm", "f32", "norm_ring_t256_n4_v4_c1_weight_bias_ragged_shifted_f32"),
+        ("f32", 131071, "layer_norm", "f32", "norm_words_t256_n16_v4_c8_weight_bias_f32"),
+        ("f32", 50257, "layer_norm", "f32", "norm_ring_t256_n13_v4_c4_weight_bias_ragged_shifted_f32"),
+        ("f32", 8193, "rms_norm", "f32", "norm_ring_n4_v4_c1_rms_weight_ragged_shifted_f32"),
         ("f32", 12001, "rms_norm", "f32", "norm_t512_n6_v4_rms_weight_ragged_shifted_f32"),
-        ("f32", 50257, "rms_norm", "f32", "norm_words_t256_n13_v4_c4_rms_weight_f32"),
+        ("f32", 50257, "rms_norm", "f32", "norm_ring_n4_v4_c8_rms_weight_ragged_shifted_f32"),
         ("bf16", 10000, "layer_norm", "bf16", "norm_t256_n5_v8_weight_bias_shifted_bf16"),
         ("bf16", 12000, "layer_norm", "bf16", "norm_words_t128_n12_v8_c1_weight_bias_bf16"),
-        ("bf16", 16384, "layer_norm", "bf16", "norm_t512_n4_v8_weight_bias_shifted_bf16"),
-        ("bf16", 65536, "layer_norm", "bf16", "norm_words_t256_n16_v8_c2_weight_bias_bf16"),
-        ("bf16", 8193, "layer_norm", "f32", "norm_words_t128_n8_v8_c1_weight_bias_wfloat_bf16"),
-        ("bf16", 50257, "rms_norm", "bf16", "norm_words_t512_n7_v8_c2_rms_weight_bf16"),
+        ("bf16", 16384, "layer_norm", "bf16", "norm_ring_t256_n4_v8_c2_weight_bias_ragged_shifted_bf16"),
+        ("bf16", 65536, "layer_norm", "bf16", "norm_ring_t256_n8_v8_c4_weight_bias_ragged_shifted_bf16"),
+        ("bf16", 8193, "layer_norm", "f32", "norm_ring_t256_n4_v8_c1_weight_bias_wfloat_ragged_shifted_bf16"),
+        ("bf16", 50257, "rms_norm", "bf16", "norm_ring_t256_n13_v8_c2_rms_weight_ragged_shifted_bf16"),
         ("bf16", 12001, "fused_add_rms_norm", "bf16", "norm_t512_n3_v8_rms_residual_weight_ragged_shifted_bf16"),
         ("bf16", 20001, "fused_add_rms_norm", "bf16", "norm_words_t256_n5_v8_c2_rms_residual_weight_bf16"),
     ],
 )
-def test_rows_are_taken_word_by_word_where_that_takes_less_time(
+def test_rows_are_taken_in_turn_or_word_by_word_where_that_takes_less_time(
     dtype: str, columns: int, operator: str, own: str, expected: str
 ) -> None:
     """Of 268 MB, one element behind an aligned place, on an H200; the result begins at one."""

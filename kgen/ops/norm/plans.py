@@ -15,7 +15,7 @@ from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
-from kgen.ops.norm.ring import plan_ring
+from kgen.ops.norm.ring_plans import plan_ring
 from kgen.ops.norm.ring_rows import plan_rows
 from kgen.ops.norm.span import plan_span
 from kgen.ops.norm.words import plan_words
@@ -33,6 +33,8 @@ ALONG = {**rows_cut.MOST, 1: 1, 2: 2, 16: 3, 32: 4}
 """The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
 ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
 """The same, by the bytes of an element, where packs lie across channels: what a thread does but once takes longer."""
+APART = {"f32": 772, "f16": 896, "bf16": 896, "rms": 1536}
+"""Packs of a row, up to which a block does best with one where results begin elsewhere, and of RMS norms."""
 BESIDE = {2: 1281, 4: 1024}  # packs of a row of 16 bits, by the bytes of a bias, up to which weights are moved for it
 MOMENTS = 8  # bytes of what is known of a part
 
@@ -99,9 +101,13 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
             return narrow
     apart = rows_cut.packs(pitched, read.columns, ragged=True)
     if apart.shifted and not normal.groups:
-        by_words = plan_words(named, read, pitches, apart, flags, order, nobody, floats)
-        if by_words:
-            return by_words
+        in_turn = None
+        if residual is None:
+            one = APART["rms" if normal.rms and not flags.get("wfloat") else x.dtype.name]
+            in_turn = plan_ring(named, read, pitches, apart, flags, order, nobody, (), floats, one)
+        in_turn = in_turn or plan_words(named, read, pitches, apart, flags, order, nobody, floats)
+        if in_turn:
+            return in_turn
     # Weights that have to be moved to where rows begin are dear, but for the one of four elements in a pack. Without
     # them a row of float32, and a group of 16 bits, does best by itself as far as the registers of a block reach.
     moved = bool(weights) and not groups and taken.ragged

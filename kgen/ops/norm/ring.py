@@ -1,18 +1,13 @@
-"""Norms of rows that blocks or clusters of them take in turn: the kernel, and its launch."""
+"""The kernel of norms of rows that blocks or clusters of them take in turn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kgen.dtypes import F32
-from kgen.launch import Step, bind, picked
-from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
-from kgen.ops.axes import Rows
-from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, affines, check_affine, vectors
-from kgen.ops.rows import SHARED, VECTOR
+from kgen.ops.rows import VECTOR, shared_for
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import (
     affine,
@@ -24,13 +19,18 @@ from kgen.ops.rows_text import (
     weight_of,
 )
 from kgen.registry import register
-from kgen.spec import Axis, Kernel, Spec
+from kgen.spec import Axis, Flag, Kernel, Spec
 
-LANES = Axis("LANES", "t", (32, 64, 256, 512), "threads of a block that share a row", default=rows_ring.THREADS)
-ROWS = {32: 12, 64: 8, 256: 3}  # of a block at once, at most, by the threads that share one
-HALVES = 7  # packs of a thread, up to which half as many threads do better with a row that has a mean
+LANES = Axis("LANES", "t", (32, 64, 128, 256, 512), "threads of a block that share a row", default=rows_ring.THREADS)
+ROWS = {32: 12, 64: 8, 128: 4}  # of a block at once, at most, by the threads that share one
 CLAIMED = 512  # packs of a row, from which on claims, made one after another, take no longer than rows
+SHIFTED = Flag("shifted", "what is written begins at other places in its packs than what is read")
+HALF = rows_ring.THREADS // 2
+"""Threads of a block whose rows stay in registers, which does better with a row that has a mean: what a warp does for a
+row, however many packs of it there are, takes longer than what it does for the packs of a wider block."""
 CHANNELS = 2560  # of all groups, at most, where their weights lie in shared memory
+SHARING = 4  # packs of a thread, at most, where two blocks of half as many threads share a multiprocessor
+PACKS = Axis("PACKS", "n", tuple(range(2, 14)), "packs of a thread in its block's part of a row")
 FEW = 6  # packs of a thread, up to which what is done besides takes longer than memory
 
 
@@ -39,14 +39,20 @@ def _check(spec: Spec) -> str | None:
         return "only an RMS norm takes a residual"
     if spec["channels"] and spec["ragged"] and not spec["across"]:
         return "packs that begin anywhere end so"
-    if spec["LANES"] < rows_ring.THREADS and not _beside(spec):
-        return "fewer threads share a row only where weights lie in shared memory"
-    if spec["LANES"] < 256 and (spec["CLUSTER"] > 1 or spec["residual"]):
+    if spec["LANES"] < rows_ring.THREADS and not (_beside(spec) or spec["shifted"]):
+        return "fewer threads share a row only where weights lie in shared memory, or results begin elsewhere"
+    if spec["LANES"] in ROWS and (spec["CLUSTER"] > 1 or spec["residual"] or spec["shifted"]):
         return "several rows of a block are those of one array, and whole"
+    if spec["shifted"] and (spec["residual"] or spec["channels"] or not spec["ragged"]):
+        return "packs of one array's result begin with a sector, wherever those of memory do"
+    if spec["shifted"] and vectors(spec) and not _beside(spec):
+        return "there is no room for weights in shared memory"
+    if spec["LANES"] == rows_ring.THREADS and spec["PACKS"] > rows_ring.MOST:
+        return "so many threads have no registers for more packs"
     kept = len(vectors(spec)) * spec["VEC"] * weight_of(spec).itemsize * spec["PACKS"]
     if kept > 4 * rows_ring.WEIGHTS and not _beside(spec):
         return "a thread has no registers for so many weights"
-    return check_affine(spec) or rows_ring.check(spec)
+    return check_affine(spec) or rows_ring.check(spec, _stages(spec))
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -57,8 +63,25 @@ def _derive(spec: Spec) -> dict[str, int]:
 def _constants(spec: Spec, behind: int, teams: int = 1, *, posted: bool) -> dict[str, int]:
     found, arrays = 4 if spec["rms"] else 8, 1 + spec["residual"]
     channels = CHANNELS * F32.itemsize * len(affines(spec)) if _gathered(spec) else 0
-    sizes = {"beside": channels, "behind": behind, "threads": spec["LANES"], "teams": teams}
-    return rows_ring.derive(spec, found, arrays, posted=posted, **sizes)
+    lanes, resident = spec["LANES"], _resident(spec["LANES"], spec["PACKS"])
+    derived = rows_ring.derive(
+        spec,
+        found,
+        arrays,
+        lanes + spec["shifted"] * lanes // 32,
+        posted=posted,
+        beside=channels,
+        behind=behind,
+        threads=lanes,
+        teams=teams,
+        room=shared_for(resident),
+    )
+    return {**derived, "RESIDENT": resident}
+
+
+def _resident(lanes: int, packs: int) -> int:
+    """Blocks of a multiprocessor: while one waits for what its warps have found, another goes on."""
+    return 1 if lanes in ROWS or packs > SHARING else rows_ring.THREADS // lanes
 
 
 def _gathered(spec: Spec) -> bool:
@@ -69,22 +92,30 @@ def _gathered(spec: Spec) -> bool:
 def _beside(spec: Spec) -> bool:
     """Whether weights of columns lie in shared memory: packs of rows that begin anywhere have others in each row."""
     anywhere = bool(spec["ragged"] and vectors(spec))
-    return anywhere and _constants(spec, _behind(spec), posted=spec["LANES"] > 32)["STAGES"] >= rows_ring.STAGES
+    least = rows_ring.STAGES - (spec["shifted"] or spec["LANES"] == HALF)
+    return anywhere and _constants(spec, _behind(spec), posted=spec["LANES"] > 32)["STAGES"] >= least
 
 
 def _rows_at_once(spec: Spec) -> int:
     """As many rows as a block has room for."""
-    if spec["CLUSTER"] > 1 or spec["residual"] or not _beside(spec):
-        return 1
-    most = ROWS.get(spec["LANES"], 1)
+    most = ROWS.get(spec["LANES"], 1) if spec["CLUSTER"] == 1 and _beside(spec) else 1
     while most > 1 and _constants(spec, _behind(spec), most, posted=_posted(spec))["STAGES"] < rows_ring.STAGES:
         most -= 1
     return most
 
 
+def _raised(spec: Spec) -> bool:
+    """Whether a row is in registers from when it is found until it is written, and shared memory free for another."""
+    return bool(spec["shifted"]) or (spec["LANES"] == HALF and _beside(spec))
+
+
+def _stages(spec: Spec) -> int:
+    return rows_ring.STAGES - _raised(spec)
+
+
 def _behind(spec: Spec) -> int:
-    """Bytes of these weights: of a block's packs, and of two more behind as many as there are threads."""
-    packs = spec["PACKS"] * (spec["LANES"] + rows_ring.SECTOR // VECTOR)
+    """Bytes of these weights: of a block's packs, and of some more behind as many as there are threads."""
+    packs = spec["PACKS"] * (spec["LANES"] + rows_ring.SECTOR // VECTOR + spec["shifted"])
     return packs * spec["VEC"] * weight_of(spec).itemsize * len(vectors(spec))
 
 
@@ -132,8 +163,15 @@ def _text(spec: Spec) -> dict[str, Any]:
     own: dict[str, Any] = {"affine": affine(spec, "weight_of(affine)", "bias_of(affine)")} if beside else {}
     if spec.derived["ROWS"] > 1:
         own |= {"several_rows": True, "shared": False, "team": "blockIdx.x * ROWS + threadIdx.x / LANES"}
+    turns = text_of_turns(spec, "edge")
     return {
-        **text_of_turns(spec, "edge"),
+        **turns,
+        "shifted": bool(spec["shifted"]),
+        "lifted": bool(spec["shifted"]),
+        "raised": _raised(spec),
+        "margin": spec["VEC"] if spec["shifted"] else 0,
+        "asked": turns["there"],
+        "needed": "needed(pack, head)",
         "posted": _posted(spec),
         "at_once": not kept,
         "edge_most": (rows_ring.EDGE + 1) * spec["VEC"] - 1,  # elements of an edge
@@ -154,8 +192,8 @@ RING = register(
         name="norm_ring",
         summary="Normalises wide rows, which blocks, or clusters of them, take in turn.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
-        axes=(LANES, *rows_ring.AXES),
-        flags=(RMS, RESIDUAL, *AFFINE, RAGGED),
+        axes=(LANES, PACKS, rows_ring.VEC, rows_ring.CLUSTER),
+        flags=(RMS, RESIDUAL, *AFFINE, RAGGED, SHIFTED),
         derive=_derive,
         text=_text,
         check=_check,
@@ -174,77 +212,10 @@ RING = register(
             "norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16",
             "norm_ring_t64_n4_v8_c1_weight_bias_wfloat_ragged_bf16",
             "norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16",
+            "norm_ring_t256_n4_v8_c1_weight_bias_ragged_shifted_bf16",
+            "norm_ring_t256_n8_v4_c2_weight_bias_ragged_shifted_f32",
             "norm_ring_n4_v8_c2_weight_bias_channels_across_bf16",
             "norm_ring_n4_v4_c4_weight_bias_channels_across_ragged_f32",
         ),
     )
 )
-
-
-def _fitting(flags: Mapping[str, bool], weights: int) -> int:
-    """Packs of a thread, at most, whose weights, so many bytes of each, there is room for in shared memory."""
-    arrays = 1 + flags["residual"]
-    return min(rows_ring.MOST, SHARED // (rows_ring.THREADS * (rows_ring.STAGES * arrays * VECTOR + weights)))
-
-
-def _turns(taken: rows_cut.Packs) -> int:
-    """Groups of a cluster from which on it pays: where these begin amid sectors, other kernels take longer."""
-    return 6 if taken.ragged else 12 if taken.vec == 8 else rows_ring.TURNS
-
-
-def plan_ring(
-    named: Mapping[str, Operand | None],
-    read: Rows,
-    pitches: Sequence[int],
-    taken: rows_cut.Packs,
-    flags: Mapping[str, bool],
-    order: Sequence[int],
-    nobody: Sequence[int],
-    groups: tuple[int, ...],
-    floats: tuple[float, ...],
-    alone: int,
-) -> Plan | None:
-    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
-
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them; `groups`: of a group norm;
-    `alone`: packs of a row, up to which a block does best with one.
-    """
-    x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
-    assert x is not None and y is not None
-    along = [w for w in (weight, bias) if w and not groups]
-    within = not groups or groups[-1] >= rows_ring.SECTOR // x.dtype.itemsize
-    if within and not flags["residual"]:
-        taken = rows_ring.by_sectors(taken, read.columns, pitches[0])
-    elif taken.ragged and not within:
-        return None  # packs begin with a sector, behind more than a channel
-    kept, arrays = sum(taken.vec * w.dtype.itemsize for w in along), 1 + flags["residual"]
-
-    def cut_with(weights: int, most: int, threads: int = rows_ring.THREADS) -> rows_ring.Cut | None:
-        return rows_ring.cut(
-            read.rows,
-            read.columns,
-            taken,
-            y.device,
-            weights=weights,
-            turns=_turns(taken) if groups else rows_ring.TURNS,
-            wide=rows_ring.WIDE // arrays if flags["residual"] else alone,
-            most=most,
-            threads=threads,
-        )
-
-    cut = cut_with(0, _fitting(flags, kept)) if along and taken.ragged else None
-    if cut and not flags["rms"]:
-        fewer = cut_with(0, HALVES, rows_ring.THREADS // 2)
-        cut = fewer if fewer and fewer.cluster == cut.cluster else cut
-    cut = cut or cut_with(kept, rows_ring.MOST // arrays)
-    if cut is None:
-        return None
-    if groups:
-        if cut.ragged and cut.packs <= FEW and groups[0] * groups[1] > CHANNELS:
-            return None
-        flags = {**flags, "across": flags["across"] or cut.ragged}
-    spec = RING.spec(LANES=cut.threads, **cut.values(), **flags, dtype=x.dtype)
-    ints = (read.rows, read.columns, *groups)
-    step = Step(spec, cut.blocks, len(order) + len(nobody) + 1, ints, tuple(pitches), floats)
-    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
-    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")

@@ -16,7 +16,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm.ring import RING
 from kgen.ops.rows import SHARED
 
-SIZES = ((32, 6), (64, 8), (256, 8))
+SIZES = ((32, 6), (64, 8), (128, 10))
 """Threads that share a row, and packs of each at most: few threads with many packs, since what a warp does for a row
 takes as long however many packs of it there are."""
 PAYS = {

@@ -1,0 +1,146 @@
+"""The launch of norms of rows that blocks or clusters of them take in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kgen.dtypes import F32
+from kgen.launch import Step, bind, picked
+from kgen.operand import Operand
+from kgen.ops import rows_cut, rows_ring
+from kgen.ops.axes import Rows
+from kgen.ops.calls import Plan
+from kgen.ops.norm.ring import CHANNELS, FEW, HALF, PACKS, RING, SHARING
+from kgen.ops.rows import SHARED, VECTOR, shared_for
+
+TOGETHER = (1, 2)  # blocks of a cluster, of which two share a multiprocessor
+HELD = PACKS.values[-1]  # of such a thread
+HALVES = 7
+"""Such packs, at most, where blocks of half as many threads do better than others in clusters of as many."""
+LARGE = 8  # blocks of a cluster, from which on they always do
+LEAST = 7 * HALF
+"""Packs of a block, below which other kernels take less time where results begin elsewhere than x."""
+FULL, NEARLY = 7 / 8, 3 / 4
+"""The share of its threads' packs that a row must have where each has SHARING at most; RMS norms of float32 have less
+to do."""
+STATIC = 4096  # bytes of shared memory beside rows and weights, at most
+
+
+def _fitting(flags: Mapping[str, bool], weights: int) -> int:
+    """Packs of a thread, at most, whose weights, so many bytes of each, there is room for in shared memory."""
+    arrays = 1 + flags["residual"]
+    return min(rows_ring.MOST, SHARED // (rows_ring.THREADS * (rows_ring.STAGES * arrays * VECTOR + weights)))
+
+
+def _raised(weights: int, resident: int) -> int:
+    """The same of blocks of half as many threads, whose rows are in registers: two more lie in shared memory."""
+    pack = 2 * (VECTOR + VECTOR // 32 + 1) + weights
+    return (shared_for(resident) - STATIC) // (HALF * pack)
+
+
+def _turns(taken: rows_cut.Packs) -> int:
+    """Groups of a cluster from which on it pays: where these begin amid sectors, other kernels take longer."""
+    return 6 if taken.ragged else 12 if taken.vec == 8 else rows_ring.TURNS
+
+
+def _filled(cut: rows_ring.Cut, packs: int) -> float:
+    """Which share a row of so many packs has of SHARING for each thread."""
+    return packs / (cut.cluster * cut.threads * SHARING)
+
+
+def plan_ring(
+    named: Mapping[str, Operand | None],
+    read: Rows,
+    pitches: Sequence[int],
+    taken: rows_cut.Packs,
+    flags: Mapping[str, bool],
+    order: Sequence[int],
+    nobody: Sequence[int],
+    groups: tuple[int, ...],
+    floats: tuple[float, ...],
+    alone: int,
+) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
+
+    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them; `groups`: of a group norm;
+    `alone`: packs of a row, up to which a block does best with one.
+    """
+    x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
+    assert x is not None and y is not None
+    along = [w for w in (weight, bias) if w and not groups]
+    within = not groups or groups[-1] >= rows_ring.SECTOR // x.dtype.itemsize
+    if taken.shifted:
+        taken = taken._replace(ragged=True)
+    elif within and not flags["residual"]:
+        taken = rows_ring.by_sectors(taken, read.columns, pitches[0])
+    elif taken.ragged and not within:
+        return None  # packs begin with a sector, behind more than a channel
+    kept = sum(taken.vec * w.dtype.itemsize for w in along)
+    arrays = 1 + flags["residual"]
+    total = read.columns // taken.vec - rows_ring.EDGE
+
+    def cut_with(
+        weights: int,
+        most: int,
+        threads: int = rows_ring.THREADS,
+        clusters: Sequence[int] = rows_ring.CLUSTER.values,
+        resident: int = 1,
+    ) -> rows_ring.Cut | None:
+        return rows_ring.cut(
+            read.rows,
+            read.columns,
+            taken,
+            y.device,
+            weights=weights,
+            turns=_turns(taken) if groups else rows_ring.TURNS,
+            wide=rows_ring.WIDE // arrays if flags["residual"] else alone,
+            most=most,
+            anywhere=True,
+            threads=threads,
+            clusters=clusters,
+            resident=resident,
+        )
+
+    def halved() -> rows_ring.Cut | None:
+        """Rows in registers: two blocks share a multiprocessor if they nearly hold one, or else each has one."""
+        shared = cut_with(0, min(SHARING, _raised(kept, 2)), HALF, TOGETHER, 2)
+        if shared and _filled(shared, total) >= FULL:
+            return shared
+        found = cut_with(0, min(HELD, _raised(kept, 1)), HALF)
+        wider = flags.get("wfloat") and not flags["rms"]
+        return found if found and (not taken.shifted or wider or total > LEAST * found.cluster) else None
+
+    cut: rows_ring.Cut | None
+    if taken.shifted:
+        wide = cut_with(0, SHARING) if flags["rms"] else None
+        if wide and _filled(wide, total) >= (NEARLY if x.dtype is F32 else FULL):
+            cut = wide
+        else:
+            cut = None if flags["rms"] and x.dtype is F32 else halved()
+        if cut and cut.cluster > LARGE and x.dtype is F32 and not flags["rms"]:
+            return None
+    else:
+        cut = cut_with(0, _fitting(flags, kept)) if along and taken.ragged else None
+        fewer = halved() if along and taken.ragged and not flags["rms"] else None
+        if (
+            fewer
+            and cut
+            and (
+                fewer.packs <= SHARING
+                or fewer.cluster < cut.cluster
+                or (fewer.cluster == cut.cluster and (fewer.packs <= HALVES or cut.cluster >= LARGE))
+            )
+        ):
+            cut = fewer
+        cut = cut or cut_with(kept, rows_ring.MOST // arrays)
+    if cut is None:
+        return None
+    if groups:
+        if cut.ragged and cut.packs <= FEW and groups[0] * groups[1] > CHANNELS:
+            return None
+        flags = {**flags, "across": flags["across"] or cut.ragged}
+    spec = RING.spec(LANES=cut.threads, **cut.values(), **flags, shifted=taken.shifted, dtype=x.dtype)
+    pointers = len(order) + len(nobody) + 1
+    step = Step(spec, cut.blocks, pointers, (read.rows, read.columns, *groups), tuple(pitches), floats)
+    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
+    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")
