@@ -4,7 +4,7 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
-//   LANES             256  threads of a block
+//   LANES             256  threads of a block that share a row
 //   PACKS               3  packs of a thread in its block's part of a row
 //   VEC                 8  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             1  blocks that share a row, as a cluster
@@ -13,23 +13,23 @@
 //   wfloat            yes  weight and bias are float
 //   ragged            yes  rows begin anywhere, or end so, not at multiples of a pack
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
-//   threads           256  per block
-//   shared memory     448  bytes, static
-//   shared memory  221568  bytes, dynamic: asked for at launch
+//   threads           768  per block
+//   shared memory    1344  bytes, static
+//   shared memory  196992  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 3336b60c, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 049787f0,
+//   parts   norm_ring.cu.j2 df146df8, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 cb31590f,
+//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 ec8607ca,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 d9add26b, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring.cuh.j2 207b4ff1, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
-//           common/rows_ring_exchanges.cuh.j2 abc02b34, common/rows_place.cuh.j2 b8fce5f5,
-//           common/rows_ring_claims.cuh.j2 133ef9ea, common/rows_around.cuh.j2 9ee24d78,
+//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 73b27aa0,
+//           common/rows_ring_claims.cuh.j2 b7bc682b, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16
@@ -48,13 +48,15 @@ using Element = __nv_bfloat16;
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int STAGES = 14;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
 constexpr int PART = 768;  // packs of such a part
 constexpr int SECTOR = 16;  // elements that memory is read and written by
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
+constexpr int THREADS = 768;  // of a block, which takes several rows at once
 constexpr int LANES = 256;  // threads of a block that share a row
 constexpr int PACKS = 3;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // of a block
+constexpr int WARPS = LANES / 32;  // that share a row
+constexpr int ROWS = THREADS / LANES;  // of a block
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
@@ -163,12 +165,12 @@ __device__ __forceinline__ void tell(float2 of_warp, Exchange& exchange, int& cl
 {
     __syncwarp();  // all lanes have read what they heard last
     if (threadIdx.x % 32 == 0) {
-        exchange.of_warp[threadIdx.x / 32] = of_warp;
-        if (threadIdx.x == 0) {
+        exchange.of_warp[threadIdx.x / 32 % WARPS] = of_warp;
+        if (threadIdx.x % LANES == 0) {
             exchange.coming = claimed;
         }
         asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(&exchange.arrived)) : "memory");
-        if (threadIdx.x == 0) {
+        if (threadIdx.x % LANES == 0) {
             claimed = claim();  // for the next time: it takes as long as a load
         }
     }
@@ -274,10 +276,10 @@ __device__ __forceinline__ float bias_of(const Affine& affine)
     return weight_to_float(affine.bias);
 }
 
-constexpr int FURTHER = SECTOR / VEC;  // packs that a row begins behind a sector at most
-constexpr int SPAN = LANES + FURTHER;  // packs of columns side by side
+constexpr int SPAN = LANES + SECTOR / VEC;  // packs of columns side by side: a row begins up to a sector later
+constexpr int EACH = (PACKS * SPAN - 1) / THREADS + 1;  // of a thread that fetches what goes with them
 
-extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16(
     const Element* x,
     const Weight* __restrict__ weight,
     const Weight* __restrict__ bias,
@@ -292,16 +294,17 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
     // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
-    __shared__ Exchange exchanges[EXCHANGES];
-    if (threadIdx.x == 0) {
+    __shared__ Exchange exchanges_of_rows[ROWS][EXCHANGES];
+    Exchange(&exchanges)[EXCHANGES] = exchanges_of_rows[threadIdx.x / LANES];
+    if (threadIdx.x % LANES == 0) {
         for (Exchange& exchange : exchanges) {
             initialize(exchange);
         }
     }
     __syncthreads();  // they are ready
 
-    const int place = threadIdx.x * VEC;
-    const int teams = gridDim.x;  // which take rows in turn
+    const int place = threadIdx.x % LANES * VEC;
+    const int teams = gridDim.x * ROWS;  // which take rows in turn
     // A row's packs begin with a sector of memory, wherever the row does, so that no two warps load or store parts of
     // one. The elements before and behind them are its edge, of which each of the last threads has one.
     const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % SECTOR;
@@ -324,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
 
     // The packs of this thread, of one row after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(16) unsigned char memory[];
-    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are LANES apart
+    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x / LANES * (STAGES * PART) + threadIdx.x % LANES;  // its packs are LANES apart
     const auto fetch = [&](Pack* to, int row, int pack) {
         const int head = head_of(row);
         if (row < rows && there(pack, head)) {
@@ -333,7 +336,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
     };
     int row[STAGES];  // that this block takes, from this one on
     const auto begin_stage = [&](int stage) {
-        row[stage] = blockIdx.x + stage * teams;
+        row[stage] = blockIdx.x * ROWS + threadIdx.x / LANES + stage * teams;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             fetch(ring + stage * PART + pack * LANES, row[stage], pack);
@@ -354,27 +357,26 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
     const int unclaimed = STAGES * teams;  // rows before those that are claimed
     const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
-    if (threadIdx.x == 0) {
+    if (threadIdx.x % LANES == 0) {
         claimed = claim();
     }
 
-    // Meanwhile what goes with the columns of the block's packs in a row without a head; and, in the first threads,
-    // with those behind them, where other rows' packs end.
-    Affine* const affines = reinterpret_cast<Affine*>(memory + STAGES * PART * sizeof(Pack));
+    // Meanwhile what goes with the columns of the block's packs in a row without a head, and with those behind them,
+    // where other rows' packs end.
+    Affine* const affines = reinterpret_cast<Affine*>(memory + ROWS * STAGES * PART * sizeof(Pack));
     const auto over_columns = [&](const auto& take) {
 #pragma unroll
-        for (int nth = 0; nth <= PACKS; ++nth) {
-            const int pack = nth < PACKS ? nth : threadIdx.x / FURTHER;
-            const int nth_pack = nth < PACKS ? threadIdx.x : LANES + threadIdx.x % FURTHER;
-            if (pack < PACKS) {
-                take(nth, pack, nth_pack);
+        for (int nth = 0; nth < EACH; ++nth) {
+            const int at = nth * THREADS + threadIdx.x;
+            if (at < PACKS * SPAN) {
+                take(nth, at / SPAN, at % SPAN);
             }
         }
     };
-    Weights own_weight[PACKS + 1];
-    Weights own_bias[PACKS + 1];
+    Weights own_weight[EACH];
+    Weights own_bias[EACH];
     over_columns([&](int nth, int pack, int nth_pack) {
-        const int column = place + (nth_pack - static_cast<int>(threadIdx.x)) * VEC + pack * STRIDE;
+        const int column = nth_pack * VEC + pack * STRIDE;
         own_weight[nth] = load_weights(weight + column, columns - column);
         own_bias[nth] = load_weights(bias + column, columns - column);
     });
@@ -408,7 +410,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
     // Of a row: the sum, and the sum of squares about the mean.
     const auto find = [&](const Pack* stage, int row, Element edge, int nth) {
         const int head = head_of(row);
-        const float numbers = numbers_of(threadIdx.x / 32 * 32, 32, head);
+        const float numbers = numbers_of(threadIdx.x % LANES / 32 * 32, 32, head);
         const float near = near_of(stage[0]);
         float sum = edge_column(head) < columns ? to_float(edge) - near : 0.0f;
         float square = sum * sum;
@@ -464,7 +466,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
         const Element coming_edge = ask(row[2]);
         Exchange& exchange = exchanges[turn % EXCHANGES];
         const unsigned phase = turn / EXCHANGES % 2;
-        if (threadIdx.x / 32 == 1) {  // not the first warp, which tells
+        if (threadIdx.x % LANES / 32 == 1) {  // not the first warp, which tells
             post(exchange, know(row[0], exchange, phase));
         }
         wait_for_rows<STAGES - 2>();
@@ -493,7 +495,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_ring_t256_n3_v8
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
             const int back = i < VEC - head % VEC ? 0 : VEC * SPAN - 1;
-            affine_of[i] = affines + head % VEC * SPAN + head / VEC + threadIdx.x - back;
+            affine_of[i] = affines + head % VEC * SPAN + head / VEC + threadIdx.x % LANES - back;
         }
         Pack values[PACKS];
 #pragma unroll
