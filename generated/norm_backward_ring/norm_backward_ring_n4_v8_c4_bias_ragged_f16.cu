@@ -19,10 +19,10 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 b267b531, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 049787f0,
+//   parts   norm_backward_ring.cu.j2 d7e7f6db, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
+//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_ring_n4_v8_c4_bias_ragged_f16
@@ -244,19 +244,48 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     int turn = 0;
 
-    // Rows in the order of where they begin in a sector; clusters share them evenly.
+    // Rows that begin at the same place in a sector are SECTOR apart. They make streams, of which there is one for each
+    // cluster at least: so these go through memory side by side. The streams that are left over are shared evenly.
     const int team = blockIdx.x / CLUSTER;
     const int teams = gridDim.x / CLUSTER;
-    const int from = static_cast<int>(static_cast<long long>(rows) * team / teams);
-    const int to = static_cast<int>(static_cast<long long>(rows) * (team + 1) / teams);
-    const auto rows_before = [&](int residue) { return residue * (rows / SECTOR) + min(residue, rows % SECTOR); };
-    int row = 0;
+    const int streams = (teams + SECTOR - 1) / SECTOR * SECTOR;
+    const int ways = streams / SECTOR;
+    const int whole = streams / teams * teams;  // streams that are not shared
+    const auto first_of = [&](int stream) { return stream / ways + stream % ways * SECTOR; };
+    const auto length_of = [&](int stream) { return (rows - first_of(stream) + streams - 1) / streams; };
+    int others = 0;  // rows that are shared
 #pragma unroll 1
-    while (row < SECTOR - 1 && rows_before(row + 1) <= from) {
-        ++row;
+    for (int stream = whole; stream < streams; ++stream) {
+        others += length_of(stream);
     }
-    row += (from - rows_before(row)) * SECTOR;
-    int rest = to - from;  // rows that do not begin as those that are gone through
+    const auto share_of = [&](int team) { return static_cast<int>(static_cast<long long>(others) * team / teams); };
+    int rest = share_of(team + 1) - share_of(team);  // rows that do not begin as those that are gone through
+#pragma unroll 1
+    for (int stream = team; stream < whole; stream += teams) {
+        rest += length_of(stream);
+    }
+    int shared_row = share_of(team);  // the first that is shared, of all that are; and then its place
+    int shared_stream = whole;
+#pragma unroll 1
+    while (shared_stream < streams - 1 && shared_row >= length_of(shared_stream)) {
+        shared_row -= length_of(shared_stream);
+        ++shared_stream;
+    }
+    shared_row = first_of(shared_stream) + shared_row * streams;
+    const auto row_after = [&](int row) {
+        if (row + streams < rows) {
+            return row + streams;
+        }
+        int all = teams;  // which the compiler takes for another: no registers are left for what follows from it
+        asm volatile("" : "+r"(all));
+        const int every = (all + SECTOR - 1) / SECTOR * SECTOR;
+        const int ways = every / SECTOR;
+        const int whole = every / all * all;
+        const int stream = row % every % SECTOR * ways + row % every / SECTOR;
+        const int next = stream < whole ? stream + all : stream + 1;
+        return stream < whole && next >= whole ? shared_row : next / ways + next % ways * SECTOR;
+    };
+    int row = first_of(team);
     if (rest == 0) {
         for (int column = place / VEC; column < columns; column += STRIDE / VEC) {
             parts_weight[static_cast<long long>(team) * columns + column] = 0.0f;
@@ -289,7 +318,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         }
         asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
         if (pack == PACKS - 1) {
-            fetched = fetched + SECTOR < rows ? fetched + SECTOR : fetched % SECTOR + 1;
+            fetched = row_after(fetched);
         }
     };
 
@@ -305,9 +334,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         const int end = head + (columns - head) / VEC * VEC;
         const int first = head + place;
         const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS
-        constexpr int step = SECTOR;  // to the next row
+        const int step = streams;  // to the next row
         int left = min(rest, (rows - 1 - row) / step + 1);  // rows, with this one
         rest -= left;
+        const int before = turn;
         const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -451,7 +481,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         const int last = (begin > 0 ? begin : RING) - PACKS;
         const long long part = static_cast<long long>(team) * columns;
         // Sums of rows that begin elsewhere are added to: a column is another thread's then, and one at a time has it.
-        const bool anew = turn <= row / SECTOR;  // there have been no others
+        const bool anew = before == 0;  // there have been no others
         if (!anew) {
             cluster_wait();  // all of the cluster have left theirs
         }
@@ -502,6 +532,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         if (rest > 0) {
             cluster_arrive();
         }
-        row = row % SECTOR + 1;
+        row = row_after(row - streams);
     }
 }

@@ -18,10 +18,10 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 b267b531, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 049787f0,
+//   parts   norm_backward_ring.cu.j2 d7e7f6db, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
+//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_ring_t64_n2_v8_bias_bf16
@@ -76,7 +76,7 @@ __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterp
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
 struct Sum {

@@ -4,7 +4,7 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
-//   LANES             512  threads of a block
+//   LANES             512  threads of a block that share a row
 //   PACKS               8  packs of a thread in its block's part of a row
 //   VEC                 4  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             1  blocks that share a row, as a cluster
@@ -19,16 +19,16 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 3336b60c, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 049787f0,
+//   parts   norm_ring.cu.j2 4b9cd534, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 cb31590f,
+//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 b99a1b2a,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 d9add26b, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring.cuh.j2 d425b3e9, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
-//           common/rows_ring_exchanges.cuh.j2 abc02b34, common/rows_place.cuh.j2 b8fce5f5,
-//           common/rows_ring_claims.cuh.j2 133ef9ea, common/rows_around.cuh.j2 9ee24d78,
+//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 73b27aa0,
+//           common/rows_ring_claims.cuh.j2 b7bc682b, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_n8_v4_c1_weight_bias_ragged_f32

@@ -4,7 +4,7 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
-//   LANES             256  threads of a block
+//   LANES             256  threads of a block that share a row
 //   PACKS               4  packs of a thread in its block's part of a row
 //   VEC                 8  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             1  blocks that share a row, as a cluster
@@ -20,16 +20,16 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 ea38d2ed, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 049787f0,
+//   parts   norm_ring.cu.j2 4b9cd534, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 21f6b709,
+//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 b99a1b2a,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 bb0dc3b6, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring.cuh.j2 d425b3e9, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
-//           common/rows_ring_exchanges.cuh.j2 abc02b34, common/rows_place.cuh.j2 b8fce5f5,
-//           common/rows_ring_claims.cuh.j2 133ef9ea, common/rows_around.cuh.j2 9ee24d78,
+//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 73b27aa0,
+//           common/rows_ring_claims.cuh.j2 b7bc682b, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_t256_n4_v8_c1_weight_bias_ragged_shifted_bf16
@@ -323,6 +323,7 @@ __device__ __forceinline__ float bias_of(const Affine& affine)
 
 constexpr int FURTHER = (MARGIN + SECTOR) / VEC;  // packs of a row before its others at most
 constexpr int SPAN = LANES + FURTHER;  // packs of columns side by side
+constexpr int EACH = (PACKS * SPAN - 1) / LANES + 1;  // of a thread that fetches what goes with them
 
 extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_ring_t256_n4_v8_c1_weight_bias_ragged_shifted_bf16(
     const Element* x,
@@ -436,23 +437,22 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_ring_t256_n4_v8
         claimed = claim();
     }
 
-    // Meanwhile what goes with the columns of the block's packs in a row without a head; and, in the first threads,
-    // with those behind them, where other rows' packs end.
+    // Meanwhile what goes with the columns of the block's packs in a row without a head, and with those behind them,
+    // where other rows' packs end.
     Affine* const affines = reinterpret_cast<Affine*>(memory + STAGES * PART * sizeof(Pack));
     const auto over_columns = [&](const auto& take) {
 #pragma unroll
-        for (int nth = 0; nth <= PACKS; ++nth) {
-            const int pack = nth < PACKS ? nth : threadIdx.x / FURTHER;
-            const int nth_pack = nth < PACKS ? threadIdx.x : LANES + threadIdx.x % FURTHER;
-            if (pack < PACKS) {
-                take(nth, pack, nth_pack);
+        for (int nth = 0; nth < EACH; ++nth) {
+            const int at = nth * LANES + threadIdx.x;
+            if (at < PACKS * SPAN) {
+                take(nth, at / SPAN, at % SPAN);
             }
         }
     };
-    Weights own_weight[PACKS + 1];
-    Weights own_bias[PACKS + 1];
+    Weights own_weight[EACH];
+    Weights own_bias[EACH];
     over_columns([&](int nth, int pack, int nth_pack) {
-        const int column = place + (nth_pack - static_cast<int>(threadIdx.x)) * VEC + pack * STRIDE;
+        const int column = nth_pack * VEC + pack * STRIDE;
         own_weight[nth] = load_weights(weight + column, columns - column);
         own_bias[nth] = load_weights(bias + column, columns - column);
     });

@@ -17,10 +17,10 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 9291d824, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 049787f0,
+//   parts   norm_span.cu.j2 9291d824, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 358b2a9c,
+//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_span_t8_n17_v1_weight_bias_f32

@@ -13,7 +13,7 @@
 //
 //   after   the transposition of arrays of structures through shared memory
 //   parts   reduce_short.cu.j2 7f2590b1, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           e63198bf, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           859525fa, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_short_o32_f32
 
