@@ -114,7 +114,7 @@ def rows_from(around: np.ndarray, by: int, shape: tuple[int, int]) -> np.ndarray
         ("bf16", 65536, "layer_norm", "bf16", "norm_ring_t256_n8_v8_c4_weight_bias_ragged_shifted_bf16"),
         ("bf16", 8193, "layer_norm", "f32", "norm_ring_t256_n4_v8_c1_weight_bias_wfloat_ragged_shifted_bf16"),
         ("bf16", 50257, "rms_norm", "bf16", "norm_ring_t256_n13_v8_c2_rms_weight_ragged_shifted_bf16"),
-        ("bf16", 12001, "fused_add_rms_norm", "bf16", "norm_t512_n3_v8_rms_residual_weight_ragged_shifted_bf16"),
+        ("bf16", 12001, "fused_add_rms_norm", "bf16", "norm_t384_n4_v8_rms_residual_weight_ragged_shifted_bf16"),
         ("bf16", 20001, "fused_add_rms_norm", "bf16", "norm_words_t256_n5_v8_c2_rms_residual_weight_bf16"),
     ],
 )

@@ -699,8 +699,8 @@ def test_other_rows_are_left_to_other_kernels(rows: int, columns: int, packs: ro
         ("bf16", 32769, "weight bias", False, "norm_ring_n4_v8_c2_weight_bias_ragged_bf16 on 132 blocks"),
         ("bf16", 50257, "weight", True, "norm_ring_n4_v8_c4_rms_residual_weight_ragged_bf16 on 120 blocks"),
         ("bf16", 50257, "weight", False, "norm_ring_n7_v8_c2_rms_weight_ragged_bf16 on 132 blocks"),
-        ("bf16", 50257, "weight bias", False, "norm_ring_t256_n7_v8_c4_weight_bias_ragged_bf16 on 120 blocks"),
-        ("bf16", 100003, "weight bias", False, "norm_ring_t256_n7_v8_c8_weight_bias_ragged_bf16 on 120 blocks"),
+        ("bf16", 50257, "weight bias", False, "norm_ring_t256_n13_v8_c2_weight_bias_ragged_bf16 on 132 blocks"),
+        ("bf16", 100003, "weight bias", False, "norm_ring_t256_n13_v8_c4_weight_bias_ragged_bf16 on 120 blocks"),
     ],
 )
 def test_norms_take_turns_where_that_pays(
