@@ -17,7 +17,7 @@
 //   after   the chain rule
 //   parts   norm_backward_grid.cu.j2 2adfd445, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2
 //           7a29ca23, common/rows_weight.cuh.j2 048ee80b, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_look.cuh.j2 4e68f7e5, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
+//           common/rows_look.cuh.j2 9ad2d069, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
 //           6e7c1261, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_backward_grid_n2_v4_bias_f32
 
@@ -235,8 +235,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_backward_grid_n
     float next_mean = rows > 0 ? means[0] : 0.0f;
     float next_rstd = rows > 0 ? rstds[0] : 0.0f;
 
-    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as long;
-    // and again, if it was not there.
+    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as
+    // long; and again, if it was not there.
     Message message[HEARD];
     const auto places_of = [&](int turn) { return messages + (turn + DEFER) % (2 * DEFER) * parts + lane; };
     const auto look_for = [&](int turn) {

@@ -21,7 +21,7 @@
 //   parts   norm_grid.cu.j2 eb588693, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 56c5f855,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_grid_place.cuh.j2 5e70891c,
-//           common/rows_look.cuh.j2 4e68f7e5, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2
+//           common/rows_look.cuh.j2 9ad2d069, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2
 //           b11d308d, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2 6e7c1261,
 //           common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_grid_n2_v8_s5_rms_weight_bf16
@@ -254,8 +254,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v8_s5_r
         kept_weight[pack * LANES] = column < end ? load_weights(weight + column) : Weights{};
     }
 
-    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as long;
-    // and again, if it was not there.
+    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as
+    // long; and again, if it was not there.
     Message message[HEARD];
     const auto places_of = [&](int turn) { return messages + (turn + DEFER) % (2 * DEFER) * parts + lane; };
     const auto look_for = [&](int turn) {

@@ -18,7 +18,7 @@
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_exp.cuh.j2 81255214, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 4e68f7e5, common/rows_pack.cuh.j2
+//           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 9ad2d069, common/rows_pack.cuh.j2
 //           4891bdba, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build softmax_grid_n2_v8_s6_bf16
 
@@ -249,8 +249,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v8_s
         fetch(stage);
     }
 
-    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as long;
-    // and again, if it was not there.
+    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as
+    // long; and again, if it was not there.
     Message message[HEARD];
     const auto places_of = [&](int turn) { return messages + (turn + DEFER) % (2 * DEFER) * parts + lane; };
     const auto look_for = [&](int turn) {
