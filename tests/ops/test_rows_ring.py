@@ -262,7 +262,7 @@ def test_weights_are_found_at_all_places_of_a_sector_where_rows_begin(
         ("f16", "f16", 96, 1357, "norm_ring_t32_n6_v8_c1_weight_bias_ragged_f16"),
         ("f16", "f32", 203, 2051, "norm_ring_t64_n4_v8_c1_weight_bias_wfloat_ragged_f16"),
         ("bf16", "f32", 67, 4097, "norm_ring_t64_n8_v8_c1_weight_bias_wfloat_ragged_bf16"),
-        ("bf16", "bf16", 37, 6467, "norm_ring_t256_n4_v8_c1_weight_bias_ragged_bf16"),
+        ("bf16", "bf16", 37, 6467, "norm_ring_t128_n7_v8_c1_weight_bias_ragged_bf16"),
     ],
 )
 def test_blocks_normalise_several_rows_at_once(

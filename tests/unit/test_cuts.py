@@ -91,12 +91,12 @@ def test_rows_that_a_block_takes(name: str, dtype: str, width: int, weights: int
     [
         ("layer_norm", 897, "f32", "norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 2049, "f32", "norm_ring_t64_n4_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
-        ("layer_norm", 8191, "f32", "norm_ring_t256_n4_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
+        ("layer_norm", 8191, "f32", "norm_ring_t128_n8_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 10241, "f32", "norm_ring_t256_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 2048, "f32", "norm_t"),  # weights need not be moved
         ("layer_norm", 1357, "bf16", "norm_ring_t32_n6_v8_c1_weight_bias_ragged_bf16 on 132 blocks"),
         ("layer_norm", 2049, "bf16", "norm_t"),
-        ("rms_norm", 8191, "f32", "norm_ring_t256_n4_v8_c1_rms_weight_wfloat_ragged_bf16 on 132 blocks"),
+        ("rms_norm", 8191, "f32", "norm_ring_t128_n8_v8_c1_rms_weight_wfloat_ragged_bf16 on 132 blocks"),
         ("rms_norm", 2049, "f32", "norm_t"),
     ],
 )

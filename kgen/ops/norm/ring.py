@@ -92,7 +92,7 @@ def _gathered(spec: Spec) -> bool:
 def _beside(spec: Spec) -> bool:
     """Whether weights of columns lie in shared memory: packs of rows that begin anywhere have others in each row."""
     anywhere = bool(spec["ragged"] and vectors(spec))
-    least = rows_ring.STAGES - (spec["shifted"] or spec["LANES"] == HALF)
+    least = rows_ring.STAGES - (spec["shifted"] or (spec["LANES"] == HALF and not spec["residual"]))
     return anywhere and _constants(spec, _behind(spec), posted=spec["LANES"] > 32)["STAGES"] >= least
 
 
@@ -106,7 +106,7 @@ def _rows_at_once(spec: Spec) -> int:
 
 def _raised(spec: Spec) -> bool:
     """Whether a row is in registers from when it is found until it is written, and shared memory free for another."""
-    return bool(spec["shifted"]) or (spec["LANES"] == HALF and _beside(spec))
+    return bool(spec["shifted"]) or (spec["LANES"] == HALF and not spec["residual"] and _beside(spec))
 
 
 def _stages(spec: Spec) -> int:
