@@ -17,9 +17,9 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 eca2585d, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_ring.cu.j2 65013233, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 f263f385, common/after_previous.cuh.j2
-//           9af5dfb3, common/rows_ring.cuh.j2 d425b3e9, common/rows_ring_second.cuh.j2 12f958ea,
+//           9af5dfb3, common/rows_ring.cuh.j2 c2edcf76, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 73b27aa0,
@@ -336,13 +336,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         if (row < rows && needed(pack, head)) {
             copy_async(to, from + pack * STRIDE);
         }
-    };
-    // Of the packs behind those of the last lane, each lane copies one.
-    const int behind = place + 32 * VEC + threadIdx.x % 32 * (STRIDE - VEC);
-    const auto fetch_behind = [&](Pack* stage, int row) {
-        const int head = head_of(row);
-        if (row < rows && threadIdx.x % 32 < PACKS && behind <= columns - head - MARGIN) {
-            copy_async(stage + 32 + threadIdx.x % 32 * (SLOTS - 1), around(x + row * x_row + head) + (behind - place));
+        if (row < rows && threadIdx.x % 32 == 31 && there(pack, head)) {
+            copy_async(to + 1, from + pack * STRIDE + VEC);
         }
     };
 
@@ -378,7 +373,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         for (int pack = 0; pack < PACKS; ++pack) {
             fetch(ring + stage * PART + pack * SLOTS, row[stage], pack);
         }
-        fetch_behind(ring + stage * PART, row[stage]);
         close_group();
     };
     begin_stage(0);
@@ -457,7 +451,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         for (int pack = 0; pack < PACKS; ++pack) {
             fetch(stage + pack * SLOTS, row, pack);
         }
-        fetch_behind(stage, row);
         close_group();
     };
     const auto tell_of = [&](float top, float sum, Exchange& exchange) {

@@ -99,7 +99,7 @@ def _filled(packs: int, each: int, *, ragged: bool) -> int:
         return max(1, power_of_two(packs) // (2 if packs >= ONE_TURN else 1))
     least, turns = (WARP // 2, 2) if packs > 2 * WARP else (WARP // 8, 1)
     loads = {lanes: -(-packs // (lanes * each)) * lanes * each for lanes in LANES if lanes >= least}
-    fit = [lanes for lanes in loads if lanes * each * turns <= packs]
+    fit = [lanes for lanes in loads if -(-packs // (lanes * each)) >= turns and lanes * each <= packs]
     return max(lanes for lanes in fit if loads[lanes] <= MOST_LOADS * min(loads[n] for n in fit))
 
 

@@ -13,6 +13,7 @@ from kgen.operand import Operand, joined
 from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
+from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, MOVED, SUMMED
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.ring_plans import plan_ring
@@ -22,20 +23,6 @@ from kgen.ops.norm.words import plan_words
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
 
-MOVED = {**rows_cut.MOST, 16: 7, 96: 6, 320: 6}
-"""Packs of a thread, by the lanes of a row, where weights and biases are moved for each row."""
-SUMMED = {
-    4: {1: 3, 2: 3, 4: 3, 8: 3, 16: 4, 32: 4, 128: 5, 256: 5},
-    2: {**rows_cut.MOST, 8: 2, **dict.fromkeys((64, 96, 128, 160, 192, 256, 320, 384), 4)},
-}
-"""The same where a residual is added, by the bytes of an element."""
-ALONG = {**rows_cut.MOST, 1: 1, 2: 2, 16: 3, 32: 4}
-"""The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
-ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
-"""The same, by the bytes of an element, where packs lie across channels: what a thread does but once takes longer."""
-APART = {"f32": 772, "f16": 896, "bf16": 896, "rms": 1536}
-"""Packs of a row, up to which a block does best with one where results begin elsewhere, and of RMS norms."""
-BESIDE = {2: 1281, 4: 1024}  # packs of a row of 16 bits, by the bytes of a bias, up to which weights are moved for it
 MOMENTS = 8  # bytes of what is known of a part
 
 Axes = tuple[int, ...]
@@ -130,6 +117,8 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         most = ACROSS[x.dtype.itemsize]
     elif residual:
         most = SUMMED[x.dtype.itemsize]
+    elif taken.shifted:
+        most = rows_cut.OF_NARROW
     cut = rows_cut.cut(
         read.rows,
         read.columns,

@@ -1,0 +1,20 @@
+"""How many packs a thread of a norm has, and which rows blocks take by themselves; the tables are measured."""
+
+from __future__ import annotations
+
+from kgen.ops import rows_cut
+
+MOVED = {**rows_cut.MOST, 16: 7, 96: 6, 320: 6}
+"""Packs of a thread, by the lanes of a row, where weights and biases are moved for each row."""
+SUMMED = {
+    4: {1: 3, 2: 3, 4: 3, 8: 3, 16: 4, 32: 4, 128: 5, 256: 5},
+    2: {**rows_cut.MOST, 8: 2, **dict.fromkeys((64, 96, 128, 160, 192, 256, 320, 384), 4)},
+}
+"""The same where a residual is added, by the bytes of an element."""
+ALONG = {**rows_cut.MOST, 1: 1, 2: 2, 16: 3, 32: 4}
+"""The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
+ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
+"""The same, by the bytes of an element, where packs lie across channels: what a thread does but once takes longer."""
+APART = {"f32": 772, "f16": 896, "bf16": 896, "rms": 1536}
+"""Packs of a row, up to which a block does best with one where results begin elsewhere, and of RMS norms."""
+BESIDE = {2: 1281, 4: 1024}  # packs of a row of 16 bits, by the bytes of a bias, up to which weights are moved for it
