@@ -26,4 +26,4 @@ def _gemv(shape: tuple[int, int], trans: bool, dtype: DType) -> Problem:
     def exact() -> list[Array]:
         return [(a.T if trans else a).astype("f8") @ x.astype("f8")]
 
-    return Problem(lambda: kgen.gemv(a, x, trans=trans), exact, (a, x))
+    return Problem(lambda: kgen.gemv(a, x, trans=trans), exact, (a, x, kgen.gemv(a, x, trans=trans)))
