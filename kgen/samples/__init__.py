@@ -19,6 +19,7 @@ from kgen.samples import (
     gated_chunk_vector,
     moves,
     norm,
+    norm_backward,
     products,
     softmax,
     sums,
@@ -40,7 +41,8 @@ CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
     | moves.CASES
     | elements.CASES
     | softmax.CASES
-    | norm.CASES,
+    | norm.CASES
+    | norm_backward.CASES,
 )
 """By kernel, or by the stem that kernels share: from a specialization (and a shape), the calls that run it."""
 
