@@ -20,11 +20,11 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 4b9cd534, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_ring.cu.j2 475c10f0, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 b99a1b2a,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 c2edcf76, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring.cuh.j2 129cb31f, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
@@ -34,9 +34,9 @@
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_t256_n8_v4_c2_weight_bias_ragged_shifted_f32
 
-// A row passes through the shared memory of the blocks of a cluster, which share it, and stays in their registers from when it is gone through until
-// it is written. While what the blocks found of it gets about, the next row is gone through, and those that follow are on
-// their way all the time.
+// A row passes through the shared memory of the blocks of a cluster, which share it, and stays in their registers from
+// when it is gone through until it is written. While what the blocks found of it gets about, the next row is gone
+// through, and those that follow are on their way all the time.
 // Each warp adds up its numbers less one that is near them, and the squares of that: the difference of two large sums
 // would lose a small variance.
 // A block has the same columns of many rows, and keeps their weights in shared memory.
@@ -581,7 +581,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const float2 found = make_float2(fmaf(near, numbers, sum), square);
         tell(found, exchanges[nth % EXCHANGES], over_warps, claimed, claim, nth);
     };
-
 
     // A row is in registers from when it is found until it is written: where it lay, another one comes meanwhile.
     const auto fetch_row = [&](Pack* stage, int row) {

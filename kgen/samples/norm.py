@@ -139,7 +139,7 @@ def normalisation_by_words(spec: Spec, shape: Shape | None = None) -> tuple[Case
     vec = spec["VEC"]
     room = spec["CLUSTER"] * spec["LANES"] * spec["PACKS"] * vec
     cut = rows_ring.Cut(spec["PACKS"], vec, spec["CLUSTER"], 2, threads=spec["LANES"])
-    settings = ((words, "cut", lambda *about: cut),)
+    settings = ((words, "cut", lambda *about: cut), (norm_plans, "plan_ring", lambda *about: None))
     height, sector = 2 * spec.derived["STAGES"] + 4, rows_ring.SECTOR // spec.dtype.itemsize
     own = ((height, room - 5 * vec + 1), (height, room // sector * sector - sector), (1, room + 5 * vec - 1))
     shapes = (shape,) if shape else own

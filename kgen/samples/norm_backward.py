@@ -65,7 +65,7 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     if spec.derived["SORTED"]:  # as many that begin at each place, and more at some; and some that all share
         teams = 3
         height = backward_ring.SECTOR * vec * -(-ring // packs) + 3
-    columns = (room - 5) * vec + spec["ragged"]
+    columns = (room - 5) * vec + 1 if spec["ragged"] else (room - 6) * vec  # of whole sectors
     cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
     shapes = [shape] if shape else [(height, columns), (1, columns)]
