@@ -20,7 +20,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 475c10f0, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_ring.cu.j2 b094f018, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 b99a1b2a,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
@@ -34,9 +34,9 @@
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_t256_n4_v8_c1_weight_bias_ragged_shifted_bf16
 
-// A row passes through the shared memory of a block, and stays in its registers from when it is gone through until it is
-// written. While what the warps found of it gets about, the next row is gone through, and those that follow are on their
-// way all the time.
+// A row passes through the shared memory of a block, and stays in its registers from when it is gone through until it
+// is written. While what the warps found of it gets about, the next row is gone through, and those that follow are on
+// their way all the time.
 // Each warp adds up its numbers less one that is near them, and the squares of that: the difference of two large sums
 // would lose a small variance.
 // A block has the same columns of many rows, and keeps their weights in shared memory.
