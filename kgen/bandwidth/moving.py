@@ -1,4 +1,4 @@
-"""Elementwise operators, transposes, rotations."""
+"""Elementwise operators and transposes."""
 
 from __future__ import annotations
 

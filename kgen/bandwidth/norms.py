@@ -54,8 +54,7 @@ def _norm(name: str, shape: tuple[int, int], dtype: DType, *, weights: DType | N
         scale = 1 / cupy.sqrt((value**2).mean(-1, keepdims=True) + EPS)
         value *= scale
         if not name.endswith("backward"):
-            normed = value * weight.astype("f8") + (bias.astype("f8") if layer else 0)
-            return [normed]
+            return [value * weight.astype("f8") + (bias.astype("f8") if layer else 0)]
         dy = other.astype("f8")
         upstream = dy * weight.astype("f8")
         part = (upstream * value).mean(-1, keepdims=True)
@@ -71,9 +70,9 @@ def _norm(name: str, shape: tuple[int, int], dtype: DType, *, weights: DType | N
         statistics = forward[1:]
         del forward
         return Problem(lambda: backward(other, x, *statistics, weight), exact, (x, x, other))
+    if name.startswith("fused"):  # the sum in other's place, and a result of that size
+        return Problem(lambda: kgen.fused_add_rms_norm(x, other, weight, eps=EPS), exact, (x, other, other, other))
     out = cupy.empty(shape, dtype.numpy)
-    if name.startswith("fused"):
-        return Problem(lambda: kgen.fused_add_rms_norm(x, other, weight, eps=EPS), exact, (x, other, out, out))
     if layer:
         return Problem(lambda: kgen.layer_norm(x, weight, bias, eps=EPS, out=out), exact, (x, out))
     return Problem(lambda: kgen.rms_norm(x, weight, eps=EPS, out=out), exact, (x, out))

@@ -11,10 +11,10 @@ from typing import Any
 from kgen.bandwidth import BARS, Problem, Row, rows
 from kgen.bench import errors
 from kgen.benchmarks import BenchError
-from kgen.dtypes import BF16, F16, F32
+from kgen.dtypes import FLOATS
 from kgen.timing import Call, measure
 
-DTYPES = {dtype.name: dtype for dtype in (F32, F16, BF16)}
+DTYPES = {dtype.name: dtype for dtype in FLOATS}
 
 
 def chosen(globs: Sequence[str], dtypes: Sequence[str]) -> list[Row]:
@@ -51,15 +51,10 @@ def _numbered(call: Callable[[], Any]) -> Call:
     return lambda _: call()
 
 
-def complaints(globs: Sequence[str], dtypes: Sequence[str], jobs: int) -> list[str | None]:
-    """Of every chosen row, found by so many processes; these also compile what the rows need."""
-    count = len(chosen(globs, dtypes))
+def complaints(asked: Sequence[Row], jobs: int) -> list[str | None]:
+    """Of every row, found by so many processes; these also compile what the rows need."""
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(_complaint, [globs] * count, [dtypes] * count, range(count)))
-
-
-def _complaint(globs: Sequence[str], dtypes: Sequence[str], nth: int) -> str | None:
-    return complaint(chosen(globs, dtypes)[nth])
+        return list(pool.map(complaint, asked))
 
 
 def timed(row: Row, bandwidth: float) -> dict[str, Any]:

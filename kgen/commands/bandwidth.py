@@ -31,7 +31,7 @@ def bandwidth(globs: tuple[str, ...], dtypes: tuple[str, ...], jobs: int, as_jso
     current_device()
     with StatusLine() as line:
         line.say(f"checking {len(asked)} rows")
-        wrong = complaints(globs, dtypes, jobs)
+        wrong = complaints(asked, jobs)
     width = copy_bandwidth()
     if not as_json:
         click.echo(f"{machine()['device']}, copy {width / 1e9:.0f} GB/s")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops.reduce import column_launches, flat, narrow, reduce, row_launches, waves
+from kgen.ops.reduce import column_launches, flat, narrow, passes, reduce, waves
 from kgen.ops.reduce.dot import dot as kgen_dot
 from kgen.ops.reduce.kernels import LOAD_BYTES
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -31,7 +31,7 @@ def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
     length = spec["LENGTH"] or 9
     per_block = spec.threads * (spec.derived["SHORT"] // (length * spec.dtype.itemsize))
     case = _reduction(spec, shape or (2 * per_block + 5, length), -1)
-    return case._replace(settings=((row_launches, "SHORT_FROM", 0),))
+    return case._replace(settings=((passes, "BUSY", 0), (narrow, "FROM", length + 1)))
 
 
 def reduce_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -40,7 +40,7 @@ def reduce_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     cases = []
     for one in [shape] if shape else [(2 * spec.threads + 5, room - 1), (6 * spec.threads + 5, (room // 3 - 1) | 1)]:
         cut = (room // one[1], spec["ITEMS"])
-        settings = ((narrow, "ROWS", 0), (narrow, "rows_of_a_thread", lambda nbytes, cut=cut: cut))
+        settings = ((passes, "BUSY", 0), (narrow, "rows_of_a_thread", lambda nbytes, cut=cut: cut))
         cases.append(_reduction(spec, one, -1)._replace(settings=settings))
     return tuple(cases)
 

@@ -20,7 +20,7 @@ from kgen.ops.gemv import flat as gemv_flat
 from kgen.ops.gemv import span
 from kgen.ops.gemv.gemv import gemv
 from kgen.ops.questions import explain
-from kgen.ops.reduce import flat, narrow, reduce
+from kgen.ops.reduce import flat, narrow, passes, reduce
 from tests.ops.test_gemv import QUANTIZED, assert_product, draw, on, quantized
 
 AsNumpy = Callable[[Any], np.ndarray]
@@ -31,7 +31,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few rows there are."""
     for module in (span, flat):
         monkeypatch.setattr(module, "LEAST", 0)
-    monkeypatch.setattr(narrow, "ROWS", 0)
+    monkeypatch.setattr(passes, "BUSY", 0)
     monkeypatch.setattr(gemv_flat, "PAYS", {n: dict.fromkeys(own, 0) for n, own in gemv_flat.PAYS.items()})
 
 

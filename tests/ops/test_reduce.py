@@ -18,7 +18,7 @@ from kgen.backend import HOST
 from kgen.checking import watching
 from kgen.launch import Step, bind
 from kgen.ops.questions import explain
-from kgen.ops.reduce import reduce, row_launches
+from kgen.ops.reduce import narrow, passes, reduce
 from kgen.spec import Axis
 
 ToNumpy = Callable[[Any], np.ndarray]
@@ -273,7 +273,8 @@ def test_extremes_of_columns_are_numpys_with_ties_nan_and_infinity(
 def test_short_rows_that_lie_one_behind_the_other_are_numpys(
     xp: ModuleType, asnumpy: ToNumpy, op: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_launches, "SHORT_FROM", 0)
+    monkeypatch.setattr(passes, "BUSY", 0)
+    monkeypatch.setattr(narrow, "FROM", 99)
     for width, rows in ((2, 8201), (3, 2600), (7, 1300), (15, 600)):
         x = np.random.default_rng(width).integers(-4, 4, (rows, width)).astype(dtype)
         if dtype[0] == "f" and op != "sum":

@@ -9,8 +9,8 @@ from kgen.dtypes import FLOATS
 from kgen.launch import Step
 from kgen.ops.reduce import flat, waves
 from kgen.ops.reduce.axes import Kept
-from kgen.ops.reduce.kernels import COLUMN_THREADS, LOAD_BYTES, MOST_ROWS, RESIDENT, residents, summed, value_bytes
-from kgen.ops.reduce.passes import Pass, divisor_of, levels, spec_of
+from kgen.ops.reduce.kernels import COLUMN_THREADS, LOAD_BYTES, MOST_ROWS, RESIDENT, residents, value_bytes
+from kgen.ops.reduce.passes import Pass, divisor_of, levels, of_one_type, spec_of
 from kgen.ops.reduce.waves import ITEMS
 
 LANES = (1, 2, 4, 8, 16, 32)
@@ -31,8 +31,7 @@ def _flat(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int] 
     whole = LOAD_BYTES // one.dtype.itemsize
     even = columns.size % whole == 0 and one.low % LOAD_BYTES == 0
     dense = columns.stride == 1 and stride == columns.size and math.prod(axis.size for axis in inside) == 1
-    widened = summed(one.op) and one.out is not one.dtype
-    if not dense or widened or one.dtype not in FLOATS or one.algorithm:
+    if not (dense and of_one_type(one)):
         return None
     cut = flat.cut(one.op, columns.size, length * columns.size, one.dtype, one.sms, even=even)
     if cut is None:

@@ -8,7 +8,7 @@ from kgen.dtypes import FLOATS
 from kgen.launch import Step
 from kgen.ops.reduce.axes import Kept
 from kgen.ops.reduce.kernels import BITS, FORMULAS, LOAD_BYTES, OF_SUMS, WORDS, operation, result_axes, summed, text_of
-from kgen.ops.reduce.passes import Pass, divisor_of
+from kgen.ops.reduce.passes import Pass, divisor_of, length_of, many_in_line, of_one_type
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
@@ -19,9 +19,7 @@ WIDEST = max(ITEMS.values) * LOAD_BYTES
 RESIDENT = 1024
 """Threads among which the registers of a multiprocessor are to be divided."""
 FROM = 9
-"""Elements of a row, from which on this pays,"""
-ROWS = 1024
-"""and rows for each multiprocessor."""
+"""Elements of a row, from which on this pays."""
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -66,16 +64,10 @@ NARROW = {op: register(_kernel(op)) for op in FORMULAS}
 
 def launch(one: Pass, rows: int, inside: Sequence[Kept]) -> Step | None:
     """None where rows lie apart, are too narrow or too wide, too few, or of whole loads."""
-    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 1)
-    size = one.dtype.itemsize
-    nbytes = length * size
-    dense = len(inside) == 1 and inside[0].stride == length and stride == 1
-    aligned = not (one.low | one.layout.start * size) % LOAD_BYTES
+    length = length_of(one.layout)
+    nbytes = length * one.dtype.itemsize
     fits = length >= FROM and nbytes <= WIDEST and nbytes % LOAD_BYTES != 0
-    widened = summed(one.op) and one.out is not one.dtype
-    if not (dense and aligned and fits) or widened or one.dtype not in FLOATS or one.algorithm:
-        return None
-    if rows < ROWS * one.sms:
+    if not (fits and of_one_type(one) and many_in_line(one, rows, inside)):
         return None
     each, items = rows_of_a_thread(nbytes)
     spec = NARROW[one.op].spec(ITEMS=items, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kgen.dtypes import DType
+from kgen.dtypes import FLOATS, DType
 from kgen.ops.reduce.axes import Kept, Layout
-from kgen.ops.reduce.kernels import KERNELS, result_axes, summed
+from kgen.ops.reduce.kernels import KERNELS, LOAD_BYTES, result_axes, summed
 from kgen.ops.reduce.text import rounded_once
 from kgen.spec import Spec
 
@@ -16,6 +16,8 @@ LEVELS = 4
 """Kept axes that a kernel walks; of further ones each index is a launch."""
 NAIVE = {"naive": (1, 1), "vec4": (4, 1), "vec8": (8, 1), "vec16": (16, 1)}
 """The ladder: elements of a load, and loads in flight."""
+BUSY = 1024
+"""Rows for each multiprocessor, from which on blocks of many keep it busy."""
 
 
 class Pass(NamedTuple):
@@ -33,6 +35,19 @@ class Pass(NamedTuple):
 
 def length_of(axes: Layout) -> int:
     return axes.reduced[0].size if axes.reduced else 1
+
+
+def of_one_type(one: Pass) -> bool:
+    """Whether floats are reduced to floats of their own type, or to places, by a kernel that nobody named."""
+    return one.dtype in FLOATS and (one.out is one.dtype or not summed(one.op)) and one.algorithm is None
+
+
+def many_in_line(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:
+    """Whether rows are many, and lie one behind the other from a multiple of a load on."""
+    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 1)
+    aligned = not (one.low | one.layout.start * one.dtype.itemsize) % LOAD_BYTES
+    dense = len(inside) == 1 and inside[0].stride == length and stride == 1
+    return aligned and dense and rows >= BUSY * one.sms
 
 
 def spec_of(one: Pass, form: int, **axes: int | bool) -> Spec:

@@ -10,11 +10,9 @@ from kgen.launch import Step
 from kgen.ops.reduce import narrow, waves
 from kgen.ops.reduce.axes import Kept
 from kgen.ops.reduce.kernels import KNOWN, LOAD_BYTES, RESIDENT, RESIDENT_NARROW, SHORT, value_bytes
-from kgen.ops.reduce.passes import NAIVE, Pass, divisor_of, length_of, levels, spec_of
+from kgen.ops.reduce.passes import NAIVE, Pass, divisor_of, length_of, levels, many_in_line, spec_of
 from kgen.ops.reduce.waves import GROUPS, ITEMS
 
-SHORT_FROM = 1024
-"""Short rows for each multiprocessor, from which on blocks of them keep it busy."""
 TILES = 16
 """Tiles of a row of 16 bits where an extreme is looked for, up to which a warp does better than a block."""
 FEW = 1.6
@@ -81,12 +79,9 @@ def along_rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
 
 def _is_short(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:
     """Whether rows are short, many, and one behind the other from a multiple of a load on."""
-    length, stride = one.layout.reduced[0] if one.layout.reduced else (1, 1)
-    nbytes = one.dtype.itemsize
-    aligned = not (one.low | one.layout.start * nbytes) % LOAD_BYTES
-    dense = len(inside) == 1 and inside[0].stride == length and stride == 1
-    short = length > 1 and length * nbytes <= SHORT and rows >= SHORT_FROM * one.sms
-    return dense and aligned and short and one.algorithm is None
+    length = length_of(one.layout)
+    short = length > 1 and length * one.dtype.itemsize <= SHORT
+    return short and many_in_line(one, rows, inside) and one.algorithm is None
 
 
 def _short(one: Pass, rows: int, out: int) -> Step:
