@@ -7,8 +7,8 @@ import operator
 from typing import Any
 
 
-def whole(op: str, option: str, value: Any, least: int | None = None) -> int:
-    """An integer, Python's, NumPy's or any that is one by its `__index__`; at least `least`.
+def whole(op: str, option: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+    """An integer, Python's, NumPy's or any that is one by its `__index__`; at least `least`, at most `most`.
 
     >>> whole("take", "axis", -1)
     -1
@@ -19,6 +19,8 @@ def whole(op: str, option: str, value: Any, least: int | None = None) -> int:
         raise TypeError(f"{op}: {option} is a {type(value).__name__}; it takes an integer") from None
     if least is not None and number < least:
         raise ValueError(f"{op}: {option} is {number}; it takes an integer from {least} on")
+    if most is not None and number > most:
+        raise ValueError(f"{op}: {option} is {number}; it takes an integer up to {most}")
     return number
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kgen.ops.reduce import column_launches, flat, narrow, passes, reduce, waves
 from kgen.ops.reduce.dot import dot as kgen_dot
-from kgen.ops.reduce.kernels import LOAD_BYTES
+from kgen.ops.reduce.kernels import LOAD_BYTES, summed
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 
@@ -31,7 +31,7 @@ def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
     length = spec["LENGTH"] or 9
     per_block = spec.threads * (spec.derived["SHORT"] // (length * spec.dtype.itemsize))
     case = _reduction(spec, shape or (2 * per_block + 5, length), -1)
-    return case._replace(settings=((passes, "BUSY", 0), (narrow, "FROM", length + 1)))
+    return case._replace(settings=((passes, "BUSY", 0),))
 
 
 def reduce_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -93,7 +93,10 @@ def _reduction(spec: Spec, shape: Shape, axis: int) -> Case:
         x = _with_extremes(x, axis) * (1 if name[-3:] == "max" else -1)
     x = between_poison(x, 257 if "ragged" in spec.flags else 256)
     expected = getattr(np, name)(x.astype(np.float64), axis=axis)
-    return Case(getattr(reduce, name), (x,), {"axis": axis}, expected, 0 if name[-3:] in ("max", "min") else None)
+    widened = summed(name) and spec["OUT"] > 8 * spec.dtype.itemsize
+    options = {"axis": axis} | ({"dtype": f"f{spec['OUT'] // 8}"} if widened else {})
+    bar = 0 if name[-3:] in ("max", "min") else None
+    return Case(getattr(reduce, name), (x,), options, expected, bar, options.get("dtype"))
 
 
 def _with_extremes(x: Array, axis: int) -> Array:

@@ -110,6 +110,18 @@ def test_float16_falls_into_the_bin_that_its_value_is_in(xp: ModuleType, asnumpy
     np.testing.assert_array_equal(asnumpy(got), np.histogram(x.astype("f8"), edges)[0])
 
 
+@pytest.mark.parametrize("bins", [(), [1.0]])
+@pytest.mark.parametrize(("density", "weighted"), [(False, False), (True, False), (False, True)])
+def test_fewer_than_two_edges_bound_no_bins(
+    xp: ModuleType, asnumpy: ToNumpy, bins: object, density: bool, weighted: bool
+) -> None:
+    x = np.ones(3)
+    got = histogram(xp.asarray(x), bins, None, xp.asarray(x) if weighted else None, density)
+    for one, right in zip(got, np.histogram(x, bins, None, density, x if weighted else None)):
+        assert one.dtype == right.dtype
+        np.testing.assert_array_equal(asnumpy(one), right)
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
 @pytest.mark.parametrize("bound", [float, np.float16, np.float32, np.float64])
 def test_edges_have_the_type_that_elements_and_bounds_have_together(

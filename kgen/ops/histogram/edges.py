@@ -38,6 +38,11 @@ class Edges(NamedTuple):
     plain: bool = False
 
     @property
+    def bins(self) -> int:
+        """How many bins there are: none without edges, as with one."""
+        return max(0, len(self.edges) - 1)
+
+    @property
     def uniform(self) -> bool:
         """Whether bins are of one width."""
         return bool(self.width)

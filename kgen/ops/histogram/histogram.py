@@ -28,6 +28,7 @@ from kgen.ops.options import whole
 from kgen.results import allocate, give_back
 from kgen.streams import stream_for
 
+_MOST = (1 << 60) - 1  # bins, of eight bytes, that an array can have
 _REMEMBERED = 256
 _bins_of: dict[tuple[object, int], int] = {}  # by dtype and size: how many bins the last such array took
 
@@ -66,9 +67,9 @@ def bincount(
     ...     kgen.bincount(np.array([1, 3, 1]))
     array([0, 2, 0, 1])
     """
-    minlength = whole("bincount", "minlength", minlength, 0)
+    minlength = whole("bincount", "minlength", minlength, 0, _MOST)
     if length is not None:
-        return _count_into(x, weights, max(whole("bincount", "length", length, 0), minlength), out, stream)
+        return _count_into(x, weights, max(whole("bincount", "length", length, 0, _MOST), minlength), out, stream)
     if out is not None:
         raise ValueError("bincount: out is given and length is not; how many results there are depends on x")
     size = math.prod(getattr(x, "shape", ()))
@@ -96,7 +97,7 @@ def _calls_of_histogram(
         yield Call(extremes, (x,), (), "; the host waits for them")
         range = (0, 1)
     found = edges_of(operand, bins, range, stream)
-    size, chosen = len(found.edges) - 1, stream_for(operand.kind, [operand], stream)
+    size, chosen = found.bins, stream_for(operand.kind, [operand], stream)
 
     def array(count: int, dtype: DType) -> Any:
         return give_back(allocate(operand.kind, (count,), dtype, operand.device, chosen), chosen)
@@ -143,7 +144,7 @@ def histogram(
     found = edges_of(operand, bins, range, stream)
     chosen = stream_for(operand.kind, [operand], stream)
     table, edges = placed(found, operand, chosen)
-    options, written = (len(found.edges) - 1, found.uniform), None
+    options, written = (found.bins, found.uniform), None
     if weights is not None:
         (result,) = _weighted_histogram((x, table, weights), (None,), options, stream)
     elif found.uniform:

@@ -55,7 +55,7 @@ def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, str
     (2, 5, 3)
     """
     if axes is not None and type(axes) is not tuple:
-        if not hasattr(axes, "__iter__"):
+        if not np.iterable(axes):
             raise TypeError(f"transpose: axes is a {type(axes).__name__}; it takes a sequence of integers, or None")
         axes = tuple(axes)
     result: Any = _transpose.call((x,), (out,), (axes,), stream)[0]

@@ -14,6 +14,7 @@ from kgen.ops.reduce.kernels import (
     MOST_ROWS,
     OF_SUMS,
     WORDS,
+    illegal_widening,
     operation,
     result_axes,
     summed,
@@ -76,10 +77,7 @@ def _derive(spec: Spec) -> dict[str, int]:
 def _check(spec: Spec) -> str | None:
     if spec.static_smem > STATIC_LIMIT:
         return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
-    axes = result_axes(operation(spec), spec.dtype, spec.dtype)
-    if axes != {axis: spec[axis] for axis in axes}:
-        return "a result has the type of the elements"
-    return None
+    return illegal_widening(spec)
 
 
 def _kernel(op: str) -> Kernel:

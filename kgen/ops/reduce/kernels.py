@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from kgen.dtypes import BF16, BOOL, FLOATS, I64, INTEGERS, DType
@@ -30,8 +29,6 @@ DEFAULTS = (
     "sum_rows_g256_v4_i4_o32_split_f32",
     "sum_rows_g8_v4_i4_o32_f32",
     "sum_rows_g8_v8_i5_o16_brain_bf16",
-    "sum_short_o32_f32",
-    "argmax_short_n3_f32",
     "sum_columns_l32_v4_i4_o32_split_f32",
     "sum_columns_l32_v4_i4_o32_split_ragged_f32",
     "max_rows_g256_v4_i4_split_f32",
@@ -41,11 +38,6 @@ DEFAULTS = (
 """Enough to read: the other operations differ from these in a line."""
 ELEMENTS = (*FLOATING, BOOL, *INTEGERS)
 LOAD_BYTES = 16
-SHORT = 64
-"""Bytes of the longest rows that go through shared memory: the share of a thread."""
-SHORT_THREADS = 256
-KNOWN = range(2, 9)
-"""Elements of a row for which such kernels are compiled: the loop over them would take more time than they do."""
 STATIC_LIMIT = 48 * 1024
 MOST_ROWS = (1 << 32) - 1
 """Places that 32 bits can tell."""
@@ -71,7 +63,7 @@ def result_axes(op: str, dtype: DType, out: DType) -> dict[str, int]:
     return {"OUT": 8 * out.itemsize, "fractional": fractional, "brain": out is BF16}
 
 
-def _illegal_result(spec: Spec) -> str | None:
+def illegal_result(spec: Spec) -> str | None:
     op = operation(spec)
     if not summed(op):
         return None
@@ -82,6 +74,14 @@ def _illegal_result(spec: Spec) -> str | None:
         return None
     if brain or (fractional and bits != 64) or (bits != 64 and spec.dtype is not I64):
         return "integers are combined to 64 bits first"
+    return None
+
+
+def illegal_widening(spec: Spec) -> str | None:
+    """Of kernels whose results have the type of their elements, or are places."""
+    axes = result_axes(operation(spec), spec.dtype, spec.dtype)
+    if axes != {axis: spec[axis] for axis in axes}:
+        return "a result has the type of the elements"
     return None
 
 
@@ -96,7 +96,7 @@ def _illegal_rows(spec: Spec) -> str | None:
         return "only whole blocks share a row"
     if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES:
         return f"loads are of one element or of {LOAD_BYTES} bytes"
-    return _illegal_result(spec)
+    return illegal_result(spec)
 
 
 def _illegal_columns(spec: Spec) -> str | None:
@@ -104,7 +104,7 @@ def _illegal_columns(spec: Spec) -> str | None:
         return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
     if spec["ragged"] and (spec["VEC"] == 1 or COLUMN_THREADS // spec["LANES"] % spec["VEC"]):
         return "a thread's rows must all start alike: VEC > 1 must divide the rows that are read at once"
-    return _illegal_load(spec) or _illegal_result(spec)
+    return _illegal_load(spec) or illegal_result(spec)
 
 
 def _rows(spec: Spec) -> dict[str, int]:
@@ -117,20 +117,6 @@ def _rows(spec: Spec) -> dict[str, int]:
     if group > 32 and arg:  # the extreme itself is found first, and then where it stands
         shared = shared * spec["split"] + group // 32 * max(4, spec.dtype.itemsize) + 8
     return {"THREADS": threads, "BLOCKS": resident // threads, "STATIC_SMEM": shared}
-
-
-def _illegal_short(spec: Spec) -> str | None:
-    length, itemsize = spec["LENGTH"], spec.dtype.itemsize
-    if length and length * itemsize % LOAD_BYTES == 0:
-        return "rows of whole loads need not go through shared memory"
-    if not length and (max(KNOWN) + 1) * itemsize > SHORT:
-        return "a thread has no room for more elements than kernels are compiled for"
-    return _illegal_result(spec)
-
-
-def _short(spec: Spec) -> dict[str, int]:
-    aligned = math.gcd(spec["LENGTH"] * spec.dtype.itemsize, LOAD_BYTES)
-    return {"THREADS": SHORT_THREADS, "STATIC_SMEM": SHORT_THREADS * SHORT, "SHORT": SHORT, "ALIGN": aligned}
 
 
 def _columns(spec: Spec) -> dict[str, int]:
@@ -193,7 +179,7 @@ _RAGGED = Flag("ragged", "rows that begin anywhere and are of any length")
 _SPLIT = Flag("split", "several blocks share a row, and the last to finish combines their parts in their order")
 
 
-def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
+def _kernels(op: str) -> tuple[Kernel, Kernel]:
     bits, flags = ((BITS,), (_SPLIT, *OF_SUMS)) if summed(op) else ((), (_SPLIT,))
     rows = Kernel(
         name=f"{op}_rows",
@@ -235,23 +221,8 @@ def _kernels(op: str) -> tuple[Kernel, Kernel, Kernel]:
         stem="reduce_columns",
         text=text_of,
     )
-    short = Kernel(
-        name=f"{op}_short",
-        summary=f"The {WORDS[op]} of every row, where rows are short and lie one behind the other.",
-        formula=FORMULAS[op],
-        axes=(Axis("LENGTH", "n", (0, *KNOWN), "elements of a row; 0: any number", default=0), *bits),
-        flags=tuple(flag for flag in flags if flag is not _SPLIT),
-        dtypes=ELEMENTS,
-        derive=_short,
-        check=_illegal_short,
-        grid="a block for as many rows as go into its shared memory",
-        origin="the transposition of arrays of structures through shared memory",
-        defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_short_")),
-        stem="reduce_short",
-        text=text_of,
-    )
-    return register(rows), register(columns), register(short)
+    return register(rows), register(columns)
 
 
-KERNELS: dict[str, tuple[Kernel, Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
-"""By operation: the kernel of rows, that of columns and that of short rows."""
+KERNELS: dict[str, tuple[Kernel, Kernel]] = {op: _kernels(op) for op in FORMULAS}
+"""By operation: the kernel of rows, and that of columns."""

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from kgen.dtypes import FLOATS
 from kgen.launch import Step
 from kgen.ops.reduce.axes import Kept
-from kgen.ops.reduce.kernels import BITS, FORMULAS, LOAD_BYTES, OF_SUMS, WORDS, operation, result_axes, summed, text_of
+from kgen.ops.reduce.kernels import (
+    BITS,
+    FORMULAS,
+    LOAD_BYTES,
+    OF_SUMS,
+    WORDS,
+    illegal_widening,
+    result_axes,
+    summed,
+    text_of,
+)
 from kgen.ops.reduce.passes import Pass, divisor_of, length_of, many_in_line, of_one_type
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -32,13 +42,6 @@ def _derive(spec: Spec) -> dict[str, int]:
     }
 
 
-def _check(spec: Spec) -> str | None:
-    axes = result_axes(operation(spec), spec.dtype, spec.dtype)
-    if axes != {axis: spec[axis] for axis in axes}:
-        return "a result has the type of the elements"
-    return None
-
-
 def _kernel(op: str) -> Kernel:
     bits = (BITS._replace(values=(32, 16)),) if summed(op) else ()
     return Kernel(
@@ -50,7 +53,7 @@ def _kernel(op: str) -> Kernel:
         dtypes=FLOATS,
         derive=_derive,
         text=text_of,
-        check=_check,
+        check=illegal_widening,
         grid="a block for as many rows as go into its shared memory",
         origin="the transposition of arrays of structures through shared memory",
         defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_narrow_")),

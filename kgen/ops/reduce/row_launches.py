@@ -1,4 +1,4 @@
-"""Reductions along rows: threads for each, blocks that share one, and short rows of which a thread has several."""
+"""Reductions along rows: threads for each, and blocks that share one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from kgen.dtypes import FLOATS
 from kgen.launch import Step
-from kgen.ops.reduce import narrow, waves
+from kgen.ops.reduce import narrow, short, waves
 from kgen.ops.reduce.axes import Kept
-from kgen.ops.reduce.kernels import KNOWN, LOAD_BYTES, RESIDENT, RESIDENT_NARROW, SHORT, value_bytes
-from kgen.ops.reduce.passes import NAIVE, Pass, divisor_of, length_of, levels, many_in_line, spec_of
+from kgen.ops.reduce.kernels import LOAD_BYTES, RESIDENT, RESIDENT_NARROW, value_bytes
+from kgen.ops.reduce.passes import NAIVE, Pass, divisor_of, levels, spec_of
 from kgen.ops.reduce.waves import GROUPS, ITEMS
 
 TILES = 16
@@ -34,10 +34,8 @@ def along_rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
     if one.algorithm in NAIVE:
         vec, items = NAIVE[one.algorithm]
         vec = vec if stride == 1 else 1
-    if step := narrow.launch(one, rows, inside):
+    if step := narrow.launch(one, rows, inside) or short.launch(one, rows, inside):
         return step, 0
-    if vec == 1 and _is_short(one, rows, inside):
-        return _short(one, rows, inside[0].out), 0
     loads = -(-length // vec)
 
     if one.algorithm in NAIVE:
@@ -75,19 +73,3 @@ def along_rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         doubles=divisor_of(one),
     )
     return step, rows * parts * value_bytes(spec) if split else 0
-
-
-def _is_short(one: Pass, rows: int, inside: Sequence[Kept]) -> bool:
-    """Whether rows are short, many, and one behind the other from a multiple of a load on."""
-    length = length_of(one.layout)
-    short = length > 1 and length * one.dtype.itemsize <= SHORT
-    return short and many_in_line(one, rows, inside) and one.algorithm is None
-
-
-def _short(one: Pass, rows: int, out: int) -> Step:
-    length = length_of(one.layout)
-    known = length in KNOWN
-    spec = spec_of(one, 2, LENGTH=length * known)
-    per_block = spec.threads * (SHORT // (length * one.dtype.itemsize))
-    ints = (rows,) if known else (rows, length)
-    return Step(spec, -(-rows // per_block), 2, ints, (out,), doubles=divisor_of(one))
