@@ -2,6 +2,7 @@
 
     kgen bandwidth                            # all rows, float32 and bfloat16
     kgen bandwidth 'layer_norm *' --dtype f16
+    kgen bandwidth --random 5                 # rows of five widths that no table names
 
 Each result is compared with float64 before it is timed; a percentage is of the bandwidth of a copy of 1 GB in the same
 run, for the fewest bytes that must move: each input read once, each result written once.
@@ -68,9 +69,11 @@ def rows_of(columns: int, dtype: DType) -> int:
     return max(1, NBYTES // (columns * dtype.itemsize))
 
 
-def rows(dtype: DType) -> Iterator[Row]:
-    """All that is timed, in the order of the tables."""
+def rows(dtype: DType, widths: Sequence[int] = ()) -> Iterator[Row]:
+    """All that is timed, in the order of the tables; or what has rows of some width, at these widths."""
     from kgen.bandwidth import moving, norms, products, softmaxes, sums
 
-    for family in (moving.elements, sums.rows, softmaxes.rows, norms.rows, products.rows, moving.rows):
-        yield from family(dtype)
+    if not widths:
+        yield from moving.elements(dtype)
+    for family in (sums.rows, softmaxes.rows, norms.rows, products.rows, moving.rows):
+        yield from family(dtype, widths)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,11 +23,11 @@ def elements(dtype: DType) -> Iterator[Row]:
             yield Row(label, str(count), dtype, partial(_elements, name, begin, count, dtype))
 
 
-def rows(dtype: DType) -> Iterator[Row]:
+def rows(dtype: DType, widths: Sequence[int]) -> Iterator[Row]:
     """Transposes of short, odd and square matrices."""
     side = {4: (8192, 8191, 8193), 2: (11584, 11583, 11585)}[dtype.itemsize]
-    shapes = [(side[0], side[0]), (side[1], side[2])]
-    for short in TRANSPOSED:
+    shapes = [] if widths else [(side[0], side[0]), (side[1], side[2])]
+    for short in widths or TRANSPOSED:
         shapes += [(rows_of(short, dtype), short), (short, rows_of(short, dtype))]
     for shape in shapes:
         yield Row("transpose", "x".join(map(str, shape)), dtype, partial(_transpose, shape, dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,12 @@ EPS = 1e-5
 WIDTHS = (128, 129, 255, 1000, 1023, 2049, 4096, 4097, 8191, 10241, 16383, 16384, 32769, 50257, 65535, 65536)
 WIDER = (131071, 131072, 262143, 262144)
 APART = (1000, 4097, 16384, 32769, 50257, 65536, 131071)
+RESIDUAL = (4096, 32768, 50257, 65536, 262143, 262144)
 GROUPS = ((8, 512, 16384), (64, 320, 1024), (16, 640, 3969), (2, 128, 262144))
 """Items, channels and places of a group norm in 32 groups, of float32."""
 
 
-def rows(dtype: DType) -> Iterator[Row]:
+def rows(dtype: DType, widths: Sequence[int]) -> Iterator[Row]:
     """Norms, with weights and biases of x's type; of rows that begin elsewhere in their 16 bytes than the result."""
 
     def row(name: str, columns: int, **how: Any) -> Row:
@@ -26,15 +27,17 @@ def rows(dtype: DType) -> Iterator[Row]:
         return Row(name, "x".join(map(str, shape)), dtype, partial(_norm, name.split()[0], shape, dtype, **how))
 
     for name in ("layer_norm", "rms_norm"):
-        yield from (row(name, columns) for columns in (*WIDTHS, *WIDER))
-        yield from (row(f"{name} of x[1:]", columns, begin=1) for columns in APART)
+        yield from (row(name, columns) for columns in widths or (*WIDTHS, *WIDER))
+        yield from (row(f"{name} of x[1:]", columns, begin=1) for columns in widths or APART)
     if dtype is not F32:
-        yield from (row("layer_norm with float32 weights", columns, weights=F32) for columns in (*WIDTHS, *WIDER))
-        yield from (row("layer_norm with float32 weights of x[1:]", n, weights=F32, begin=1) for n in APART)
-    yield from (row("fused_add_rms_norm", columns) for columns in (4096, 32768, 50257, 65536, 262143, 262144))
+        yield from (
+            row("layer_norm with float32 weights", columns, weights=F32) for columns in widths or (*WIDTHS, *WIDER)
+        )
+        yield from (row("layer_norm with float32 weights of x[1:]", n, weights=F32, begin=1) for n in widths or APART)
+    yield from (row("fused_add_rms_norm", columns) for columns in widths or RESIDUAL)
     for name in ("layer_norm_backward", "rms_norm_backward"):
-        yield from (row(name, columns) for columns in (*WIDTHS, *WIDER, 524288))
-    for shape in GROUPS:
+        yield from (row(name, columns) for columns in widths or (*WIDTHS, *WIDER, 524288))
+    for shape in GROUPS if not widths else ():
         shape = (shape[0] * 4 // dtype.itemsize, *shape[1:])
         yield Row("group_norm", "x".join(map(str, shape)), dtype, partial(_group, shape, dtype))
 

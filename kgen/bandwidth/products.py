@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import kgen
@@ -12,10 +12,10 @@ from kgen.dtypes import DType
 WIDTHS = (7, 17, 33, 63, 128, 129, 257, 601, 1001, 4096, 8193, 16384, 16385)
 
 
-def rows(dtype: DType) -> Iterator[Row]:
+def rows(dtype: DType, widths: Sequence[int]) -> Iterator[Row]:
     """gemv of matrices from narrow to square."""
     for name in ("gemv", "gemv transposed"):
-        for columns in WIDTHS:
+        for columns in widths or WIDTHS:
             shape = (rows_of(columns, dtype), columns)
             yield Row(name, "x".join(map(str, shape)), dtype, partial(_gemv, shape, name != "gemv", dtype))
 

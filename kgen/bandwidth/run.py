@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from fnmatch import fnmatch
@@ -17,12 +18,18 @@ from kgen.timing import Call, measure
 DTYPES = {dtype.name: dtype for dtype in FLOATS}
 
 
-def chosen(globs: Sequence[str], dtypes: Sequence[str]) -> list[Row]:
+def drawn(count: int, seed: int) -> list[int]:
+    """Widths from 128 to 262144, even in their logarithm: those of tables hide what the others take."""
+    rng = random.Random(seed)
+    return sorted(round(2 ** rng.uniform(7, 18)) for _ in range(count))
+
+
+def chosen(globs: Sequence[str], dtypes: Sequence[str], widths: Sequence[int] = ()) -> list[Row]:
     """The rows whose label, as in "softmax 65536x1024 f32", one of the globs matches; none: all. Raises BenchError."""
     unknown = [name for name in dtypes if name not in DTYPES]
     if unknown:
         raise BenchError(f"no rows are of {unknown[0]!r}", hint=f"there are rows of {', '.join(DTYPES)}")
-    every = [row for name in dtypes for row in rows(DTYPES[name])]
+    every = [row for name in dtypes for row in rows(DTYPES[name], widths)]
     found = [row for row in every if not globs or any(fnmatch(row.label, glob) for glob in globs)]
     if not found:
         raise BenchError(f"no row matches {' or '.join(globs)}", hint=f"rows are called like {every[-1].label!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,24 +13,27 @@ from kgen.dtypes import DType
 WIDTHS = (128, 129, 1000, 1023, 4096, 4097, 8191, 16383, 16384, 32769, 50257, 65535, 65536, 131071, 131072)
 WIDER = (262143, 262144)
 APART = (1000, 4097, 16384, 50257, 65536, 131071)
+MASKED = (4096, 4097, 32769, 65536)
+CAUSAL = (4096, 16384, 50257, 65536)
+SUMMED = (128, 129, 1024, 4097, 16384, 65536, 131071)
 DOWN = (128, 512, 1024, 4096, 16384, 65536, 524288)
 """Rows of a softmax down columns."""
 
 
-def rows(dtype: DType) -> Iterator[Row]:
+def rows(dtype: DType, widths: Sequence[int]) -> Iterator[Row]:
     """Softmax of all kinds."""
 
     def row(name: str, columns: int, **how: Any) -> Row:
         shape = (rows_of(columns, dtype), columns)
         return Row(name, "x".join(map(str, shape)), dtype, partial(_softmax, name.split()[0], shape, dtype, **how))
 
-    yield from (row("softmax", columns) for columns in (*WIDTHS, *WIDER))
-    yield from (row("softmax of x[1:]", columns, begin=1) for columns in APART)
-    yield from (row("softmax masked", columns, masked=True) for columns in (4096, 4097, 32769, 65536))
-    yield from (row("softmax causal", columns, causal=True) for columns in (4096, 16384, 50257, 65536))
-    yield from (row("softmax_backward", columns) for columns in (*WIDTHS, *WIDER, 524288))
-    yield from (row("logsumexp", columns) for columns in (128, 129, 1024, 4097, 16384, 65536, 131071))
-    for down in DOWN:
+    yield from (row("softmax", columns) for columns in widths or (*WIDTHS, *WIDER))
+    yield from (row("softmax of x[1:]", columns, begin=1) for columns in widths or APART)
+    yield from (row("softmax masked", columns, masked=True) for columns in widths or MASKED)
+    yield from (row("softmax causal", columns, causal=True) for columns in widths or CAUSAL)
+    yield from (row("softmax_backward", columns) for columns in widths or (*WIDTHS, *WIDER, 524288))
+    yield from (row("logsumexp", columns) for columns in widths or SUMMED)
+    for down in widths or DOWN:
         for odd in (0, 1):
             shape = (down, rows_of(down, dtype) - odd)
             label = "x".join(map(str, shape))

@@ -12,22 +12,34 @@ from kgen.commands.common import StatusLine, json_option, print_json
 @click.command()
 @click.argument("globs", nargs=-1)
 @click.option("--dtype", "dtypes", multiple=True, default=["f32", "bf16"], show_default=True, help="f32, f16 or bf16.")
+@click.option("--columns", multiple=True, type=click.IntRange(1), help="Rows of this width; again for more.")
+@click.option("--random", "count", default=0, help="Rows of so many widths from 128 to 262144, drawn at random.")
+@click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
 @click.option("--jobs", default=4, show_default=True, help="Processes that check, and compile, at once.")
 @json_option
-def bandwidth(globs: tuple[str, ...], dtypes: tuple[str, ...], jobs: int, as_json: bool) -> None:
+def bandwidth(
+    globs: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    columns: tuple[int, ...],
+    count: int,
+    seed: int,
+    jobs: int,
+    as_json: bool,
+) -> None:
     """What part of the bandwidth of a copy memory-bound operators reach.
 
     Arrays of 268 MB, rows from narrow to wide, aligned and not; each result is compared with float64 first. GLOBS
-    choose rows by their labels:
+    choose rows by their labels; widths may be others than those of the tables:
 
         kgen bandwidth 'softmax 16384x4096 *' 'layer_norm *' --dtype f16
+        kgen bandwidth 'rms_norm *' --columns 1357 --random 8
     """
-    from kgen.bandwidth.run import chosen, complaints, timed
+    from kgen.bandwidth.run import chosen, complaints, drawn, timed
     from kgen.bench import machine
     from kgen.device import current_device
     from kgen.timing import copy_bandwidth
 
-    asked = chosen(globs, dtypes)
+    asked = chosen(globs, dtypes, (*columns, *drawn(count, seed)))
     current_device()
     with StatusLine() as line:
         line.say(f"checking {len(asked)} rows")

@@ -8,7 +8,7 @@ import pytest
 
 import kgen
 from kgen import bandwidth
-from kgen.bandwidth.run import _error, chosen, complaints
+from kgen.bandwidth.run import _error, chosen, complaints, drawn
 from kgen.benchmarks import BenchError
 from kgen.dtypes import BF16, F32
 
@@ -58,3 +58,20 @@ def test_processes_that_check_rows_find_them(monkeypatch) -> None:
     """A child that cannot import what it is to call ends the pool; here it only lacks a GPU, or finds none wrong."""
     for found in complaints(chosen(("add 6*",), ("f32",)), 1):
         assert found is None or "Error" in found
+
+
+def test_rows_have_the_widths_that_are_asked_for() -> None:
+    rows = chosen((), ("f32",), (137, 4099))
+    assert all(
+        "137" in row.shape.split("x") or "4099" in row.shape.split("x") for row in rows if "down" not in row.name
+    )
+    assert {row.name for row in rows} >= {
+        "layer_norm",
+        "rms_norm_backward",
+        "softmax",
+        "argmax along",
+        "gemv",
+        "transpose",
+    }
+    assert drawn(9, 3) == drawn(9, 3) != drawn(9, 4)
+    assert all(128 <= width <= 262144 for width in drawn(300, 0))
