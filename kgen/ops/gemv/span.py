@@ -9,7 +9,7 @@ from kgen.device import device_arch
 from kgen.dtypes import FLOATS
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX
-from kgen.ops import rows_cut
+from kgen.ops import rows, rows_cut
 from kgen.ops.calls import Plan
 from kgen.ops.gemv.product import Product, flags_of
 from kgen.ops.gemv.types import QUANTIZED, VALUE_FLAGS, types_of
@@ -30,6 +30,8 @@ MOST_WORDS = 135
 TURNS = {1: 4, 2: 2, 4: 2}
 """Spans of a warp, by the bytes of a number: of short blocks, fast multiprocessors get more."""
 STAGES = 2
+NUMBERS = rows.LINE // 4
+"""Of x, by which spans begin with a line of shared memory: what is copied to amid a sector of one takes longer."""
 SMALL_SPAN = 10 << 10
 """Bytes of a span up to which a block has four warps rather than two."""
 SHARED, MOST_RESIDENT = 220 << 10, 8
@@ -64,7 +66,8 @@ def _derive(spec: Spec) -> dict[str, int]:
         "VEC": math.gcd(length, CHUNK) // spec.dtype.itemsize,
         "STAGES": STAGES,
         "HEIGHT": WARP * spec["TIMES"] * together(nbytes),
-        "STATIC_SMEM": -(-spec["COLUMNS"] // 4) * CHUNK,
+        "STATIC_SMEM": -(-spec["COLUMNS"] // NUMBERS) * NUMBERS * 4,
+        "NUMBERS": -(-spec["COLUMNS"] // NUMBERS) * NUMBERS,
         "DYNAMIC_SMEM": stages,
     }
 

@@ -12,6 +12,8 @@ ITEMS, MOST_ITEMS = 4, 6
 """Loads of a thread that are in flight together."""
 FITTED = (8, 192)
 """Loads of a row, from above the first up to the second, which threads that take them all at once do best."""
+FILLED = 0.95
+"""The share of a tile from which on threads of 16 bits have enough to load."""
 TURNS = 8
 """Turns of those, up to which it matters how many are left for the last one."""
 WAVES = 8
@@ -43,12 +45,15 @@ def threads_of_row(rows: int, loads: int, wave: int) -> int:
     return min((group for group in GROUPS if 32 <= group <= loads), key=cost)
 
 
-def tile_of_row(loads: int) -> tuple[int, int]:
+def tile_of_row(loads: int, itemsize: int) -> tuple[int, int]:
     """Threads of a row in which the place of an extreme is looked for, and loads of each, all of them at once.
 
-    Then those who have the extreme need not load again; and few have loads past the end.
+    Then those who have the extreme need not load again. Of 16 bits, which leave less time for what a thread does
+    besides, half as many in two turns do better than threads of which some have little to load.
     """
     group = next(group for group in GROUPS if group >= 4 and MOST_ITEMS * group >= loads)
+    if itemsize == 2 and group > 4 and loads < FILLED * ITEMS * group:
+        return group // 2, ITEMS
     return group, max(ITEMS, -(-loads // group))
 
 

@@ -1,8 +1,8 @@
-"""The logarithm of the sum of exponentials along rows, which are read once, as sums of them are."""
+"""The logarithm of the sum of exponentials along rows, which are read once, as sums of them are; and the launch."""
 
 from __future__ import annotations
 
-import os
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,30 +14,44 @@ from kgen.ops import rows, rows_cut
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.reduce import waves
-from kgen.ops.reduce.workspace import workspace
+from kgen.ops.reduce.workspace import COUNTERS, workspace
 from kgen.ops.rows_text import ALIGNED
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
-THREADS = int(os.environ.get("LSE_THREADS", "128"))
-LANES = Axis("LANES", "t", (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), "threads of a block that share a row")
-PACKS = Axis("PACKS", "n", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10), "packs of a thread, all in flight at once")
-RESIDENT = int(os.environ.get("LSE_RESIDENT", "1024"))
+RESIDENT = 1024
+"""Threads among which the registers of a multiprocessor are to be divided."""
+LEAST_LANES = 4
+WIDE = 256
+"""Threads of a row that no block takes at once."""
+MANY = 4
+"""Packs of a thread that are enough in flight,"""
+MOST = {2: 8, 4: 9}
+"""and for which it has registers, by the bytes of an element."""
+PART = 8
+"""Bytes of what is known of a part."""
+
+LANES = Axis("LANES", "t", (1, 2, 4, 8, 16, 32, 64, 128, 256), "threads of a block that share a row")
+PACKS = Axis("PACKS", "n", tuple(range(1, 10)), "packs of a thread, all in flight at once")
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    threads = max(spec["LANES"], THREADS) if spec["LANES"] <= 32 else spec["LANES"]
+    lanes, several = spec["LANES"], spec["LANES"] <= 32
+    threads = rows.BLOCK if several else lanes
+    of_warp = 12 if spec.dtype is F32 else 8
     return {
         "THREADS": threads,
         "BLOCKS": RESIDENT // threads,
-        "EDGES": -(-2 * (spec["VEC"] - 1) // spec["LANES"]),
-        "STATIC_SMEM": (spec["LANES"] // 32 * (12 if spec.dtype is F32 else 8) + 4 * spec["split"]) if spec["LANES"] > 32 else 0,
+        "EDGES": -(-2 * (spec["VEC"] - 1) // lanes),
+        "STATIC_SMEM": 0 if several else lanes // 32 * of_warp + 4 * spec["split"],
     }
 
 
 def _check(spec: Spec) -> str | None:
     if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR:
         return f"no load is wider than {rows.VECTOR} bytes"
+    if spec["PACKS"] > MOST[spec.dtype.itemsize]:
+        return "a thread has no registers for so many packs"
     if spec["ragged"] and spec["VEC"] == 1:
         return "an element is at a multiple of itself"
     if spec["split"] and spec["LANES"] <= 32:
@@ -48,17 +62,14 @@ def _check(spec: Spec) -> str | None:
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    halves = spec.dtype.itemsize == 2 and spec["VEC"] > 1
     return {
         **ALIGNED,
         "ragged": bool(spec["ragged"]),
         "filled": True,
         "lse": True,
-        "split": bool(spec["split"]),
         "divides": False,
-        "APPROX": int(os.environ.get("LSE_APPROX", "0")),
-        "halves": halves,
-        "pairs": {F16: "__half2", BF16: "__nv_bfloat162"}.get(spec.dtype),
+        "result": "float" if spec["wide"] or spec.dtype is F32 else "Element",
+        "two": {F16: "__half2", BF16: "__nv_bfloat162"}.get(spec.dtype) if spec["VEC"] > 1 else None,
     }
 
 
@@ -66,7 +77,7 @@ LOGSUMEXP = register(
     Kernel(
         name="logsumexp",
         summary="The logarithm of the sum of the exponentials of every row.",
-        formula="y = log(sum over j of exp(x[j]))",
+        formula="y = log(sum over i of exp(x[i]))",
         axes=(LANES, PACKS, rows.VEC),
         flags=(
             Flag("ragged", "rows begin anywhere, or end so, not at multiples of a pack"),
@@ -76,49 +87,58 @@ LOGSUMEXP = register(
         derive=_derive,
         text=_text,
         check=_check,
-        grid="a row for each block, or for LANES neighbouring threads",
+        grid="a row for each block, or for LANES neighbouring threads; or (rows * parts): parts vary fastest",
         origin="Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867",
-        defaults=("logsumexp_t4_n4_v8_ragged_bf16",),
+        defaults=(
+            "logsumexp_t8_n4_v4_f32",
+            "logsumexp_t4_n4_v8_ragged_bf16",
+            "logsumexp_t256_n8_v4_ragged_split_f32",
+        ),
     )
 )
 
 
-PART = 8
-"""Bytes of what is known of a part."""
+def cut(packs: int, itemsize: int) -> tuple[int, int]:
+    """Threads of a row of so many packs, and packs of each at once: those with the fewest past its end.
 
-
-def cut(columns: int, vec: int) -> tuple[int, int]:
-    """Threads of a row, and packs of each at once."""
-    packs = columns // vec
-    if packs <= 4:
-        return 1, max(packs, 1)
-    lanes = next((n for n in (2, 4, 8, 16) if packs <= 8 * n), 32)
-    if packs > 32 * 16:
-        lanes = 256
-    return lanes, min(4 if lanes >= 32 else 8, -(-packs // lanes))
+    All packs are taken at once where a block holds them, by MANY of each thread or more, but for rows of few.
+    """
+    most = MOST[itemsize]
+    if packs > WIDE * most:
+        return WIDE, min(range(MANY + 1, most + 1), key=lambda n: (-packs % (WIDE * n), -n))
+    if packs < LEAST_LANES * MANY:
+        lanes = max(lanes for lanes in (1, 2, LEAST_LANES) if lanes <= max(1, packs // 2))
+        return lanes, max(1, -(-packs // lanes))
+    cuts = [(lanes, n) for lanes, n in itertools.product(LANES.values, range(MANY, most + 1)) if lanes >= LEAST_LANES]
+    return min((cut for cut in cuts if cut[0] * cut[1] >= packs), key=lambda cut: (cut[0] * cut[1], cut[1]))
 
 
 def plan_logsumexp(x: Operand, y: Operand, read: Rows, written: Rows) -> Plan:
-    """One launch; few rows are in parts, which meet."""
+    """One launch; rows that are few have several parts, which meet."""
     device = y.device
     taken = rows_cut.packs([rows_cut.Pitched(x, read.pitch, x.dtype.itemsize)], read.columns, ragged=True)
-    lanes, packs = cut(read.columns, taken.vec)
-    packs = next(n for n in PACKS.values if n >= packs)
-    tiles = -(-read.columns // (taken.vec * lanes * packs))
-    parts = 1 if lanes <= 32 else waves.parts(read.rows, tiles, multiprocessors(device) * RESIDENT // lanes)
-    flags = {"wide": y.dtype is not x.dtype, "split": parts > 1}
-    spec = LOGSUMEXP.spec(LANES=lanes, PACKS=packs, VEC=taken.vec, ragged=taken.ragged, **flags, dtype=x.dtype)
-    blocks = read.rows * parts if parts > 1 else -(-read.rows // max(1, spec.threads // lanes))
-    ints = (parts if parts > 1 else read.rows, read.columns)
-    step = Step(spec, blocks, 4 if parts > 1 else 2, ints, (read.pitch, written.pitch))
+    total = read.columns // taken.vec
+    lanes, packs = cut(total, x.dtype.itemsize)
+    several = rows.BLOCK // lanes if lanes <= 32 else 1
+    blocks, parts = -(-read.rows // several), 1
+    sms = multiprocessors(device)
+    if blocks < sms and total > LEAST_LANES * MANY:
+        lanes, packs, blocks = WIDE, MANY, read.rows
+    if lanes == WIDE and blocks <= COUNTERS:
+        parts = waves.parts_of_columns(blocks, -(-total // (WIDE * packs)), sms * RESIDENT // WIDE)
+    flags = {"ragged": taken.ragged, "wide": y.dtype is not x.dtype, "split": parts > 1}
+    spec = LOGSUMEXP.spec(LANES=lanes, PACKS=packs, VEC=taken.vec, **flags, dtype=x.dtype)
+    split = parts > 1
+    ints = (parts if split else read.rows, read.columns)
+    step = Step(spec, blocks * parts, 4 if split else 2, ints, (read.pitch, written.pitch))
     (run,) = bind([step], device)
     why = f"{read.rows} rows of {read.columns}"
-    if parts == 1:
-        return Plan(run, (str(step),), why)
+    if not split:
+        return Plan(run, (str(step),), f"{why}, {lanes} threads for each")
 
     def launch(pointers: Sequence[int], stream: int) -> None:
-        partials, counters, held = workspace(blocks * PART, read.rows, device, stream)
+        partials, counters, held = workspace(blocks * parts * PART, blocks, device, stream)
         run((*pointers, partials, counters), stream)
-        del held
+        del held  # once the launch is queued
 
-    return Plan(launch, (str(step),), f"{why} in {parts} parts")
+    return Plan(launch, (str(step),), f"{why}, {parts} blocks for each")

@@ -61,10 +61,10 @@ def plan(
         read, heights = as_rows(x, axes), part(y, others(y, axes))
         assert read is not None
         written = Rows(read.rows, read.columns, heights[1][0] if heights[1] else read.columns)
+        if wanted.op == "logsumexp":
+            return plan_logsumexp(x, y, read, written)
         found = None
-        if wanted.op == "logsumexp" and kernel is None:
-            found = plan_logsumexp(x, y, read, written)
-        if found is None and kernel in (None, "softmax_ring"):
+        if kernel in (None, "softmax_ring"):
             found = plan_ring(x, mask, y, axes, read, written, wanted)
         if found is None and kernel in (None, "softmax"):
             found = plan_rows(x, mask, y, axes, read, written, wanted, spec)
