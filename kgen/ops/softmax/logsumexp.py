@@ -52,10 +52,10 @@ def _check(spec: Spec) -> str | None:
         return f"no load is wider than {rows.VECTOR} bytes"
     if spec["PACKS"] > MOST[spec.dtype.itemsize]:
         return "a thread has no registers for so many packs"
-    if spec["ragged"] and spec["VEC"] == 1:
-        return "an element is at a multiple of itself"
-    if spec["split"] and spec["LANES"] <= 32:
-        return "only whole blocks share a row"
+    if spec["ragged"] and spec["VEC"] * spec.dtype.itemsize < rows.VECTOR:
+        return "rows that begin anywhere are taken in whole vectors"
+    if spec["split"] and spec["LANES"] < WIDE:
+        return "only the widest blocks share a row"
     if spec["wide"] and spec.dtype is F32:
         return "float32 is wide"
     return None
