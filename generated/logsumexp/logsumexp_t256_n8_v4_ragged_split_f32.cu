@@ -8,8 +8,8 @@
 //   PACKS            8  packs of a thread, all in flight at once
 //   VEC              4  neighbours that make a pack, and are loaded and stored at once
 //   ragged         yes  rows begin anywhere, or end so, not at multiples of a pack
-//   split          yes  several blocks share a row, and the last to finish puts their parts together in
-//                       their order
+//   split          yes  several blocks share a row, and the last one puts their parts together in their
+//                       order
 //   dtype          f32  float in memory, float in registers
 //   threads        256  per block
 //   shared memory  100  bytes, static

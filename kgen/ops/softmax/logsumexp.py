@@ -82,7 +82,7 @@ LOGSUMEXP = register(
         flags=(
             Flag("ragged", "rows begin anywhere, or end so, not at multiples of a pack"),
             Flag("wide", "the result is in float32"),
-            Flag("split", "several blocks share a row, and the last to finish puts their parts together in their order"),
+            Flag("split", "several blocks share a row, and the last one puts their parts together in their order"),
         ),
         derive=_derive,
         text=_text,
