@@ -13,7 +13,7 @@ from kgen.spec import Spec
 
 def logsumexp(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """More rows than a block has, of less than a tile, and of two and a part of one; or two in three parts, of which
-    the last is short."""
+    the last is short. Some rows are of nothing but -inf, or have an infinity."""
     lanes, packs, vec = spec["LANES"], spec["PACKS"], spec["VEC"]
     tile = lanes * packs
     count = 2 if spec["split"] else 3 if lanes > 32 else BLOCK // lanes + 3
@@ -26,7 +26,7 @@ def logsumexp(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 def _logsumexp(spec: Spec, shape: Shape) -> Case:
     (x,) = numbers(spec, shape)
-    x[0] = -np.inf
+    x[0], x[2::3, 0] = -np.inf, np.inf
     settings = (
         (kernel, "cut", lambda *about: (spec["LANES"], spec["PACKS"])),
         (kernel, "multiprocessors", lambda device: 1),
