@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kgen.ops.reduce import waves
 from kgen.ops.rows import BLOCK
 from kgen.ops.softmax import logsumexp as kernel
 from kgen.ops.softmax import softmax as softmaxes
@@ -30,7 +31,7 @@ def _logsumexp(spec: Spec, shape: Shape) -> Case:
     settings = (
         (kernel, "cut", lambda *about: (spec["LANES"], spec["PACKS"])),
         (kernel, "multiprocessors", lambda device: 1),
-        (kernel.waves, "parts_of_columns", lambda *about: 3 if spec["split"] else 1),
+        (waves, "parts_of_columns", lambda *about: 3 if spec["split"] else 1),
     )
     with np.errstate(divide="ignore"):
         expected = np.log(np.exp(x.astype(np.float64)).sum(-1))
