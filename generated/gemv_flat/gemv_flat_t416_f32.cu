@@ -11,7 +11,7 @@
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
-//   parts   gemv_flat.cu.j2 b3e4f649, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv_flat.cu.j2 bccb8002, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3,
 //           common/flat_meeting.cuh.j2 62844ce2
 //   again   kgen build gemv_flat_t416_f32
@@ -146,13 +146,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t416_f32
     const long long x_second = cut < VEC ? x_step : 0;
 #pragma unroll 1  // a tile has loads enough in flight
     for (long long at = static_cast<long long>(blockIdx.x) * ITEMS * together + threadIdx.x; at < end; at += stride) {
-        const int count = static_cast<int>(min((end - at + together - 1) / together, static_cast<long long>(ITEMS)));
+        const long long left = end - at;
         Pack pack[ITEMS];
         Value first[ITEMS];  // factors of a pack's rows
         Value second[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            if (i < count) {
+            if (i * together < left) {
                 pack[i] = load(a + before + (at + i * together) * VEC);
                 first[i] = factors[0];
                 second[i] = factors[x_second];
@@ -162,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t416_f32
         factors += (static_cast<long long>(gridDim.x) - 1) * ITEMS * x_next;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            if (i < count) {
+            if (i * together < left) {
                 Real weight[VEC];
                 widen(pack[i], weight);
                 const Real near = to_real(first[i]);

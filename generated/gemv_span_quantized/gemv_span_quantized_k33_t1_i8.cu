@@ -8,13 +8,13 @@
 //   TIMES              1  that a thread takes a row of a span, or the fewest with whole words
 //   dtype             i8  signed char in memory, signed char in registers
 //   threads          128  per block
-//   shared memory    144  bytes, static
+//   shared memory    256  bytes, static
 //   shared memory  33792  bytes, dynamic: asked for at launch
 //   grid                  a block for many spans of rows: as many blocks as all multiprocessors have room
 //                         for
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   gemv_span.cu.j2 6bf9eb5c, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv_span.cu.j2 737547f1, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build gemv_span_quantized_k33_t1_i8
 
@@ -33,6 +33,7 @@ constexpr int WARPS = THREADS / 32;
 constexpr int HEIGHT = 32 * TIMES * TOGETHER;  // rows of a span
 constexpr int SPAN = HEIGHT * COLUMNS * 1;  // its bytes
 constexpr int STAGES = 2;  // spans of a warp in shared memory
+constexpr int NUMBERS = 64;  // of x there, and zeros, so that spans begin with a line
 
 using Weight = signed char;  // of the matrix
 using Value = float;  // of the vectors
@@ -81,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 6) kgen_gemv_span_quantize
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 
-    extern __shared__ __align__(16) unsigned char memory[];
+    extern __shared__ __align__(128) unsigned char memory[];
     const int lane = threadIdx.x % 32;
     unsigned char* const stages = memory + threadIdx.x / 32 * (STAGES * SPAN);
 
@@ -107,8 +108,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 6) kgen_gemv_span_quantize
         fetch(first + stage * WARPS, stage);
     }
 
-    __shared__ alignas(16) Real factor[36];  // whole packs, in which they are loaded
-    for (int k = threadIdx.x; k < 36; k += THREADS) {
+    __shared__ alignas(128) Real factor[NUMBERS];  // loaded in packs
+    for (int k = threadIdx.x; k < NUMBERS; k += THREADS) {
         factor[k] = k < COLUMNS ? to_real(x[k * x_step]) : 0;
     }
     __syncthreads();

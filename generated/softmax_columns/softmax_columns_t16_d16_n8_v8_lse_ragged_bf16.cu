@@ -8,7 +8,7 @@
 //   DEPTH            16  threads that share a column
 //   HELD              8  packs in a thread's registers
 //   VEC               8  neighbours that make a pack, and are loaded and stored at once
-//   lse             yes  the logarithm of the sum alone, one number for a row
+//   lse             yes  the logarithm of the sum alone, one number for a column
 //   ragged          yes  rows begin anywhere, those of x and of y at the same places in a pack
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         256  per block

@@ -17,6 +17,7 @@ from kgen.samples import (
     gated,
     gated_chunk,
     gated_chunk_vector,
+    logsumexp,
     moves,
     norm,
     norm_backward,
@@ -41,6 +42,7 @@ CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
     | moves.CASES
     | elements.CASES
     | softmax.CASES
+    | logsumexp.CASES
     | norm.CASES
     | norm_backward.CASES,
 )

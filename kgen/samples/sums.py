@@ -22,7 +22,10 @@ def reduce_rows(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case, ..
     round_ = spec["GROUP"] * spec["VEC"] * spec["ITEMS"]
     several = (3, 5 * round_ + 11), (2, round_ + round_ // 2 - 3)
     shapes = several if spec["split"] else ((303, round_ + 11), (303, round_ // 2 + 3))
-    settings = ((waves, "in_flight", lambda share: spec["ITEMS"]),)
+    settings = (
+        (waves, "in_flight", lambda share: spec["ITEMS"]),
+        (waves, "tile_of_row", lambda *about: (spec["GROUP"], spec["ITEMS"])),
+    )
     return tuple(_reduction(spec, one, -1)._replace(settings=settings) for one in ((shape,) if shape else shapes))
 
 

@@ -13,10 +13,11 @@ from kgen.checking import watching
 from kgen.dtypes import BF16, F16, F32, FLOATS, dtype_of
 from kgen.errors import SpecError
 from kgen.operand import Operand
+from kgen.ops.gemv import types
 from kgen.ops.gemv.batched import matvec
 from kgen.ops.gemv.column_plans import cut_columns
 from kgen.ops.gemv.gemv import gemv
-from kgen.ops.gemv.kernels import COLUMNS, GEMV
+from kgen.ops.gemv.kernels import COLUMNS, COLUMNS_QUANTIZED, GEMV, GEMV_QUANTIZED
 from kgen.ops.gemv.product import Product
 from kgen.ops.gemv.row_plans import cut_rows
 
@@ -243,9 +244,10 @@ def test_matvec_refuses_what_numpy_refuses(xp):
 
 
 def problem(rows, depth, dtype, pitch, along, ptr):
+    value = F32 if dtype in types.QUANTIZED else dtype
     a = Operand(ptr, (rows, depth), (pitch, 1), dtype, 0, "cupy", "a", None, None)
-    x = Operand(4096, (depth,), (1,), dtype, 0, "cupy", "x", None, None)
-    out = Operand(8192, (rows,), (1,), dtype, 0, "cupy", "out", None, None)
+    x = Operand(4096, (depth,), (1,), value, 0, "cupy", "x", None, None)
+    out = Operand(8192, (rows,), (1,), value, 0, "cupy", "out", None, None)
     strides = (pitch, 1, 0) if along else (1, pitch, 0)
     sizes = (rows, depth) if along else (depth, rows)
     return Product(a, x, out, *sizes, 1, strides, (1, 0), (1, 0), (1, 0), 1.0, 0.0)
@@ -255,7 +257,7 @@ def problem(rows, depth, dtype, pitch, along, ptr):
 @given(
     st.integers(1, 300_000),
     st.integers(1, 300_000),
-    st.sampled_from(FLOATS),
+    st.sampled_from((*FLOATS, *types.QUANTIZED)),
     st.integers(0, 17),
     st.booleans(),
     st.sampled_from((0, 2, 4, 8)),
@@ -265,7 +267,8 @@ def test_every_shape_has_a_legal_cut_that_fills_no_more_than_it_must(rows, depth
     made = problem(rows, depth, dtype, depth + padding, along, 4096 + offset)
     cut = cut_rows if made.along_rows else cut_columns
     spec, splits = cut(made, 132)
-    assert spec.kernel is (GEMV if made.along_rows else COLUMNS)
+    rows, columns = (GEMV_QUANTIZED, COLUMNS_QUANTIZED) if dtype in types.QUANTIZED else (GEMV, COLUMNS)
+    assert spec.kernel is (rows if made.along_rows else columns)
     assert 1 <= splits <= max(1, made.depth)
     if made.along_rows and not spec["ragged"]:
         assert made.depth % spec["VEC"] == 0

@@ -203,13 +203,34 @@ def test_warps_of_a_cluster_that_see_nothing_but_infinity_leave_the_rest_of_thei
     assert_close(result[3:], expected[3:], dtype, ulps=16, floor=1.0)
 
 
-@pytest.mark.parametrize("copies", [1, 5000])
-def test_the_sum_of_what_is_not_finite_comes_out_as_in_scipy(copies: int, xp: ModuleType, asnumpy: AsNumpy) -> None:
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("copies", [1, 60, 5000])
+def test_the_sum_of_what_is_not_finite_comes_out_as_in_scipy(
+    copies: int, dtype: str, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
     inf, nan = np.inf, np.nan
     rows = [[0, 1, inf], [inf, inf, 0], [-inf, 0, 1], [-inf, -inf, -inf], [0, nan, 1], [nan, inf, -inf], [-inf, inf, 2]]
-    x = np.repeat(np.array(rows, "f"), copies, axis=1)
+    x = np.repeat(np.array(rows, DTYPES[dtype].numpy), copies, axis=1)
     expected = [inf, inf, np.log(copies) + np.logaddexp(0, 1), -inf, nan, nan, inf]
-    np.testing.assert_allclose(asnumpy(logsumexp(xp.asarray(x), -1)), expected, rtol=1e-6)
+    result = asnumpy(logsumexp(xp.asarray(x), -1)).astype("d")
+    np.testing.assert_allclose(result, expected, rtol={"f32": 1e-6, "f16": 1e-3, "bf16": 1e-2}[dtype])
+
+
+@pytest.mark.parametrize("columns", [3, 131, 5001])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_of_numbers_near_the_ends_of_their_range_the_greatest_is_what_counts(
+    dtype: str, columns: int, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    """Where their logarithms of base 2 are no numbers any more, or differ by more than a float can tell apart."""
+    most = {"f32": 3.4e38, "f16": 65504.0, "bf16": 3.38e38}[dtype]
+    tops = np.array([most, -most, most / 1.5, -most / 1.5, most / 3, 1e-3 * most, 1e9, 1e8, 3e4, -3e4])
+    x = np.clip(tops, -most, most)[:, None] * np.ones((1, columns))
+    x[:, 2] = -most
+    x = x.astype(DTYPES[dtype].numpy)
+    result = asnumpy(logsumexp(xp.asarray(x), -1)).astype("d")
+    top = x.astype("d").max(-1)
+    expected = top + np.log(np.exp(x.astype("d") - top[:, None]).sum(-1))
+    np.testing.assert_allclose(result, expected, rtol={"f32": 1e-6, "f16": 1e-3, "bf16": 1e-2}[dtype])
 
 
 @pytest.mark.parametrize(

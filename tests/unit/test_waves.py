@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kgen.ops.reduce.waves import parts_of_columns
+from kgen.ops.reduce.waves import parts_of_columns, tile_of_row
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,28 @@ from kgen.ops.reduce.waves import parts_of_columns
 )
 def test_columns_are_cut_as_was_measured_to_be_fastest(groups: int, tiles: int, wave: int, fastest: set[int]) -> None:
     assert parts_of_columns(groups, tiles, wave) in fastest
+
+
+@pytest.mark.parametrize(
+    ("width", "itemsize", "fastest"),
+    [
+        (129, 2, {(4, 4)}),  # places in bfloat16: 87 % of copy, by five loads of each thread 81
+        (151, 2, {(4, 5)}),  # 90, by four in two turns 78
+        (161, 2, {(4, 5)}),  # 91 and 73
+        (184, 2, {(4, 6)}),  # 96, on 8 threads 84
+        (211, 2, {(4, 4)}),  # 85, on 8 threads at once 80
+        (300, 2, {(8, 5)}),  # 93, by four in two turns 72
+        (389, 2, {(8, 6)}),  # 97, on 16 threads 84
+        (472, 2, {(8, 4)}),  # 96, on 16 threads at once 92
+        (601, 2, {(16, 5)}),  # 99, by four in two turns 75
+        (777, 2, {(16, 6)}),  # 97, on 32 threads 84
+        (81, 4, {(4, 5)}),  # in float32: 96, by four in two turns 76
+        (151, 4, {(8, 5)}),  # 98 and 79
+        (257, 4, {(16, 4)}),  # 99
+    ],
+)
+def test_a_place_is_looked_for_among_loads_that_are_taken_at_once(
+    width: int, itemsize: int, fastest: set[tuple[int, int]]
+) -> None:
+    vec = 16 // itemsize
+    assert tile_of_row((width - vec // 2) // vec if width % vec else width // vec, itemsize) in fastest

@@ -49,7 +49,7 @@ def cut_columns(product: Product, sms: int, spec: Spec | None = None) -> tuple[S
         if alone and not ragged and nbytes <= ALONE:
             lanes = alone[0]
             threads = max(256, min(1024, power_of_two(product.depth * lanes // 8)))
-        threads = min(threads, 512) if vec == 16 else threads
+        threads = min(threads, 512) if product.a.dtype in QUANTIZED else threads
         unroll = 8 if (vec == 16 and not ragged) or vec < 4 else 4
         wide_tiles = ragged and _wide_tiles(packs, vec, nbytes)
         if wide_tiles:

@@ -21,6 +21,8 @@ THREADS = Axis("THREADS", "t", tuple(range(256, 1025, 32)), "of a block: a multi
 MOST = {1: 768, 2: 1024, 4: 1152}
 """Threads among which the registers of a multiprocessor are divided, by the bytes of a number: those have columns of
 their own each."""
+ITEMS = 4
+"""Packs of a thread that are in flight together."""
 LARGE = 128 << 20
 PAYS = {
     1: {range(17, 64): 16 << 20, range(65, 128, 2): 16 << 20, range(66, 128, 4): 16 << 20},
@@ -37,7 +39,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         **{name: int(name in spec.flags) for name in ("half", "brain", "inner")},
         "THREADS": threads,
         "VEC": vec,
-        "ITEMS": 4,
+        "ITEMS": ITEMS,
         "COHORT": COHORT,
         "BLOCKS": MOST[spec.dtype.itemsize] // threads,
         "STATIC_SMEM": (threads * (vec + 1) + 1) * total_of(spec).itemsize,

@@ -75,7 +75,7 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
         many = packs > MANY_PACKS and not (ragged and product.a.dtype is I8)
         if vec == 16 and packs >= FEW_PACKS and not (many or flags["blocks"] or flags["inner"]):
             # Where there are rows enough to share what it takes to widen x, few lanes for each are past the rows' ends.
-            fewer = max(4, power_of_two(packs // (4 if packs <= 2 * WARP else 8)))
+            fewer = min(max(4, power_of_two(packs // (4 if packs <= 2 * WARP else 8))), max(LANES))
             if product.rows * product.batches * fewer >= 4 * sms * DEAR:
                 lanes, rows = fewer, 4
         while rows > 1 and product.rows * product.batches * lanes < rows * sms * (WARP if ragged else DEAR):

@@ -9,7 +9,7 @@ from kgen.device import device_arch
 from kgen.dtypes import FLOATS
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX
-from kgen.ops import rows_cut
+from kgen.ops import rows, rows_cut
 from kgen.ops.calls import Plan
 from kgen.ops.gemv.product import Product, flags_of
 from kgen.ops.gemv.types import QUANTIZED, VALUE_FLAGS, types_of
@@ -30,10 +30,12 @@ MOST_WORDS = 135
 TURNS = {1: 4, 2: 2, 4: 2}
 """Spans of a warp, by the bytes of a number: of short blocks, fast multiprocessors get more."""
 STAGES = 2
+NUMBERS = rows.LINE // 4
+"""Of x, by which spans begin with a line of shared memory: what is copied to amid a sector of one takes longer."""
 SMALL_SPAN = 10 << 10
 """Bytes of a span up to which a block has four warps rather than two."""
-SHARED, MOST_RESIDENT = 220 << 10, 8
-"""Bytes of shared memory of a multiprocessor that blocks may fill, and how many blocks have registers enough."""
+MOST_RESIDENT = 8
+"""Blocks that have registers enough."""
 
 _COLUMNS = Axis("COLUMNS", "k", tuple(range(3, 256)), "numbers of a row")
 _TIMES = Axis("TIMES", "t", (1, 2, 4, 8, 16), "that a thread takes a row of a span, or the fewest with whole words")
@@ -56,15 +58,18 @@ def _derive(spec: Spec) -> dict[str, int]:
     span = WARP * spec["TIMES"] * length
     warps = 4 if span <= SMALL_SPAN else 2
     stages = warps * STAGES * span
+    numbers = -(-spec["COLUMNS"] // NUMBERS) * NUMBERS
+    shared = stages + 4 * numbers + rows.RESERVED
     return {
         **{name: int(name in spec.flags) for name in ("half", "brain")},
         "THREADS": warps * WARP,
-        "RESIDENT": max(1, min(SHARED // stages, MOST_RESIDENT)),
+        "RESIDENT": max(1, min((rows.SHARED + rows.RESERVED) // shared, MOST_RESIDENT)),
         "TOGETHER": together(nbytes),
         "VEC": math.gcd(length, CHUNK) // spec.dtype.itemsize,
         "STAGES": STAGES,
         "HEIGHT": WARP * spec["TIMES"] * together(nbytes),
-        "STATIC_SMEM": -(-spec["COLUMNS"] // 4) * CHUNK,
+        "NUMBERS": numbers,
+        "STATIC_SMEM": 4 * numbers,
         "DYNAMIC_SMEM": stages,
     }
 

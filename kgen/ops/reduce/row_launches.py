@@ -44,7 +44,10 @@ def along_rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
         group = max(group for group in GROUPS if group <= max(1, -(-loads // items)))
         arg = one.op.startswith("arg")
         balanced = arg and one.dtype in FLOATS and group >= 32 and rows > FEW * one.sms
-        if balanced:
+        usual = loads if even and length % vec == 0 else (length - vec // 2) // vec  # of rows that begin anywhere
+        if arg and one.dtype in FLOATS and waves.FITTED[0] < usual <= waves.FITTED[1]:
+            balanced, (group, items) = False, waves.tile_of_row(usual, itemsize)
+        elif balanced:
             group = waves.threads_of_row(rows, loads, one.sms * RESIDENT_NARROW)
         elif arg and itemsize <= 2 and loads <= TILES * 32 * items:
             group = min(group, 32)

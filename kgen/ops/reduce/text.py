@@ -84,6 +84,7 @@ def text_of_sum(op: str, dtype: DType, result: DType) -> dict[str, Any]:
         "small_sums": op == "sum" and accumulator is I64 and dtype.itemsize <= 2,
         "pairs": None,
         "packed": None,
+        "packed_halves": None,
     }
 
 
@@ -115,14 +116,18 @@ def text_of_extreme(op: str, dtype: DType) -> dict[str, Any]:
 
 
 def _of_words(dtype: DType, *, greatest: bool) -> dict[str, str | None]:
-    """The functions that find the extremes of, and compare, as many small integers at once as a word has."""
+    """The functions that find the extremes of, and compare, as many small integers at once as a word has.
+
+    `packed_halves` takes the bytes two at a time, for less than the four at once.
+    """
     if dtype in FLOATING or dtype.itemsize > 2:
-        return {"packed": None, "packed_equal": None, "packed_identity": None}
+        return dict.fromkeys(("packed", "packed_halves", "packed_equal", "packed_identity"))
     unsigned, count, bits = dtype in (BOOL, *UNSIGNED), 4 // dtype.itemsize, 8 * dtype.itemsize
     lowest, highest = (0, (1 << bits) - 1) if unsigned else (1 << (bits - 1), (1 << (bits - 1)) - 1)
     identity = lowest if greatest else 1 if dtype is BOOL else highest
     return {
         "packed": f"__v{'max' if greatest else 'min'}{'u' if unsigned else 's'}{count}",
+        "packed_halves": f"__v{'max' if greatest else 'min'}{'u' if unsigned else 's'}2" if bits == 8 else None,
         "packed_equal": f"__vcmpeq{count}",
         "packed_identity": "0x" + count * f"{identity:0{bits // 4}x}",
     }

@@ -10,6 +10,10 @@ GROUPS = (1, 2, 4, 8, 16, 32, 128, 256)
 """Threads of a row."""
 ITEMS, MOST_ITEMS = 4, 6
 """Loads of a thread that are in flight together."""
+FITTED = (8, 192)
+"""Loads of a row, from above the first up to the second, which threads that take them all at once do best."""
+FILLED = 0.95
+"""The share of a tile from which on threads of 16 bits have enough to load."""
 TURNS = 8
 """Turns of those, up to which it matters how many are left for the last one."""
 WAVES = 8
@@ -22,7 +26,7 @@ BLOCK_COST = 0.8
 """What it costs a block of columns to begin and to end, in its tiles."""
 EMPTY = 0.25
 """The share of a wave that a single block takes as long as."""
-UNFILLED = 0.5
+UNFILLED = 0.6
 """The share of a multiprocessor's threads that is enough to keep the memory busy."""
 
 
@@ -39,6 +43,18 @@ def threads_of_row(rows: int, loads: int, wave: int) -> int:
         return (max(waves, UNFILLED) if waves <= 1 else math.ceil(waves)) * tiles + PHASES * math.ceil(waves)
 
     return min((group for group in GROUPS if 32 <= group <= loads), key=cost)
+
+
+def tile_of_row(loads: int, itemsize: int) -> tuple[int, int]:
+    """Threads of a row in which the place of an extreme is looked for, and loads of each, all of them at once.
+
+    Then those who have the extreme need not load again. Of 16 bits, which leave less time for what a thread does
+    besides, half as many in two turns do better than threads of which some have little to load.
+    """
+    group = next(group for group in GROUPS if group >= 4 and MOST_ITEMS * group >= loads)
+    if itemsize == 2 and group > 4 and loads < FILLED * ITEMS * group:
+        return group // 2, ITEMS
+    return group, max(ITEMS, -(-loads // group))
 
 
 def in_flight(share: int) -> int:

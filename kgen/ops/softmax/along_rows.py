@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.device import multiprocessors
 from kgen.dtypes import F32
 from kgen.launch import Step, bind
 from kgen.operand import Operand
@@ -20,13 +19,11 @@ from kgen.spec import Spec
 
 HELD = 40  # numbers of a row in a thread's registers
 ROOM = 7  # packs of a thread of the widest block, where it has elements before and after them, too
-MANY = 4  # rows for each multiprocessor
-SINGLE = 2048  # columns of float32, up to which a thread may as well load its few numbers one by one
 
 
 def _joined(spec: Spec) -> bool:
     """Whether the blocks of a cluster meet only once: for pairs of the greatest number and the sum below it."""
-    plain = not (spec["lse"] or spec["looped"] or spec["ragged"] or spec["shifted"])
+    plain = not (spec["looped"] or spec["ragged"] or spec["shifted"])
     return spec["CLUSTER"] > 1 and plain  # for the others that was measured not to pay
 
 
@@ -56,8 +53,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     conditions = " && ".join(condition for condition, needed in kept.items() if needed)
     number = softmax_flags.scaled(spec, "float_of(taken[pack], i)")
     joined, value = _joined(spec), "value[pack][i]"
-    few = spec["lse"] and spec["LANES"] <= 32  # of a short row one number is wanted: doubles would cost time
-    carried = spec.dtype is F32 and not few
+    carried = spec.dtype is F32
     if joined and spec["log"]:  # otherwise the inverse of the sum has the warp's share in it
         value = softmax_flags.below(spec, value, "top")
     return {
@@ -73,11 +69,9 @@ def _text(spec: Spec) -> dict[str, Any]:
 
 
 def _check(spec: Spec) -> str | None:
-    if (spec["ragged"] or spec["shifted"]) and spec["wide"] and not spec["lse"]:
+    if (spec["ragged"] or spec["shifted"]) and spec["wide"]:
         return "what goes with ragged rows would have to be ragged alike"
-    if spec["shifted"] and spec["lse"]:
-        return "packs are those of what is read, where no row is written"
-    if spec["looped"] and (spec["mask"] or spec["wide"] or spec["lse"] or spec["causal"]):
+    if spec["looped"] and (spec["mask"] or spec["wide"] or spec["causal"]):
         return "rows that are taken in turn are taken and written whole"
     return softmax_flags.check(spec) or rows.check(spec, HELD)
 
@@ -105,10 +99,10 @@ SOFTMAX = register(
 )
 
 
-def _wider(cut: rows.Cut, taken: rows_cut.Packs, most: int) -> rows.Cut:
-    """Rows that begin anywhere, on twice the lanes: where a lane has more than `most` of the elements before and after
+def _wider(cut: rows.Cut, taken: rows_cut.Packs) -> rows.Cut:
+    """Rows that begin anywhere, on twice the lanes: where a lane has more than one of the elements before and after
     the packs, or no registers for them."""
-    if cut.cluster > 1 or not taken.ragged or (2 * (cut.vec - 1) <= most * cut.lanes and cut.lanes < rows.WIDEST):
+    if cut.cluster > 1 or not taken.ragged or (2 * (cut.vec - 1) <= cut.lanes and cut.lanes < rows.WIDEST):
         return cut
     if cut.lanes == cut.vec == 8 and cut.packs % 2:  # that would leave many idle
         return cut
@@ -117,12 +111,9 @@ def _wider(cut: rows.Cut, taken: rows_cut.Packs, most: int) -> rows.Cut:
     return cut._replace(lanes=2 * cut.lanes, packs=-(-cut.packs // 2))
 
 
-def pitched(x: Operand, y: Operand, read: Rows, written: Rows, wanted: Wanted) -> list[rows_cut.Pitched]:
+def pitched(x: Operand, y: Operand, read: Rows, written: Rows) -> list[rows_cut.Pitched]:
     """What is taken in packs, but for the mask; the result is the last."""
-    found = [rows_cut.Pitched(x, read.pitch, x.dtype.itemsize)]
-    if wanted.op != "logsumexp":
-        found.append(rows_cut.Pitched(y, written.pitch, y.dtype.itemsize))
-    return found
+    return [rows_cut.Pitched(x, read.pitch, x.dtype.itemsize), rows_cut.Pitched(y, written.pitch, y.dtype.itemsize)]
 
 
 def plan_rows(
@@ -138,23 +129,14 @@ def plan_rows(
     """One launch, or None where rows are too wide for the registers of a cluster, or do better in a team."""
     wide = y.dtype is not x.dtype
     masks = Masks.of(mask, axes)
-    edged = not wide
-    if wanted.op == "logsumexp":
-        edged = x.dtype is not F32 or read.columns > SINGLE
-    both = pitched(x, y, read, written, wanted)
-    taken = rows_cut.packs(both, read.columns, ragged=edged, beside=masks.pitched)
+    taken = rows_cut.packs(pitched(x, y, read, written), read.columns, ragged=not wide, beside=masks.pitched)
     if spec is None:
         # Rows of float32 lose as much to turns as they gain: they have half the arithmetic for each byte.
-        whole = x.dtype is not F32 and not (wide or mask or wanted.causal or wanted.op == "logsumexp")
+        whole = x.dtype is not F32 and not (wide or mask or wanted.causal)
         found = rows_cut.cut(read.rows, read.columns, taken, HELD, y.device, looped=int(whole))
         if found is None or (whole and rows_grid.preferred(found, taken)):
             return None
-        if wanted.op == "logsumexp" and found.lanes * found.cluster >= rows.WIDEST:
-            enough = multiprocessors(y.device) * (1 if found.cluster > 1 else MANY)
-            if read.rows >= enough:  # then a smaller block for each does better, since nothing has to be kept
-                return None
-        # Where one number is written, further lanes cost more than a second element of each.
-        found = _wider(found, taken, most=2 if wanted.op == "logsumexp" else 1)
+        found = _wider(found, taken)
         spec = SOFTMAX.spec(**found.values(), **wanted.flags(wide=wide), **taken.flags(), dtype=x.dtype)
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)

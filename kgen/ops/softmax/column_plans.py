@@ -84,7 +84,7 @@ def plan_columns(
     """One launch, with a strip of columns for each block, or with parts of one, and another for the result of these."""
     device = y.device
     whole = wanted.op == "logsumexp"
-    flags = {name: on for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on}
+    flags = {name: on for name, on in wanted.flags(wide=y.dtype is not x.dtype).items() if on} | {"lse": whole}
     if spec is None:
         values, anywhere = _cut(x, y, read, written, vec, whole)
     else:

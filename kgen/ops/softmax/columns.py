@@ -83,6 +83,8 @@ def _check(spec: Spec) -> str | None:
         return f"a block has 32 to {THREADS} threads"
     if spec.derived["STATIC_SMEM"] > 48 * 1024:
         return "what threads find takes too much shared memory"
+    if spec["lse"] and not spec.flags.isdisjoint(("log", "scaled")):
+        return "the sum alone is of all that is there"
     if spec["staged"] and not (spec["online"] and (spec["lse"] or spec["partial"] or spec["apply"])):
         return "what comes later is of columns that are read once"
     if spec["staged"] and spec["VEC"] * spec.dtype.itemsize < LEAST:
@@ -162,7 +164,8 @@ COLUMNS = register(
         formula="y[i, c] = exp(x[i, c] - m[c]) / sum over j of exp(x[j, c] - m[c]), where m[c] = max over i of x[i, c]",
         axes=(LANES, DEPTH, HELD, rows.VEC),
         flags=(
-            *(flag for flag in FLAGS if flag.name in ("log", "lse", "scaled", "wide")),
+            *(flag for flag in FLAGS if flag.name in ("log", "scaled", "wide")),
+            Flag("lse", "the logarithm of the sum alone, one number for a column"),
             Flag("online", "columns are longer than the threads can hold, and are read twice"),
             Flag("partial", "only what is known of a column, of which a block has a part"),
             Flag("apply", "only the second reading, from what is known"),

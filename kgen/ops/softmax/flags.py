@@ -9,7 +9,6 @@ from kgen.spec import Flag, Spec
 
 FLAGS = (
     Flag("log", "the logarithm of the result"),
-    Flag("lse", "the logarithm of the sum alone, one number for a row"),
     Flag("scaled", "x is multiplied by a number first"),
     Flag("causal", "a query sees no key behind its own"),
     Flag("mask", "a mask leaves elements out"),
@@ -29,7 +28,6 @@ class Wanted(NamedTuple):
         """The flags of a kernel that does it."""
         return {
             "log": self.op == "log_softmax",
-            "lse": self.op == "logsumexp",
             "scaled": self.scale != 1,
             "causal": self.causal,
             "mask": self.mask,
@@ -79,8 +77,6 @@ def answer(spec: Spec, number: str, at: str = "") -> str:
 
 def check(spec: Spec) -> str | None:
     """Why a combination of FLAGS is illegal, or None."""
-    if spec["lse"] and not spec.flags.isdisjoint(("log", "scaled", "causal", "mask")):
-        return "the sum alone is of all that is there"
     if spec["wide"] and spec.dtype is F32:
         return "float32 is wide"
     return None

@@ -24,7 +24,6 @@ def _text(spec: Spec) -> dict[str, Any]:
     number, edge = (softmax_flags.below(spec, each, "below") for each in ("number", "edges[DEFER]"))
     return {
         **rows_grid.TEXT,
-        "lse": False,
         **softmax_flags.text(spec),
         "carried": spec.dtype is F32,
         "residual": False,
@@ -56,10 +55,10 @@ GRID = register(
 
 def plan_grid(x: Operand, y: Operand, axes: tuple[int, ...], read: Rows, written: Rows, wanted: Wanted) -> Plan | None:
     """One launch, or None where the device has no room for a row, or the kernel cannot do what is wanted."""
-    if wanted.causal or wanted.mask or y.dtype is not x.dtype or wanted.op == "logsumexp" or wanted.scale == 0:
+    if wanted.causal or wanted.mask or y.dtype is not x.dtype or wanted.scale == 0:
         return None  # what is scaled by 0 is never -inf, as what lies outside of rows must be
     device = y.device
-    taken = rows_cut.packs(pitched(x, y, read, written, wanted), read.columns, ragged=True)
+    taken = rows_cut.packs(pitched(x, y, read, written), read.columns, ragged=True)
     cut = rows_grid.cut(read.rows, read.columns, taken, device)
     if cut is None:
         return None

@@ -25,7 +25,6 @@ from kgen.scratch import scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 PACKS = {1: 16, 2: 8, 4: 4, 8: 4}  # in flight, by how wide they are
-NARROW = 64 * 1024  # bytes of a row, up to which a sum of it alone takes a block of half as many threads
 TOTAL = 8  # bytes of what is known of a part
 PARTS = 4  # for each multiprocessor, where there are few rows
 
@@ -35,8 +34,6 @@ def _check(spec: Spec) -> str | None:
         return "a part's total is that, whatever comes of it"
     if spec["VEC"] * spec.dtype.itemsize > rows.VECTOR:
         return f"no load is wider than {rows.VECTOR} bytes"
-    if spec["ragged"] and (not spec["lse"] or spec["apply"] or spec["VEC"] == 1):
-        return "only where no row is written may its packs begin anywhere"
     return softmax_flags.check(spec)
 
 
@@ -45,7 +42,6 @@ def _text(spec: Spec) -> dict[str, Any]:
     outside = "past what the query sees" if spec["causal"] else "past the end"
     return {
         **ALIGNED,
-        "ragged": bool(spec["ragged"]),
         **softmax_flags.text(spec),
         "number": softmax_flags.scaled(spec, "float_of(taken, i)"),
         "outside": f"{outside} or is left out" if spec["mask"] else outside,
@@ -69,7 +65,6 @@ ONLINE = register(
             *softmax_flags.FLAGS,
             Flag("partial", "only the total of a part of a row"),
             Flag("apply", "only the second reading, from the totals of the parts"),
-            Flag("ragged", "rows begin anywhere, or end so, not at multiples of a pack"),
         ),
         derive=lambda spec: {"THREADS": spec["LANES"], "STATIC_SMEM": spec["LANES"] // 32 * 12},
         text=_text,
@@ -93,17 +88,11 @@ def plan_online(
 ) -> Plan:
     """One launch with a block for each row, or two with several."""
     device = y.device
-    whole = wanted.op == "logsumexp"
     masks = Masks.of(mask, axes)
-    both = pitched(x, y, read, written, wanted)
-    taken = rows_cut.packs(both, read.columns, ragged=whole, beside=masks.pitched)
+    taken = rows_cut.packs(pitched(x, y, read, written), read.columns, beside=masks.pitched)
     flags = wanted.flags(wide=y.dtype is not x.dtype)
-    ragged = {"ragged": True} if taken.ragged else {}
     if spec is None:
-        size = {"PACKS": PACKS[taken.vec]}
-        if whole and taken.full and read.rows >= PARTS * multiprocessors(device):
-            size = {"PACKS": 2} if read.columns * x.dtype.itemsize > NARROW else {"LANES": 256, "PACKS": 4}
-        spec = ONLINE.spec(VEC=taken.vec, **size, **flags, **ragged, dtype=x.dtype)
+        spec = ONLINE.spec(VEC=taken.vec, PACKS=PACKS[taken.vec], **flags, dtype=x.dtype)
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
@@ -124,13 +113,11 @@ def plan_online(
     width = -(-read.columns // (parts * tile)) * tile
     parts = -(-read.columns // width)
     values = {axis.name: spec[axis.name] for axis in ONLINE.axes}
-    partial = ONLINE.spec(**values, **flags | {"log": False, "wide": False}, **ragged, partial=True, dtype=x.dtype)
+    partial = ONLINE.spec(**values, **flags | {"log": False, "wide": False}, partial=True, dtype=x.dtype)
     apply = ONLINE.spec(**values, **flags, apply=True, dtype=x.dtype)
     ints = (read.columns, parts, width, *queries, *inner)
     blocks = read.rows * parts
     second = Step(apply, blocks, inputs + 2, ints, (read.pitch, written.pitch, *outer), wanted.floats)
-    if whole:
-        second = Step(apply, read.rows, 2, (parts,), (written.pitch,))
     steps = (Step(partial, blocks, inputs + 1, ints, (read.pitch, *outer), wanted.floats), second)
     find, finish = bind(steps, device)
 
@@ -138,7 +125,7 @@ def plan_online(
         memory = scratch(blocks * TOTAL, device, stream)
         taken = pointers[:inputs]
         find((*taken, memory.ptr), stream)
-        finish((*(() if whole else taken), memory.ptr, pointers[-1]), stream)
+        finish((*taken, memory.ptr, pointers[-1]), stream)
 
     why = f"{read.rows} rows of {read.columns}, {parts} blocks for each"
     return Plan(launch_parts, tuple(map(str, steps)), why)

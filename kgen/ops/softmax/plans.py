@@ -13,6 +13,7 @@ from kgen.ops.softmax.along_rows import plan_rows
 from kgen.ops.softmax.column_plans import held, plan_columns, ragged
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.grid import plan_grid
+from kgen.ops.softmax.logsumexp import plan_logsumexp
 from kgen.ops.softmax.masks import mask_rows
 from kgen.ops.softmax.online import plan_online
 from kgen.ops.softmax.ring import plan_ring
@@ -60,6 +61,8 @@ def plan(
         read, heights = as_rows(x, axes), part(y, others(y, axes))
         assert read is not None
         written = Rows(read.rows, read.columns, heights[1][0] if heights[1] else read.columns)
+        if wanted.op == "logsumexp":
+            return plan_logsumexp(x, y, read, written)
         found = None
         if kernel in (None, "softmax_ring"):
             found = plan_ring(x, mask, y, axes, read, written, wanted)

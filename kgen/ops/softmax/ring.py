@@ -114,10 +114,10 @@ def plan_ring(
     x: Operand, mask: Operand | None, y: Operand, axes: tuple[int, ...], read: Rows, written: Rows, wanted: Wanted
 ) -> Plan | None:
     """One launch, or None where another kernel does better, or this one cannot do what is wanted."""
-    if y.dtype is not x.dtype or wanted.op == "logsumexp" or wanted.scale == 0:
+    if y.dtype is not x.dtype or wanted.scale == 0:
         return None
     masks = Masks.of(mask, axes)
-    both = pitched(x, y, read, written, wanted)
+    both = pitched(x, y, read, written)
     taken = rows_cut.packs(both, read.columns, ragged=True, beside=masks.pitched)
     taken = taken._replace(ragged=taken.ragged or taken.shifted)
     if not (wanted.mask or wanted.causal or taken.shifted):
