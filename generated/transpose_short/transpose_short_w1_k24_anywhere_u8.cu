@@ -16,12 +16,13 @@
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 bf00e918, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
+//   parts   transpose_short.cu.j2 b68ffeb6, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
 //           9af5dfb3
 //   again   kgen build transpose_short_w1_k24_anywhere_u8
 
-// A few long rows that start anywhere become rows of as many elements, one behind the other. Threads of a block spread packs of 16
-// bytes of GROUP neighbouring long rows over shared memory; what lies side by side there is the result as it is.
+// A few long rows that start anywhere become rows of as many elements, one behind the other. Threads of a block
+// spread packs of 16 bytes of GROUP neighbouring long rows over shared memory; what lies side by side there is the
+// result as it is.
 //
 // Eight lanes have the eight packs of a line, whose elements lie an odd number of packs apart in shared memory: in
 // different banks.
@@ -40,6 +41,12 @@ union Pack {
     uint4 all;
     Element at[UNIT];
 };
+
+// How many elements after a multiple of so many an address lies.
+__device__ __forceinline__ int past(const Element* address, int elements)
+{
+    return static_cast<int>(reinterpret_cast<unsigned long long>(address) / sizeof(Element) % elements);
+}
 
 // The pack that begins `skipped` elements after the first of two others.
 __device__ __forceinline__ uint4 shifted(const uint4& low, const uint4& high, int skipped)
@@ -99,8 +106,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_w1_k2
             pack += LINE;
         }
     };
-    // A pack holds elements of the rows beside it in memory, too. Only the first and the last in memory have none beside
-    // them: of those its elements are read one by one.
+    // A pack holds elements of the rows beside it in memory, too. Only the first and the last in memory have none there:
+    // of those its elements are read one by one.
     const int lowest = row < 0 ? width - 1 : 0;
     const int highest = width - 1 - lowest;
 #pragma unroll 1
@@ -120,12 +127,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_w1_k2
 #pragma unroll
             for (int k = 0; k < GROUP; ++k) {
                 if (k < left[turn]) {
-                    const int past = static_cast<int>(reinterpret_cast<unsigned long long>(source) / sizeof(Element) % UNIT);
-                    const int at = first + pack * UNIT - past;
+                    const int early = past(source, UNIT);
+                    const int at = first + pack * UNIT - early;
                     if ((0 <= at || column + k != lowest) && (at + 2 * UNIT <= length || column + k != highest)) {
-                        own[turn][k].all = reinterpret_cast<const uint4*>(source - past)[0];
-                        behind[turn][k].all = reinterpret_cast<const uint4*>(source - past)[1];
-                        skipped[turn][k] = past;
+                        own[turn][k].all = reinterpret_cast<const uint4*>(source - early)[0];
+                        behind[turn][k].all = reinterpret_cast<const uint4*>(source - early)[1];
+                        skipped[turn][k] = early;
                     } else {
                         own[turn][k] = {};
 #pragma unroll

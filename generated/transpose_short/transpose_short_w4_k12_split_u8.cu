@@ -16,12 +16,13 @@
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 bf00e918, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
+//   parts   transpose_short.cu.j2 b68ffeb6, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
 //           9af5dfb3
 //   again   kgen build transpose_short_w4_k12_split_u8
 
-// Rows of a few elements, one behind the other, become as many long rows. A block takes what lies side by side as it is
-// into shared memory; its threads gather from there packs of 16 bytes of GROUP neighbouring long rows.
+// Rows of a few elements, one behind the other, become as many long rows. A block takes what
+// lies side by side as it is into shared memory; its threads gather from there packs of 16 bytes of GROUP neighbouring
+// long rows.
 //
 // Eight lanes have the eight packs of a line, whose elements lie an odd number of packs apart in shared memory: in
 // different banks. Whole words go there and come from there, so that bytes are turned over in registers.

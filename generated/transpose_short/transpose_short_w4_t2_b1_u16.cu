@@ -15,12 +15,13 @@
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 bf00e918, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
+//   parts   transpose_short.cu.j2 b68ffeb6, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
 //           9af5dfb3
 //   again   kgen build transpose_short_w4_t2_b1_u16
 
-// A few long rows become rows of as many elements, one behind the other. Threads of a block spread packs of 16
-// bytes of GROUP neighbouring long rows over shared memory; what lies side by side there is the result as it is.
+// A few long rows become rows of as many elements, one behind the other. Threads of a block
+// spread packs of 16 bytes of GROUP neighbouring long rows over shared memory; what lies side by side there is the
+// result as it is.
 //
 // Eight lanes have the eight packs of a line, whose elements lie an odd number of packs apart in shared memory: in
 // different banks. Whole words go there and come from there, so that bytes are turned over in registers.
