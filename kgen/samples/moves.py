@@ -23,10 +23,13 @@ _NOT_IN_WORDS = (ShortRows, "cut", lambda *_, **__: None)
 def transpose(spec: Spec, shape: Shape | None = None) -> Case:
     """Tiles that the array does not fill in both of its directions; elements one by one where they lie apart."""
     if shape:
-        return _reversed(spec, shape, 1 if spec["LOAD"] > 1 else 2)
-    if spec["BATCH"] == 2:
-        return _permutation(spec, (3, 72, 5, 152), (2, 0, 3, 1))
-    return _permutation(spec, (160, 96), (1, 0)) if spec["LOAD"] > 1 else _permutation(spec, (141, 77), (1, 0), 2)
+        case = _reversed(spec, shape, 1 if spec["LOAD"] > 1 else 2)
+    elif spec["BATCH"] == 2:
+        case = _permutation(spec, (3, 72, 5, 152), (2, 0, 3, 1))
+    else:
+        wide = spec["LOAD"] > 1
+        case = _permutation(spec, (160, 96), (1, 0)) if wide else _permutation(spec, (141, 77), (1, 0), 2)
+    return case._replace(settings=(_NOT_IN_WORDS,))
 
 
 def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:

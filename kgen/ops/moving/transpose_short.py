@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kgen.dtypes import U8, U16, U32, U64
 from kgen.launch import Step
@@ -210,7 +210,12 @@ class ShortRows(NamedTuple):
 
         small = self.itemsize >= 4 and not (self.split or padded)
         lines = min((n for n in LINES if n == 1 or suits(n)), key=lambda n: (cost(n), -n))
-        axes = {"LINES": lines, "BATCH": len(self.sizes), "split": self.split, "dtype": OF_SIZE[self.itemsize]}
+        axes: dict[str, Any] = {
+            "LINES": lines,
+            "BATCH": len(self.sizes),
+            "split": self.split,
+            "dtype": OF_SIZE[self.itemsize],
+        }
         if padded:
             spec = PADDED_SHORT.spec(**axes)
         elif self.split:
