@@ -16,7 +16,7 @@
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 b68ffeb6, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
+//   parts   transpose_short.cu.j2 be85eb03, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
 //           9af5dfb3
 //   again   kgen build transpose_short_w1_k24_anywhere_u8
 
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_w1_k2
             pack += LINE;
         }
     };
-    // A pack holds elements of the rows beside it in memory, too. Only the first and the last in memory have none there:
+    // A pack holds elements of the rows beside it in memory, too. Only the first and last in memory have none there:
     // of those its elements are read one by one.
     const int lowest = row < 0 ? width - 1 : 0;
     const int highest = width - 1 - lowest;
