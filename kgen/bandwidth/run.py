@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from fnmatch import fnmatch
+from statistics import median
 from typing import Any
 
 from kgen.bandwidth import BARS, Problem, Row, rows
@@ -62,6 +63,14 @@ def complaints(asked: Sequence[Row], jobs: int) -> list[str | None]:
     """Of every row, found by so many processes; these also compile what the rows need."""
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         return list(pool.map(complaint, asked))
+
+
+def summary(parts: Sequence[tuple[Row, float]]) -> list[dict[str, Any]]:
+    """Of each operator, the least and the median part of the bandwidth over its rows."""
+    of: dict[str, list[float]] = {}
+    for row, part in parts:
+        of.setdefault(row.name, []).append(part)
+    return [{"name": name, "rows": len(own), "least": min(own), "median": median(own)} for name, own in of.items()]
 
 
 def timed(row: Row, bandwidth: float) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def bandwidth(
         kgen bandwidth 'softmax 16384x4096 *' 'layer_norm *' --dtype f16
         kgen bandwidth 'rms_norm *' --columns 1357 --random 8
     """
-    from kgen.bandwidth.run import chosen, complaints, drawn, timed
+    from kgen.bandwidth.run import chosen, complaints, drawn, summary, timed
     from kgen.bench import machine
     from kgen.device import current_device
     from kgen.timing import copy_bandwidth
@@ -53,7 +53,12 @@ def bandwidth(
         if not as_json:
             figures = complained or "{ms:9.4f} ms {of_copy:7.1%}".format(**told[-1])
             click.echo(f"{row.label:56} {figures}")
+    whole = summary([(row, line["of_copy"]) for row, line in zip(asked, told) if "of_copy" in line])
     if as_json:
-        print_json({"machine": machine(), "copy_gb_s": width / 1e9, "rows": told})
+        print_json({"machine": machine(), "copy_gb_s": width / 1e9, "rows": told, "summary": whole})
+    elif len(told) > 1:
+        click.echo(f"\n{'':56} rows   least  median")
+        for part in whole:
+            click.echo("{name:56} {rows:4}  {least:6.1%}  {median:6.1%}".format(**part))
     if any(line["wrong"] for line in told):
         raise click.exceptions.Exit(1)

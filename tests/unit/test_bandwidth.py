@@ -8,7 +8,7 @@ import pytest
 
 import kgen
 from kgen import bandwidth
-from kgen.bandwidth.run import _error, chosen, complaints, drawn
+from kgen.bandwidth.run import _error, chosen, complaints, drawn, summary
 from kgen.benchmarks import BenchError
 from kgen.dtypes import BF16, F32
 
@@ -75,3 +75,10 @@ def test_rows_have_the_widths_that_are_asked_for() -> None:
     }
     assert drawn(9, 3) == drawn(9, 3) != drawn(9, 4)
     assert all(128 <= width <= 262144 for width in drawn(300, 0))
+
+
+def test_operators_are_summed_up_by_their_least_and_median() -> None:
+    rows = chosen(("relu *", "add *"), ("f32", "bf16"))
+    told = summary([(row, 0.9 + at / 100) for at, row in enumerate(rows)])
+    assert [line["name"] for line in told] == ["add", "add of x[1:]", "relu", "relu of x[1:]"]
+    assert told[0] == {"name": "add", "rows": 2, "least": 0.9, "median": pytest.approx(0.92)}
