@@ -12,8 +12,9 @@
 //   grid                 (ceil(rows / group_rows) * pieces): one block per piece of a group of rows
 //
 //   after   a gathering copy
-//   parts   take_flat.cu.j2 7e892f01, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2 4673fbe3,
-//           common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 9af5dfb3
+//   parts   take_flat.cu.j2 7e892f01, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2 5b38a177,
+//           common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 9af5dfb3,
+//           common/shifted_pack.cuh.j2 0e72bb5b
 //   again   kgen build take_flat_n2_checked_i64
 
 // Rows of the table begin anywhere and are of any length. The result is written pack by pack as it lies. A block first

@@ -13,7 +13,7 @@
 //
 //   after   a strided copy
 //   parts   transpose_flat.cu.j2 5be4224c, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2
-//           4673fbe3, common/after_previous.cuh.j2 9af5dfb3
+//           5b38a177, common/after_previous.cuh.j2 9af5dfb3, common/shifted_pack.cuh.j2 0e72bb5b
 //   again   kgen build transpose_flat_n2_b2_u8
 
 // The last axis keeps its place, so that whole rows move; they begin anywhere and are of any length. The result is

@@ -5,6 +5,7 @@
 //     out[..., c, ..., r] = x[..., r, ..., c]
 //
 //   LINES              2  lines of 128 bytes of each long row that a block takes
+//   KIB               48  KiB of short rows for which a block has room
 //   BATCH              0  further axes
 //   dtype            u16  unsigned short in memory, unsigned short in registers
 //   threads          256  per block

@@ -5,6 +5,7 @@
 //     out[..., c, ..., r] = x[..., r, ..., c]
 //
 //   LINES              4  lines of 128 bytes of each long row that a block takes
+//   KIB               48  KiB of short rows for which a block has room
 //   BATCH              1  further axes
 //   split            yes  rows of the input are short; without it, those of the result
 //   dtype            u32  unsigned in memory, unsigned in registers

@@ -6,23 +6,30 @@ from typing import Any
 
 import numpy as np
 
+from kgen.ops.moving import transpose_short as transpose_short_steps
 from kgen.ops.moving import transpose_steps
 from kgen.ops.moving.rope import rope as kgen_rope
 from kgen.ops.moving.take import take as kgen_take
 from kgen.ops.moving.take_kernels import FEW
 from kgen.ops.moving.transpose import transpose as kgen_transpose
+from kgen.ops.moving.transpose_short import LINE, ShortRows
 from kgen.ops.nms.nms import nms as kgen_nms
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
+
+_NOT_IN_WORDS = (ShortRows, "cut", lambda *_, **__: None)
 
 
 def transpose(spec: Spec, shape: Shape | None = None) -> Case:
     """Tiles that the array does not fill in both of its directions; elements one by one where they lie apart."""
     if shape:
-        return _reversed(spec, shape, 1 if spec["LOAD"] > 1 else 2)
-    if spec["BATCH"] == 2:
-        return _permutation(spec, (3, 72, 5, 152), (2, 0, 3, 1))
-    return _permutation(spec, (160, 96), (1, 0)) if spec["LOAD"] > 1 else _permutation(spec, (141, 77), (1, 0), 2)
+        case = _reversed(spec, shape, 1 if spec["LOAD"] > 1 else 2)
+    elif spec["BATCH"] == 2:
+        case = _permutation(spec, (3, 72, 5, 152), (2, 0, 3, 1))
+    else:
+        wide = spec["LOAD"] > 1
+        case = _permutation(spec, (160, 96), (1, 0)) if wide else _permutation(spec, (141, 77), (1, 0), 2)
+    return case._replace(settings=(_NOT_IN_WORDS,))
 
 
 def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
@@ -32,7 +39,9 @@ def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
     else:
         case = _permutation(spec, (5 * spec["ROWS"] // 2 + 13, 3 * spec["COLUMNS"] + 307), (1, 0), margin=257)
     cut = {spec.dtype.itemsize: (spec["ROWS"], spec["COLUMNS"], spec["THREADS"])}
-    return case._replace(settings=((transpose_steps, "_RAGGED_TILE", cut), (transpose_steps, "LARGE", 0)))
+    return case._replace(
+        settings=((transpose_steps, "_RAGGED_TILE", cut), (transpose_steps, "LARGE", 0), _NOT_IN_WORDS)
+    )
 
 
 def transpose_narrow(spec: Spec, shape: Shape | None = None) -> Case:
@@ -49,37 +58,43 @@ def transpose_short(spec: Spec, shape: Shape | None = None) -> Case:
     """More short rows than a block takes, and lines of which some lanes have nothing; matrices one behind the other."""
     if shape:
         return _reversed(spec, shape)
-    width, pack = 70 if spec["split"] else 37, 16 // spec.dtype.itemsize
-    long = -(-spec.derived["ROOM"] // (width * 16) + 3) * pack
+    width = {1: 37, 2: 38, 4: 36}[spec.derived["IN_WORD"]]
+    lines, unit = spec.derived["ROOM"] // (LINE * (width | 1)), 16 // spec.dtype.itemsize
+    long = (16 * lines + 4) * unit - (4 if spec["anywhere"] else 0)
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))
-    return _permutation(spec, (*(2 for _ in outer), *matrix), (*outer, len(outer) + 1, len(outer)))
+    shape = (*(2 for _ in outer), *matrix)
+    case = _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)))
+    cut = spec["KIB"], lines, spec["TURNS"]
+    return case._replace(settings=((ShortRows, "cut", lambda rows, *_, **__: cut if rows.width == width else None),))
 
 
 def transpose_ragged_short(spec: Spec, shape: Shape | None = None) -> Case:
     """As many pieces of long rows as let a block take just so many lines; rows begin and end amid packs."""
     if shape:
-        return _reversed(spec, shape, margin=257)
+        return _reversed(spec, shape, margin=257)._replace(settings=(_NOT_IN_WORDS,))
     lines, unit = spec["LINES"], 16 // spec.dtype.itemsize
     width = min(37, spec.derived["ROOM"] // (16 * (8 * lines + 2)))
     long = (7 >> spec["BATCH"]) * (16 * lines - 2) * unit - 3
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))
     shape = (*(2 for _ in outer), *matrix)
-    return _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)), margin=257)
+    case = _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)), margin=257)
+    return case._replace(settings=(_NOT_IN_WORDS, (transpose_short_steps, "RAGGED_KIBS", (spec["KIB"],))))
 
 
 def transpose_padded_short(spec: Spec, shape: Shape | None = None) -> Case:
     """The same, of short rows of an even size; of bytes, some lanes of a warp have none."""
     if shape:
-        return _reversed(spec, shape, margin=257)
+        return _reversed(spec, shape, margin=257)._replace(settings=(_NOT_IN_WORDS,))
     lines, unit = spec["LINES"], 16 // spec.dtype.itemsize
     width = (40 if spec.dtype.itemsize < 4 else 48) if lines <= 4 else 256 // lines
     long = (7 >> spec["BATCH"]) * (16 * lines - (2 if spec["split"] else 4)) * unit - 3
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))
     shape = (*(2 for _ in outer), *matrix)
-    return _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)), margin=257)
+    case = _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)), margin=257)
+    return case._replace(settings=(_NOT_IN_WORDS,))
 
 
 def transpose_rows(spec: Spec, shape: Shape | None = None) -> Case:

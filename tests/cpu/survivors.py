@@ -213,6 +213,12 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),
     Survivor("transpose_*_short_n?_u*", "shift <= i + j", "samples' results begin with a pack; those of tests do not"),
+    Survivor(
+        "transpose_short_*anywhere_u*",
+        "min(tile_packs, (length * -> tile_packs",
+        "packs behind a row hold what is not written",
+    ),
+    Survivor("transpose_short_*anywhere_u*", "pack < packs", "the same"),
     Survivor("argm*_short_n?_*", "min(row, count - 1) -> row", f"rows that are not there: {_IDLE}"),
     Survivor("transpose_ragged_r*", "__syncwarp()", "no lane waits for another: it orders what the compiler emits"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import ml_dtypes
 import numpy as np
@@ -136,20 +137,46 @@ def test_rows_of_some_dozens_of_elements_are_taken_whole(data):
     dtype = np.dtype(data.draw(st.sampled_from(SIZES)))
     pack = 16 // dtype.itemsize
     width = data.draw(st.integers(9, 128).filter(lambda n: n * dtype.itemsize % 16))
-    long = pack * data.draw(st.integers(1, 6000 // pack).filter(lambda n: n * pack > 8))
+    long = pack * data.draw(st.integers(2, 6000 // pack))
     outer = data.draw(st.sampled_from(((), (2,), (3, 2))))
     matrix = data.draw(st.permutations((long, width)))
     axes = (*reversed(range(len(outer))), len(outer) + 1, len(outer))
     x = pattern(np, (*outer, *matrix), dtype)
+    if matrix[1] == width:
+        sectors = long * dtype.itemsize % 32 == 0
+        in_words = {1: sectors or width % 4 == 0, 2: sectors and width % 2 == 1 and width <= 33}.get(dtype.itemsize)
+    else:
+        in_words = width <= 80 or dtype.itemsize < 8
     with watching() as watch:
-        split = matrix[1] == width
-        if split:
-            elsewhere = dtype.itemsize > 1 or width % 4 != 2 or width <= 64
-        else:
-            elsewhere = width % 2 == 0 and width <= {1: 0 if width % 4 else 85, 2: 42, 4: 85, 8: 0}[dtype.itemsize]
-        assert explain(transpose, x, axes).startswith("transpose_short") is not elsewhere
+        assert explain(transpose, x, axes).startswith("transpose_short") is bool(in_words)
         assert_permuted(np, np.asarray, x, axes)
     assert watch.findings == []
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_small_elements_are_turned_over_in_words_wherever_long_rows_begin(data):
+    """Rows apart or in reverse; packs at the ends of all rows hold what lies beside, where nothing is written."""
+    split = data.draw(st.booleans())
+    dtype = np.dtype(np.uint8 if split else data.draw(st.sampled_from((np.uint8, np.uint16))))
+    width = 4 * data.draw(st.integers(1, 79)) if split else data.draw(st.integers(9, 192))
+    long = data.draw(st.integers(100, 1500).filter(lambda n: n % 16))
+    pitch = long + (0 if split else data.draw(st.integers(1, 5)))
+    begin, first = (0, data.draw(st.integers(1, 9))) if split else (data.draw(st.integers(0, 3)), 16)
+    shape = (long, width) if split else (width, pitch)
+    flat = pattern(np, (begin + int(np.prod(shape)),), dtype)
+    x = flat[begin:].reshape(shape)[:, : width if split else long]
+    x = x if split or data.draw(st.booleans()) else x[::-1]
+    around = np.full(x.size + 64, 0xA5, np.uint8).repeat(dtype.itemsize).view(dtype)
+    out = around[first : first + x.size].reshape(x.shape[::-1])
+    kept = around.copy()
+    with watching() as watch:
+        transpose(x, out=out)
+    assert watch.findings == []
+    assert "_anywhere_" in explain(transpose, x, out=out).split(" on ")[0]
+    assert np.array_equal(out, x.T)
+    assert np.array_equal(around[:first], kept[:first])
+    assert np.array_equal(around[first + x.size :], kept[first + x.size :])
 
 
 def test_short_rows_that_begin_anywhere_are_not_taken_in_packs(xp, asnumpy, shared_cache):
@@ -193,10 +220,11 @@ def test_short_rows_of_any_width_and_place_are_taken_whole(data):
     axes = (*range(len(outer)), len(outer) + 1, len(outer))
     out = around[first : first + x.size].reshape(turned)
     kept = around.copy()
-    with watching() as watch:
+    with watching() as watch, mock.patch.object(ShortRows, "cut", lambda *_, **__: None):
         transpose(x, axes, out=out)
+        found = explain(transpose, x, axes, out=out)
     assert watch.findings == []
-    assert explain(transpose, x, axes, out=out).startswith(f"transpose_{'padded' if padded(width) else 'ragged'}_short")
+    assert found.startswith(f"transpose_{'padded' if padded(width) else 'ragged'}_short")
     assert np.array_equal(out, np.transpose(x, axes))
     assert np.array_equal(around[:first], kept[:first])
     assert np.array_equal(around[first + x.size :], kept[first + x.size :])

@@ -20,7 +20,7 @@ MOST_NARROW = 8
 """Elements of a row up to which a thread takes such rows whole."""
 
 _SIDES = (4, 8, 16, 32, 64, 128, 256, 512)
-_BATCH = Axis("BATCH", "b", tuple(range(MOST_AXES + 1)), "further axes")
+BATCH = Axis("BATCH", "b", tuple(range(MOST_AXES + 1)), "further axes")
 
 
 def _swizzled(spec: Spec) -> bool:
@@ -66,7 +66,7 @@ TRANSPOSE = register(
             Axis("COLUMNS", "c", _SIDES, "columns of the input in a tile"),
             Axis("LOAD", "i", (1, 2, 4, 8, 16), "neighbours that are loaded at once"),
             Axis("STORE", "o", (1, 2, 4, 8, 16), "neighbours that are stored at once"),
-            _BATCH._replace(default=0),
+            BATCH._replace(default=0),
         ),
         dtypes=(U8, U16, U32, U64),
         derive=_geometry,
@@ -113,9 +113,9 @@ RAGGED = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("ROWS", "r", (64, 128), "rows of the input in a tile"),
-            Axis("COLUMNS", "c", (48, 96, 192, 384), "columns of the input in a tile"),
+            Axis("COLUMNS", "c", (48, 96, 192, 224, 384, 448), "columns of the input in a tile"),
             Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
-            _BATCH._replace(default=0),
+            BATCH._replace(default=0),
         ),
         dtypes=(U8, U16, U32, U64),
         derive=_ragged_geometry,
@@ -134,7 +134,7 @@ NARROW = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("WIDTH", "w", tuple(range(2, MOST_NARROW + 1)), "elements of a short row"),
-            _BATCH._replace(default=0),
+            BATCH._replace(default=0),
         ),
         flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
         dtypes=(U8, U16, U32, U64),
@@ -145,42 +145,27 @@ NARROW = register(
     )
 )
 
-MOST_SHORT = 128
-"""Elements of a row up to which a block takes such rows whole."""
-ROOM = 32 << 10
-"""Bytes of short rows that a block takes."""
-
-
-def _short_problem(spec: Spec) -> str | None:
-    wide = spec["split"] and spec.dtype is not U8
-    return "elements of more than a byte are split as fast wherever long rows begin" if wide else None
-
-
-SHORT = register(
-    Kernel(
-        name="transpose_short",
-        summary="A permutation of axes that moves a short one, of some dozens of elements, to or from the last place.",
-        formula="out[..., c, ..., r] = x[..., r, ..., c]",
-        axes=(_BATCH._replace(default=0),),
-        flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
-        dtypes=(U8, U16, U32, U64),
-        derive=lambda spec: {"THREADS": THREADS, "ROOM": ROOM, "STATIC_SMEM": ROOM},
-        check=_short_problem,
-        grid="(ceil(packs / tile_packs) * further axes): one block per tile_packs packs of the long rows",
-        origin="arrays of structures and structures of arrays, by way of shared memory",
-        defaults=("transpose_short_b1_u16", "transpose_short_split_u8"),
-    )
-)
-
 RAGGED_ROOM = 48 << 10
 """Bytes of short rows that a block takes where long rows start anywhere."""
 LINES = (1, 2, 4, 8, 16, 32, 64)
 """Lines of each such long row that it takes."""
 
 
+RAGGED_KIBS = (8, 12, 16, 20, 24, 32, 48)
+"""The same in KiB, where long rows are merged: as much as a tile needs, so that many are under way."""
+
+
 def _short_geometry(spec: Spec) -> dict[str, int]:
     turns = 4 if spec.dtype is U8 else 3  # packs of a thread that are under way together, as measured
     return {"THREADS": THREADS, "TURNS": turns, "ROOM": RAGGED_ROOM, "STATIC_SMEM": RAGGED_ROOM}
+
+
+def _ragged_short_geometry(spec: Spec) -> dict[str, int]:
+    return {**_short_geometry(spec), "ROOM": spec["KIB"] << 10, "STATIC_SMEM": spec["KIB"] << 10}
+
+
+def _ragged_short_problem(spec: Spec) -> str | None:
+    return "short rows that are split have all of it" if spec["split"] and spec["KIB"] < RAGGED_KIBS[-1] else None
 
 
 RAGGED_SHORT = register(
@@ -190,11 +175,13 @@ RAGGED_SHORT = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("LINES", "n", LINES, "lines of 128 bytes of each long row that a block takes"),
-            _BATCH._replace(default=0),
+            Axis("KIB", "k", RAGGED_KIBS, "KiB of short rows for which a block has room", default=RAGGED_KIBS[-1]),
+            BATCH._replace(default=0),
         ),
         flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
         dtypes=(U8, U16, U32, U64),
-        derive=_short_geometry,
+        derive=_ragged_short_geometry,
+        check=_ragged_short_problem,
         grid="(ceil(length / LENGTH) * further axes): one block per LENGTH elements of the long rows",
         origin="arrays of structures and structures of arrays, in tiles whose edges follow the memory's",
         defaults=("transpose_ragged_short_n2_u16", "transpose_ragged_short_n4_b1_split_u32"),
@@ -213,7 +200,7 @@ PADDED_SHORT = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("LINES", "n", LINES[:6], "lines of 128 bytes of each long row that a block takes"),
-            _BATCH._replace(default=0),
+            BATCH._replace(default=0),
         ),
         flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
         dtypes=(U8, U16, U32, U64),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kgen.dtypes import U8, U16, U32, U64
 from kgen.launch import Step
@@ -11,17 +11,17 @@ from kgen.operand import INT_MAX
 from kgen.ops.moving.transpose_kernels import (
     LINES,
     MOST_NARROW,
-    MOST_SHORT,
     NARROW,
     PACK,
     PADDED_SHORT,
+    RAGGED_KIBS,
     RAGGED_ROOM,
     RAGGED_SHORT,
-    ROOM,
     SECTOR,
-    SHORT,
     THREADS,
 )
+from kgen.ops.moving.transpose_words import KIBS, MOST_TURNS, SHORT, group
+from kgen.ops.moving.transpose_words import room as room_of
 
 OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
 WAVE = 2
@@ -31,16 +31,19 @@ MOST_SPLIT, MOST_MERGED = 306, 160
 are split; and as many as leave room for long enough pieces of the long rows where these are merged."""
 MOST_IN_LINES = 85
 """Up to which a block takes four lines of each: lanes that have a line each find columns in different banks."""
-SPLIT_ANYWHERE, MERGED_ANYWHERE = {1: 64, 2: MOST_SHORT, 4: MOST_SHORT}, {2: 42, 4: MOST_IN_LINES}
-"""Elements of short rows of an even size, up to which these are split, or merged, faster wherever they begin than in
-packs as they lie, by the size of elements."""
+MOST_IN_WORDS, MOST_BYTES = {1: 320, 2: 256, 4: 160, 8: 80}, 319
+"""Elements of short rows up to which these are merged, and bytes are split, where they begin with packs."""
+MOST_ANYWHERE, MOST_WHOLE = 192, 80
+"""The same of those that are merged where long rows begin anywhere, and of bytes that are split, of whole packs."""
+MOST_NARROW_SPLIT = 33
+"""Elements up to which these are split by small blocks."""
 MOST_PADDED = {1: 278, 2: 160, 4: 128, 8: 48}
 """The same with packs beside them, where these are split, by the size of elements: wider ones suit tiles."""
 SAME_BANK, SAME_BANK_IN_PACKS = 8, 4
 """Lanes that find elements of short rows in one bank of shared memory, up to which these are taken whole nevertheless;
 and where tiles could take packs on both sides."""
-LINE = 128
-"""Bytes of a short row from which on it is taken whole there, too."""
+LINE, LANES = 128, 8
+"""Bytes of a line, and the lanes that take its packs. A short row of as many is taken whole there, too."""
 PADDED_IN_PACKS = 64
 """Bytes of a short row up to which packs beside rows help where tiles could take packs on both sides."""
 FEW_PACKS = 2
@@ -49,6 +52,8 @@ TILED = 64
 """Rows and columns from which on a matrix is worth tiles of rows that begin anywhere."""
 LARGE = 32 << 20
 """Bytes from which on packs of half the width do worse than such tiles: of less, the L2 cache may hold both sides."""
+SMALL_ROOM, FEW_LINES = 16 << 10, 4
+"""Bytes that suit blocks which merge elements of four bytes and more, of each long row more than so few lines."""
 AROUND = 4
 """What a block costs besides the packs of its long rows, in packs of each."""
 
@@ -84,31 +89,85 @@ class ShortRows(NamedTuple):
             return same >= 16 and width != 96  # of which tiles have just so many
         return width * self.itemsize >= PACK and (same >= 8 or (same == 4 and width > MOST_IN_LINES))
 
-    def in_packs(self) -> Step | None:
-        """Where short rows, together, and each long row begin with a pack and are whole packs."""
-        if not 1 < self.width <= MOST_SHORT:
+    def narrow(self) -> Step | None:
+        """Of a few elements, where all rows begin with a pack and long ones are whole packs."""
+        if not 1 < self.width <= MOST_NARROW:
             return None
-        dtype, batch, packs = OF_SIZE[self.itemsize], len(self.sizes), self.long * self.itemsize // PACK
-        if self.width <= MOST_NARROW:
-            spec = NARROW.spec(WIDTH=self.width, BATCH=batch, split=self.split, dtype=dtype)
-            ints = (packs, -(-packs // THREADS), *self.sizes)
-            return Step(spec, math.prod(ints[1:]), 2, ints, (*self.strides, self.row))
-        # What takes short rows wherever they begin splits those of an odd number of elements as fast, bytes by fours
-        # faster, both ways, and those of an even number as far as these were timed.
-        by_fours = self.itemsize == 1 and self.width % 4 == 0
-        if self.width % 2:
-            better = self.split
-        elif by_fours:
-            better = self.split or self.width <= MOST_IN_LINES
+        dtype, packs = OF_SIZE[self.itemsize], self.long * self.itemsize // PACK
+        spec = NARROW.spec(WIDTH=self.width, BATCH=len(self.sizes), split=self.split, dtype=dtype)
+        ints = (packs, -(-packs // THREADS), *self.sizes)
+        return Step(spec, math.prod(ints[1:]), 2, ints, (*self.strides, self.row))
+
+    def in_words(self, multiprocessors: int, begins: int, *, whole: bool) -> Step | None:
+        """Where blocks' short rows, together, begin with a pack, and each long row at a multiple of `begins` bytes.
+
+        `whole`: short rows are whole packs, which tiles take as well.
+        """
+        unit = PACK // self.itemsize
+        anywhere = begins % (SECTOR * PACK if self.split else PACK) > 0
+        cut = self.cut(multiprocessors, anywhere=anywhere, whole=whole)
+        if not cut or not 2 * unit <= self.long <= INT_MAX - RAGGED_ROOM:
+            return None
+        kib, lines, turns = cut
+        spec = SHORT.spec(
+            WORD=max(self.itemsize, math.gcd(4, self.width * self.itemsize)),
+            KIB=kib,
+            TURNS=turns,
+            BATCH=len(self.sizes),
+            anywhere=anywhere,
+            split=self.split,
+            dtype=OF_SIZE[self.itemsize],
+        )
+        before = SECTOR if self.split and anywhere else 0  # packs of each long row that are loaded before a block's own
+        own = LANES * lines - before
+        tiles = -(-(self.long + max(0, before * unit - 1)) // (own * unit))
+        ints = (self.long, self.width, own, tiles, *self.sizes)
+        return Step(spec, math.prod(ints[3:]), 2, ints, (*self.strides, self.row))
+
+    def cut(self, multiprocessors: int, *, anywhere: bool, whole: bool) -> tuple[int, int, int] | None:
+        """KiB of shared memory, lines of each long row in it, and turns of a thread; None where others are as fast."""
+        suits = self._splits_in_words if self.split else self._merges_in_words
+        if not suits(anywhere, whole):
+            return None
+        if self.split:
+            least = (
+                (40 if 128 < self.width <= 160 else 32) if anywhere else 12 if self.width <= MOST_NARROW_SPLIT else 24
+            )
+        elif anywhere:
+            least = 32 if self.itemsize == 1 and self.width <= TILED else 24
         else:
-            better = self.width <= (SPLIT_ANYWHERE if self.split else MERGED_ANYWHERE).get(self.itemsize, 0)
-        if self.width * self.itemsize % PACK and not better:
-            spec = SHORT.spec(BATCH=batch, split=self.split, dtype=dtype)
-            own = ROOM // PACK // self.width // 8 * 8  # packs of each long row: whole lines
-            tiles = -(-packs // own)
-            ints = (packs, self.width, own, tiles, *self.sizes)
-            return Step(spec, math.prod(ints[3:]), 2, ints, (*self.strides, self.row))
-        return None
+            least = 16
+        line = LINE * (self.width | 1)  # bytes
+        kib = next(kib for kib in KIBS if kib >= least and room_of(kib) >= line)
+        wave = self.long * self.itemsize * math.prod(self.sizes) // LINE // (WAVE * multiprocessors)
+        most = max(1, min(room_of(kib) // line, wave))
+        groups = -(-self.width // group(self.itemsize))
+
+        def turns(lines: int) -> int:
+            return -(-LANES * lines * groups // THREADS)
+
+        lines = min(range(most, most // 2, -1), key=lambda n: (anywhere and turns(n) > MOST_TURNS - 1, turns(n) / n))
+        alone = self.split or (anywhere and self.itemsize == 1)  # what lies in two packs takes the registers of two
+        return kib, lines, 1 if alone else min(turns(lines), MOST_TURNS)
+
+    def _splits_in_words(self, anywhere: bool, whole: bool) -> bool:
+        width = self.width
+        if self.itemsize == 1:
+            return width <= MOST_BYTES and (width % 4 == 0 if anywhere else not whole or width < MOST_WHOLE)
+        # Of an even number of elements only those that are one pack, or few.
+        return (
+            self.itemsize == 2 and not anywhere and (width % 2 == 1 or whole) and width <= MOST_NARROW_SPLIT - 8 * whole
+        )
+
+    def _merges_in_words(self, anywhere: bool, whole: bool) -> bool:
+        width, bytewise = self.width, self.itemsize == 1
+        if width > MOST_IN_WORDS[self.itemsize]:
+            return False
+        if anywhere:
+            few = width % 4 == 0 or (width == 2 and not bytewise)
+            return self.itemsize <= 2 and width <= MOST_ANYWHERE and (few or width >= (7 if bytewise else 9))
+        tiled = width <= 32 if bytewise else width < TILED or width * self.itemsize % (SECTOR * PACK) == 0
+        return not (whole and tiled)
 
     def anywhere(self, multiprocessors: int, *, whole: bool) -> tuple[int, Step] | None:
         """Wherever rows begin: what it costs, and how many lines of each long row a block takes at best.
@@ -122,7 +181,7 @@ class ShortRows(NamedTuple):
         else:
             padded = self.crowded
             tiled = same > SAME_BANK or (nbytes % PACK == 0 and nbytes <= FEW_PACKS * PACK)
-        fits = 1 < self.width <= (MOST_SPLIT if self.split else MOST_MERGED) and self.long <= INT_MAX - ROOM
+        fits = 1 < self.width <= (MOST_SPLIT if self.split else MOST_MERGED) and self.long <= INT_MAX - RAGGED_ROOM
         if not self.split:
             fits = fits and self.long * self.itemsize >= PACK  # a pack sticks out of one row at most
         if not fits or (tiled and not padded):
@@ -138,16 +197,30 @@ class ShortRows(NamedTuple):
             # Sectors begin up to all but one element early, so that the last elements may need a block more.
             return -(-(self.long + max(0, before - 1)) // own(lines))
 
-        def suits(lines: int) -> bool:
+        def room(lines: int) -> int:
             packs = (8 * lines + 3) * (self.width | 1)  # with those beside, and what sticks out on both sides
-            room = (packs * PACK if padded else (own(lines) + before) * nbytes + PACK) <= RAGGED_ROOM
-            return room and blocks(lines) * math.prod(self.sizes) >= WAVE * multiprocessors
+            return packs * PACK if padded else (own(lines) + before) * nbytes + PACK
+
+        def suits(lines: int) -> bool:
+            most = SMALL_ROOM if small and lines > FEW_LINES else RAGGED_ROOM
+            return room(lines) <= most and blocks(lines) * math.prod(self.sizes) >= WAVE * multiprocessors
 
         def cost(lines: int) -> int:
             return blocks(lines) * (8 * lines + AROUND) * self.width
 
+        small = self.itemsize >= 4 and not (self.split or padded)
         lines = min((n for n in LINES if n == 1 or suits(n)), key=lambda n: (cost(n), -n))
-        kernel = PADDED_SHORT if padded else RAGGED_SHORT
-        spec = kernel.spec(LINES=lines, BATCH=len(self.sizes), split=self.split, dtype=OF_SIZE[self.itemsize])
+        axes: dict[str, Any] = {
+            "LINES": lines,
+            "BATCH": len(self.sizes),
+            "split": self.split,
+            "dtype": OF_SIZE[self.itemsize],
+        }
+        if padded:
+            spec = PADDED_SHORT.spec(**axes)
+        elif self.split:
+            spec = RAGGED_SHORT.spec(**axes)
+        else:
+            spec = RAGGED_SHORT.spec(KIB=next(kib for kib in RAGGED_KIBS if kib << 10 >= room(lines)), **axes)
         ints = (self.long, self.width, blocks(lines), *self.sizes)
         return cost(lines), Step(spec, math.prod(ints[2:]), 2, ints, (*self.strides, self.row))

@@ -13,7 +13,7 @@ from kgen.launch import Step
 from kgen.operand import INT_MAX, Operand, power_of_two
 from kgen.ops.moving.flat_kernels import ROWS_FLAT, is_short, launch_of, suits
 from kgen.ops.moving.transpose_kernels import PACK, RAGGED, ROWS, SECTOR, THREADS, TRANSPOSE
-from kgen.ops.moving.transpose_short import LARGE, OF_SIZE, TILED, ShortRows
+from kgen.ops.moving.transpose_short import LARGE, LINE, OF_SIZE, TILED, ShortRows
 
 _TILE = {1: (128, 256), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
@@ -69,24 +69,30 @@ def turn_tiles(
     load = load if read.source == 1 else 1
     targets = (read.target, *(axis.target for axis in others))
     store = math.gcd(widest, last.size, out.ptr // itemsize, *targets)
-    begins = (x.ptr // itemsize, out.ptr // itemsize, *(n for axis in others for n in (axis.source, axis.target)))
-    packed = math.gcd(widest, *begins) == widest
     apart = abs(last.source) >= read.size  # rows do not overlap
     if read.source == 1:
         short = []
         further = (tuple(axis.size for axis in outer), _strides(outer), itemsize)
         if last.source == read.size:
-            short.append((ShortRows(read.size, last.size, read.target, True, *further), store))
+            side_by_side = (x.ptr // itemsize, *(axis.source for axis in others))
+            begins = math.gcd(SECTOR * widest, last.size, *targets) if store == widest else store
+            short.append((ShortRows(read.size, last.size, read.target, True, *further), side_by_side, begins))
         if read.target == last.size:
-            short.append((ShortRows(last.size, read.size, last.source, False, *further), load))
-        for rows, long_load in short:
-            if packed and long_load == widest and (step := rows.in_packs()):
-                return step
-        whole = min(load, store) == widest
-        found = [rows.anywhere(multiprocessors(out.device), whole=whole) for rows, _ in short if apart]
+            side_by_side = (out.ptr // itemsize, *(axis.target for axis in others))
+            short.append((ShortRows(last.size, read.size, last.source, False, *further), side_by_side, load))
+        whole, many = min(load, store) == widest, multiprocessors(out.device)
+        for rows, side_by_side, begins in short:
+            if math.gcd(widest, *side_by_side) == widest:
+                step = rows.narrow() if begins % widest == 0 else None
+                if step := step or (rows.in_words(many, begins * itemsize, whole=whole) if apart else None):
+                    return step
+        nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
+        cut = _of_whole_rows(read.size, itemsize, whole=whole) if nbytes >= LARGE else None
+        if cut and apart:
+            return _ragged_tiles(read, last, outer, itemsize, cut)
+        found = [rows.anywhere(many, whole=whole) for rows, *_ in short if apart]
         if ways := [way for way in found if way]:
             return min(ways, key=operator.itemgetter(0))[1]
-        nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
         # Sectors that two tiles write parts of cost a large matrix as much as narrower packs do.
         sectors = math.gcd(SECTOR * widest, *targets) == SECTOR * widest
         at_once = min(load, store) * itemsize
@@ -96,16 +102,29 @@ def turn_tiles(
     return _whole_tiles(read, last, outer, itemsize, load, store)
 
 
+def _of_whole_rows(width: int, itemsize: int, *, whole: bool) -> tuple[int, int, int] | None:
+    """The tile that has the whole of rows of so many elements, where it is the fastest for them."""
+    if whole and width * itemsize % LINE == 0:
+        return None
+    if itemsize == 2 and (width % 4 == 0 and 128 < width <= 192 and not whole):
+        return 64, 192, 256
+    if itemsize == 2 and (256 < width <= 448 or (width % 4 == 0 and 192 < width <= 256 and not whole)):
+        return 64, 448, 512
+    return (64, 224, 512) if itemsize == 4 and 192 < width <= 224 else None
+
+
 def _strides(outer: Sequence[Axis]) -> tuple[int, ...]:
     return tuple(stride for axis in outer for stride in (axis.source, axis.target))
 
 
-def _ragged_tiles(read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int) -> Step:
+def _ragged_tiles(
+    read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, cut: tuple[int, int, int] | None = None
+) -> Step:
     """Tiles whose edges follow the memory's, for rows that start anywhere."""
     sizes = tuple(axis.size for axis in outer)
     # Sectors begin up to all but one element early, so that the last rows may need a tile more.
     needed = last.size + SECTOR * PACK // itemsize - 1
-    rows, columns, threads = _RAGGED_TILE[itemsize]
+    rows, columns, threads = cut or _RAGGED_TILE[itemsize]
     spec = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=OF_SIZE[itemsize])
     ints = (last.size, read.size, -(-needed // rows), -(-read.size // columns), *sizes)
     return Step(spec, math.prod(ints[2:]), 2, ints, (last.source, *_strides(outer), read.target))
