@@ -67,9 +67,10 @@ STRIPS = [
     ("softmax_strips_l16_n8_v8_c2_ragged_f16", (3, 501, 331)),
     ("softmax_strips_l16_n8_v4_grid_f32", (700, 700)),
     ("softmax_strips_l16_n8_v8_grid_bf16", (2, 511, 328)),
-    ("softmax_strips_l32_n16_v4_grid_f32", (1500, 400)),  # fewer chunks ahead than a strip has
-    ("softmax_strips_l16_n4_v4_grid_f32", (3, 600, 68)),  # of several strips
-    ("softmax_strips_l32_n6_v8_grid_f16", (400, 1104)),
+    ("softmax_strips_l32_n16_v4_grid_f32", (800, 400)),
+    ("softmax_strips_l16_n6_v4_grid_f32", (3, 600, 68)),  # one chunk in registers
+    ("softmax_strips_l16_n20_v4_grid_f32", (2, 900, 400)),  # five of them
+    ("softmax_strips_l32_n6_v8_grid_f16", (330, 1104)),
 ]
 
 
