@@ -17,7 +17,7 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 c6af8855, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows_pack.cuh.j2 4891bdba, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 6a73c8d9,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -70,7 +70,7 @@ constexpr int CHUNKS = 16;  // of a strip
 constexpr int STAGES = 27;  // chunks for which there is room: of this strip, and of those that follow
 constexpr int KEPT = 8;  // chunks that are in registers: those whose result comes next
 constexpr int LEAD = 14;  // chunks of the next strip that are taken before the result of this one is begun
-constexpr int BEGINS = (CHUNKS - (STAGES + KEPT) % CHUNKS) % CHUNKS;  // chunk in whose place a strip begins to be asked for
+constexpr int BEGINS = (CHUNKS - (STAGES + KEPT) % CHUNKS) % CHUNKS;  // chunk in whose place comes the first of a strip
 constexpr int ENDS = CHUNKS - 1 - LEAD % CHUNKS;  // chunk after which the next strip has been taken
 constexpr int SLOTS = 8;  // groups of threads that find something of a column
 constexpr int VEC = 8;  // neighbours in memory that make a pack
