@@ -102,11 +102,6 @@ SURVIVORS: tuple[Survivor, ...] = (
         "messages carry the number of their turn, and are looked at until it is theirs",
         "*part + warp * parts; column < MESSAGES*",
     ),
-    Survivor(
-        "softmax_strips_l16_n16_v4_grid_*",
-        "wait(told[[](taken_turn - 1) % TURNS], *",
-        "the lead is less than a strip: by then all have heard of the last one, and so have told",
-    ),
     Survivor("softmax_columns*", "threadIdx.x % 32 < LANES", _SAME),
     Survivor("softmax_columns*ragged*", "min(first_column + WIDTH, columns) -> *", _BESIDE),
     Survivor("softmax_columns*ragged*", "column < end_column", _BESIDE),

@@ -67,9 +67,10 @@ STRIPS = [
     ("softmax_strips_l16_n8_v8_c2_ragged_f16", (3, 501, 331)),
     ("softmax_strips_l16_n8_v4_grid_f32", (700, 700)),
     ("softmax_strips_l16_n8_v8_grid_bf16", (2, 511, 328)),
-    ("softmax_strips_l32_n16_v4_grid_f32", (1500, 400)),  # fewer chunks ahead than a strip has
-    ("softmax_strips_l16_n4_v4_grid_f32", (3, 600, 68)),  # of several strips
-    ("softmax_strips_l32_n6_v8_grid_f16", (400, 1104)),
+    ("softmax_strips_l32_n16_v4_grid_f32", (800, 400)),
+    ("softmax_strips_l16_n6_v4_grid_f32", (3, 600, 68)),  # one chunk in registers
+    ("softmax_strips_l16_n20_v4_grid_f32", (2, 900, 400)),  # five of them
+    ("softmax_strips_l32_n6_v8_grid_f16", (330, 1104)),
 ]
 
 
@@ -347,9 +348,10 @@ H200 = [
     (1, 300, 500001, F32, "l32_n20_v4_ragged_f32"),  # rather than wider ones, of clusters
     (1, 300, 500001, BF16, "l32_n20_v8_ragged_bf16"),
     (1, 8000, 8191, BF16, "l8_n16_v8_c8_ragged_bf16"),  # no wider ones hold them
-    (1, 32768, 2048, F32, "l16_n16_v4_grid_f32"),
-    (1, 65536, 2048, BF16, "l8_n16_v8_grid_bf16"),  # two teams rather than a wider strip of one
-    (1, 131072, 512, F32, "l8_n16_v4_grid_f32"),
+    (1, 32768, 2048, F32, "l16_n32_v4_grid_f32"),  # two teams rather than a shorter part of one
+    (1, 65536, 2048, BF16, "l16_n32_v8_grid_bf16"),
+    (1, 40000, 1676, F32, "l16_n20_v4_grid_f32"),
+    (1, 131072, 512, F32, "l8_n32_v4_grid_f32"),
 ]
 
 
@@ -364,12 +366,19 @@ def test_the_strips_that_take_the_least_time(
     assert found and found.name == f"softmax_strips_{expected}"
 
 
+def test_teams_take_all_blocks_whose_threads_have_fewer_rows_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strip_plans, "multiprocessors", lambda device: 132)
+    spec = parse("softmax_strips_l16_n32_v4_grid_f32")
+    for length, teams, parts in [(65536, 1, 128), (66000, 1, 129), (20000, 3, 44), (16384, 4, 32), (67585, 0, 133)]:
+        assert strip_plans._teams(spec, Planes(1, length, 4096, 0, 4096), HOST) == (teams, parts)
+
+
 def test_there_are_no_strips_of_columns_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strip_plans, "multiprocessors", lambda device: 132)
     read = Planes(1, 1 << 20, 4096, 0, 4096)
     assert strip_plans.cut(read, 4, frozenset(), F32, HOST) is None
     assert strip_plans.cut(Planes(1, 300, 5001, 0, 5001), 1, frozenset(), BF16, HOST) is None  # no copy of two bytes
-    assert strip_plans.cut(Planes(1, 119000, 512, 0, 512), 4, frozenset(), F32, HOST) is None  # blocks without work
+    assert strip_plans.cut(Planes(1, 210000, 512, 0, 512), 4, frozenset(), F32, HOST) is None  # no room
     assert strip_plans.cut(Planes(1, 65536, 64, 0, 64), 4, frozenset(), F32, HOST) is None  # two turns
 
 

@@ -17,7 +17,20 @@ from kgen.ops.rows import REACH, SHARED, VECTOR
 from kgen.ops.softmax.column_plans import ragged
 from kgen.ops.softmax.columns import RAGGED
 from kgen.ops.softmax.flags import Wanted
-from kgen.ops.softmax.strips import CLUSTER, FLAGS, GRID, HEARD, LANES, PACKS, STRIPS, THREADS, WIDTHS, check, rows_of
+from kgen.ops.softmax.strips import (
+    CHUNK,
+    CLUSTER,
+    FLAGS,
+    GRID,
+    HEARD,
+    LANES,
+    PACKS,
+    STRIPS,
+    THREADS,
+    WIDTHS,
+    check,
+    rows_of,
+)
 from kgen.scratch import scratch
 from kgen.spec import Spec
 from kgen.streams import on
@@ -31,13 +44,13 @@ columns which no wider ones hold."""
 NARROW_CLUSTER = 8  # blocks that share such a strip, at most
 NARROW = {False: 32, True: 160}
 """What the ends of a row of a strip cost, in bytes of it: where rows begin at multiples of a pack, or anywhere."""
-APART = 16  # what the ends of a row of a strip cost where the grid's blocks share it
-WAITS = 0.6
-"""What it costs them that all wait for the slowest, for one team that is a chunk ahead; of more than SEVERAL columns in
-proportion to these."""
-SEVERAL = 64
+BEGUN = 6144  # bytes that it costs to begin a strip which the grid's blocks share
+APART = 34  # what the ends of a row of such a strip cost
+WIDEST = 256  # bytes of such a row, at most: wider ones are no faster
+ABOUT = 14  # chunks that come to such a block while what it has told of a strip gets about
+WAITS = 0.5  # what each of these costs of which it is not ahead
 TURNS = 4  # of teams of the grid's blocks, at least
-TWICE = {False: 1.36, True: 4.95}
+TWICE = {False: 1.5, True: 4.95}
 """What two readings cost, for each byte of a block's share of all columns; where rows begin anywhere."""
 MESSAGE = 16  # bytes of what a block tells its team of a column, or one of them tells all the others
 
@@ -60,11 +73,20 @@ def strips_of(spec: Spec, read: Planes) -> int:
 
 def _teams(spec: Spec, read: Planes, device: int) -> tuple[int, int]:
     """How many teams take strips in turn, and of how many blocks; no teams where there is no room for one."""
-    parts = -(-read.length // rows_of(spec)) if spec["grid"] else spec["CLUSTER"]
-    if parts > 32 * HEARD:  # which a warp hears
-        return 0, parts
-    room = blocks(device) // parts if spec["grid"] else clusters(spec, device)
-    return min(strips_of(spec, read), room), parts
+    strips = strips_of(spec, read)
+    if not spec["grid"]:
+        return min(strips, clusters(spec, device)), spec["CLUSTER"]
+    parts = -(-read.length // rows_of(spec))
+    teams = min(strips, blocks(device) // parts)
+    if teams:  # the blocks that are left take their share, if all threads have fewer rows then
+        rows = _rows(spec, read, blocks(device) // teams)
+        parts = -(-read.length // (spec.derived["DEPTH"] * rows))
+    return teams * (parts <= 32 * HEARD), parts  # which a warp hears
+
+
+def _rows(spec: Spec, read: Planes, parts: int) -> int:
+    """Of a strip, at most, for each thread of so many blocks."""
+    return -(-read.length // (spec.derived["DEPTH"] * parts))
 
 
 def _cuts(
@@ -72,12 +94,12 @@ def _cuts(
 ) -> Iterator[Spec]:
     """Specializations that hold such columns, the widest strips first; or those that are too narrow for others."""
     largest = min(NARROW_CLUSTER, rows_cut.largest(device)) if narrow else rows_cut.largest(device)
-    for width in reversed(WIDTHS):
+    for width in (w for w in reversed(WIDTHS) if w <= WIDEST or GRID.name not in flags):
         lanes = width // (vec * dtype.itemsize)
         if lanes not in LANES.values or (lanes < LEAST_LANES[RAGGED.name in flags]) != narrow:
             continue
         for cluster in (c for c in CLUSTER.values if c <= largest):
-            room = THREADS // lanes * cluster
+            room = THREADS[GRID.name in flags] // lanes * cluster
             enough = (p for p in PACKS.values if GRID.name in flags or p * room >= read.length)
             for packs in enough:
                 spec = Spec(STRIPS, (lanes, packs, vec, cluster), flags, dtype)
@@ -90,12 +112,13 @@ def _cuts(
 def _cost(spec: Spec, read: Planes, device: int) -> float:
     """The time that a block needs, in bytes of its parts of strips."""
     width = spec["LANES"] * spec["VEC"] * spec.dtype.itemsize
-    part = rows_of(spec) // spec["CLUSTER"] * width
-    teams = _teams(spec, read, device)[0]
+    teams, parts = _teams(spec, read, device)
     turns = -(-strips_of(spec, read) // teams)
     if spec["grid"]:
-        told = max(1, spec["LANES"] * spec["VEC"] / SEVERAL)
-        return turns * part * (1 + APART / width) * (1 + WAITS * told / (teams * spec.derived["LEAD"]))
+        depth = spec.derived["DEPTH"]
+        waits = WAITS * max(0, ABOUT - spec.derived["LEAD"]) * CHUNK * depth * width
+        return turns * (_rows(spec, read, parts) * depth * (width + APART) + BEGUN + waits)
+    part = rows_of(spec) // spec["CLUSTER"] * width
     anywhere = bool(spec["ragged"])
     return turns * (part + ASIDE[anywhere and spec["CLUSTER"] > 1]) * (1 + NARROW[anywhere] / width)
 

@@ -12,13 +12,15 @@ from kgen.ops.softmax.columns import RAGGED, pairs, text_of_columns
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
-THREADS = 512  # of a block: one for each multiprocessor, since two that are half as large were no faster
+THREADS = {False: 512, True: 256}
+"""Of a block that hold packs: one block for each multiprocessor, since two that are half as large were no faster. Where
+the grid shares strips, fewer: they have registers for packs."""
 CHUNK = 2  # rows of a thread that come together
-LEAD = {False: 2, True: 8}
+KEPT = 8  # chunks in registers, at most, where the grid shares strips
+LEAD = {False: 2, True: 16}
 """Chunks of further strips that are taken before a result is begun, at most: where a cluster shares strips, or the
-grid, whose blocks hear one another only some 5 us later."""
-COMING = 2  # chunks on their way, at least
-ENOUGH = 5  # chunks of a lead that one on its way gives way to
+grid, whose blocks hear one another only some 7 us later."""
+COMING = {False: 2, True: 5}  # chunks on their way, at least
 FIRST = 4  # chunks that are asked for at once, at least
 LEAST = 4  # bytes of a copy that does without registers
 WIDTHS = (128, 256, 512, 1024)
@@ -30,7 +32,7 @@ STATIC = 48 * 1024  # bytes of shared memory that a kernel may declare
 FOUND = 32 * 1024  # of these for what the threads of a block find, beyond which half of them tell the others first
 
 LANES = Axis("LANES", "l", (8, 16, 32, 64), "threads side by side, each on a pack of columns")
-PACKS = Axis("PACKS", "n", (4, 6, 8, 10, 12, 14, 16, 18, 20), "rows of a thread, of a strip")
+PACKS = Axis("PACKS", "n", (4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 28, 32, 36, 40, 48), "rows of a thread, of a strip")
 VEC = Axis("VEC", "v", (1, 2, 4, 8), "neighbours that make a pack, and are loaded and stored at once")
 CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a strip, as a cluster", default=1)
 AXES = (LANES, PACKS, VEC, CLUSTER)
@@ -38,25 +40,36 @@ FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scal
 GRID = Flag("grid", "any blocks share a strip, all of which run at once")
 
 
+def threads(spec: Spec) -> int:
+    """How many of a block hold packs."""
+    return THREADS[bool(spec["grid"])]
+
+
+def _kept(chunks: int) -> int:
+    """How many chunks of a strip of so many wait in registers: all registers come round as often."""
+    return max(kept for kept in range(1, KEPT + 1) if chunks % kept == 0 and kept < chunks)
+
+
 def _lead(spec: Spec, stages: int) -> int:
     """How many chunks are taken before a result is begun, if there is room for so many."""
     chunks = spec["PACKS"] // CHUNK
     if spec["grid"]:
-        return min(LEAD[True], max(stages - chunks - COMING, min(stages - chunks - 1, ENOUGH)))
-    return max(1, min(stages - chunks - COMING, LEAD[False], chunks - 1))
+        return min(LEAD[True], stages + _kept(chunks) - chunks - COMING[True])
+    return max(1, min(stages - chunks - COMING[False], LEAD[False], chunks - 1))
 
 
 def _alike(spec: Spec) -> bool:
     """Whether all rows of a thread begin at the same place in a sector, of two packs, whatever their length."""
-    apart = spec["CLUSTER"] * (THREADS // spec["LANES"])
+    apart = spec["CLUSTER"] * (threads(spec) // spec["LANES"])
     return bool(spec["ragged"]) and apart % (2 * spec["VEC"]) == 0
 
 
 def _derive(spec: Spec) -> dict[str, int]:
     cluster, width, chunks = spec["CLUSTER"], spec["LANES"] * spec["VEC"], spec["PACKS"] // CHUNK
-    chunk = THREADS * CHUNK * spec["VEC"] * spec.dtype.itemsize
-    slots = THREADS // max(32, spec["LANES"])
-    gap = 16 // max(1, THREADS // width)
+    workers = threads(spec)
+    chunk = workers * CHUNK * spec["VEC"] * spec.dtype.itemsize
+    slots = workers // max(32, spec["LANES"])
+    gap = 16 // max(1, workers // width)
     pitch = width + gap
     totals = (12 if spec.dtype is F32 and not spec["log"] else 8) * width
     # Of how many strips blocks tell one another at the same time: a power of two, by which it is faster to divide.
@@ -78,19 +91,20 @@ def _derive(spec: Spec) -> dict[str, int]:
     matched = _alike(spec) and static + stages * (chunk + CHUNK * SECTOR) <= SHARED
     chunk += matched * CHUNK * SECTOR
     return {
-        "THREADS": THREADS + (EARS if spec["grid"] else 0),
-        "WORKERS": THREADS,
+        "THREADS": workers + (EARS if spec["grid"] else 0),
+        "WORKERS": workers,
         "EARS": EARS,
         "TURNS": turns,
         "STATIC_SMEM": static,
         "DYNAMIC_SMEM": stages * chunk,
-        "DEPTH": THREADS // spec["LANES"],
+        "DEPTH": workers // spec["LANES"],
         "SLOTS": slots,
         "FOLDED": int(folded),
         "MATCHED": int(matched),
-        "RING": THREADS + 2 * matched,
+        "RING": workers + 2 * matched,
         "CHUNK": CHUNK,
         "CHUNKS": chunks,
+        "KEPT": _kept(chunks) if spec["grid"] else 0,
         "STAGES": stages,
         "LEAD": lead,
         "FIRST": min(stages, max(FIRST, stages - chunks - lead)),
@@ -105,12 +119,12 @@ def check(spec: Spec) -> str | None:
     size = spec["VEC"] * spec.dtype.itemsize
     if not LEAST <= size <= VECTOR or (spec["ragged"] and size != VECTOR):
         return f"what is fetched for later is of {LEAST} to {VECTOR} bytes, or of {VECTOR} where rows begin anywhere"
-    if spec["LANES"] * size not in WIDTHS or spec["LANES"] * spec["VEC"] > THREADS:
-        return "strips are " + ", ".join(map(str, WIDTHS)) + f" bytes wide, and of {THREADS} columns at most"
+    if spec["LANES"] * size not in WIDTHS or spec["LANES"] * spec["VEC"] > threads(spec):
+        return "strips are " + ", ".join(map(str, WIDTHS)) + f" bytes wide, and of {threads(spec)} columns at most"
     if spec["grid"] and (spec["CLUSTER"] > 1 or spec["ragged"] or spec.derived["LEAD"] < 2):
         return "a team of the grid's blocks needs time to tell what it finds, and nothing that would take more"
     derived = spec.derived
-    if derived["STATIC_SMEM"] > STATIC or derived["STAGES"] <= derived["CHUNKS"] + derived["LEAD"]:
+    if derived["STATIC_SMEM"] > STATIC or derived["STAGES"] + derived["KEPT"] <= derived["CHUNKS"] + derived["LEAD"]:
         return "there is no shared memory for a strip, and what is to come"
     return None
 
@@ -158,8 +172,8 @@ STRIPS = register(
             "softmax_strips_l8_n16_v8_bf16",
             "softmax_strips_l16_n4_v4_ragged_f32",
             "softmax_strips_l32_n4_v8_ragged_bf16",
-            "softmax_strips_l8_n8_v8_grid_bf16",
-            "softmax_strips_l16_n16_v4_grid_f32",
+            "softmax_strips_l16_n32_v8_grid_bf16",
+            "softmax_strips_l16_n32_v4_grid_f32",
         ),
     )
 )
