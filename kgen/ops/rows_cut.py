@@ -19,6 +19,8 @@ OF_NARROW = {1: 3, 2: 3, 4: 3, 8: 3, 16: 3, 32: 4, 128: 5, 256: 5}
 """The same where packs are narrower than 16 bytes, in packs of 4 elements, and of norms that are read elsewhere."""
 FITTING = ((16, 3, 1), (64, 4, 1), (96, 3, 1), (128, 3, 1), (160, 4, 1), (192, 4, 1), (256, 4, 1))
 """Lanes, packs of float32 and blocks of rows that are added up, too, which threads that take one at a time do best."""
+FOURS = ((range(129, 161), 8, 5), (range(161, 193), 8, 6), (range(257, 321), 16, 5), (range(321, 385), 16, 6))
+"""Columns of 16 bits that are added up, too, which packs of four leave fewer lanes idle with; and lanes and packs."""
 CLUSTERS = Arch.parse("sm_90")  # the first that has them
 COPIES = Arch.parse("sm_80")  # the first that copies to shared memory without registers
 ALONE = 2048  # packs of all arrays, up to which a block does best with one row
@@ -147,6 +149,13 @@ def summing(rows: int, columns: int, taken: Packs, held: int, device: int, *, pa
     lanes, _, cluster = found
     looped = lanes > 32 and found not in fitted and taken.full and not taken.shifted and device_arch(device) >= COPIES
     return Cut(lanes, _enough(max(total, 1), lanes * cluster), taken.vec, cluster, looped)
+
+
+def fours(columns: int, taken: Packs, *, pairs: bool) -> Cut | None:
+    """The cut of narrow rows that fill packs of eight, where packs of four do better; `pairs` as in `summing`."""
+    if taken.vec < 8 or taken.ragged or taken.shifted or not (pairs or columns <= 320):
+        return None
+    return next((Cut(lanes, each, 4, 1) for widths, lanes, each in FOURS if columns in widths), None)
 
 
 def _enough(total: int, threads: int) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_grid, backward_plans, backward_ring
+from kgen.ops.norm import backward_grid, backward_plans, backward_ring, backward_span
 from kgen.samples.along_rows import NO_CUT, Settings, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
@@ -59,7 +59,7 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     lanes, packs, vec, cluster = spec.values
     side_by_side = spec.threads // lanes
     teams = max(2, backward_ring.SECTOR * vec // side_by_side) if spec["ragged"] and not spec.derived["SORTED"] else 2
-    room = cluster * lanes * packs
+    room = cluster * lanes * packs - (100 * cluster if cluster > 1 else 0)  # no block's threads all have a last pack
     ring = spec.derived["RING"]
     height = side_by_side * teams * (ring // packs + (3 if ring % packs else 1)) + 1  # parts of rows come round later
     if spec.derived["SORTED"]:  # as many that begin at each place, and more at some; and some that all share
@@ -82,8 +82,21 @@ def backward_of_shared_rows(spec: Spec, shape: Shape | None = None) -> tuple[Cas
         (backward_grid, "blocks", lambda device: 3),
         (backward_grid, "LEAST", 0),
     )
-    columns = (3 * (spec.threads * spec["PACKS"] - 5) - 1) * spec["VEC"]
+    columns = (3 * (spec.derived["LANES"] * spec["PACKS"] - 101) - 1) * spec["VEC"]
     shapes = (shape,) if shape else ((2 * spec.derived["STAGES"] + 3, columns), (1, columns))
+    return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
+
+
+def backward_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows that nearly fill the threads that share one, in spans of which each of two blocks has several; and a few."""
+    lanes, packs, vec = spec.values
+    settings = (
+        (backward_span, "cut", lambda *about, **more: backward_span.Cut(lanes, packs)),
+        (backward_span, "blocks", lambda *about: 2),
+    )
+    columns = lanes * packs * vec - 1
+    height = spec.derived["TURNS"] * spec.threads // lanes
+    shapes = (shape,) if shape else ((5 * height + 3, columns), (3, columns))
     return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
 
 
@@ -99,6 +112,7 @@ CASES = {
     "norm_backward": backward_of_normalisation,
     "norm_backward_ring": backward_in_turn,
     "norm_backward_grid": backward_of_shared_rows,
+    "norm_backward_span": backward_of_spans,
     "norm_weights": backward_of_normalisation,
     "norm_total": backward_of_normalisation,
 }

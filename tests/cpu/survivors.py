@@ -204,6 +204,10 @@ SURVIVORS: tuple[Survivor, ...] = (
         "one number of so wide a row for another changes its root mean square by too little; norms with a mean show it",
     ),
     Survivor("norm_span*", "threadIdx.x >= 2 * CHUNK", "further threads find that theirs is behind the span, too"),
+    Survivor("norm_backward_ring*", "* + behind) -> columns - VEC + 1", f"fetched packs of the next block: {_IDLE}"),
+    Survivor(
+        "norm_backward_span*", "min(* - __ffs(columns), ?) -> ?", "it only decides in which banks rows of a warp lie"
+    ),
     Survivor("norm_backward*_f32", "sizeof(Number) < 4", "a shift by no bits: these numbers are words"),
     Survivor("quantize_columns_*_l??_bf16", "min((split + 1) * split_rows, rows) -> rows", _MORE),
     Survivor("quantize_columns_*_l??_bf16", "threadIdx.x < LANES", _MORE),

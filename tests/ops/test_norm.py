@@ -368,6 +368,8 @@ def test_statistics_may_lie_apart(axis: int, weighed: bool, xp: ModuleType, asnu
         (1032, "bf16", Cut(128, 1, 8, 2, True)),
         (1029, "f32", Cut(128, 3, 4, 1, True)),
         (104, "f16", Cut(8, 2, 8, 1)),
+        (152, "bf16", Cut(8, 5, 4, 1)),
+        (192, "f16", Cut(8, 6, 4, 1)),
     ],
 )
 def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
@@ -410,6 +412,7 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
         (6104, "bf16", backward_ring.Cut(256, 3, 8, 1, 3)),
         (8000, "bf16", backward_ring.Cut(512, 2, 8, 1, 5)),
         (16389, "bf16", backward_ring.Cut(512, 4, 8, 2, 16)),
+        (16389, "bf16", backward_ring.Cut(512, 2, 8, 2, 16)),
         (32771, "bf16", backward_ring.Cut(512, 3, 8, 4, 5)),
         (16000, "bf16", backward_ring.Cut(512, 2, 8, 2, 3)),
         (505, "bf16", backward_ring.Cut(32, 2, 8, 1, 1)),
@@ -523,6 +526,8 @@ def test_there_are_as_many_waves_as_leave_the_parts_small_beside_the_rows() -> N
         (8191, 4, True, (512, 2, 2)),
         (8191, 8, False, (512, 2, 1)),
         (6401, 8, True, (512, 2, 1)),
+        (13105, 8, True, (512, 4, 1)),
+        (16383, 8, True, (512, 4, 1)),
         (16383, 8, False, (512, 2, 2)),
         (16383, 4, True, (512, 4, 2)),
         (32768, 4, True, (512, 2, 8)),

@@ -37,6 +37,7 @@ def among(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
 
 GRADIENTS = [
     ("f32", "f32", 21, 6000, 3),
+    ("f32", "f32", 11, 24000, 3),
     ("f32", "f16", 3, 12280, 3),
     ("bf16", "bf16", 9, 24568, 2),
     ("f16", "f32", 1, 9008, 5),

@@ -19,25 +19,34 @@ from kgen.ops.rows_text import WEIGHT_TYPES, centred, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
-THREADS = 512
-STAGES = 8  # rows of which a block has its part in shared memory, at most
-DEFER = 4  # rows between what is found of one and its gradient, at most: messages take a few microseconds
+LANES = 512  # threads of a block that go through rows
+HEARERS = 3  # warps besides, which hear what is told of rows; one more tells it
+STAGES = 16  # rows of which a block has its part in shared memory, at most
+EXCHANGES = 8  # of what is told of rows, in turn; more than DEFER
+DEFER = 7  # rows between what is found of one and its gradient, at most: messages take a few microseconds
+AHEAD = 3  # rows of which the parts lie there beside these: of one that is gone through, and of two on their way
 HEARD = 5  # blocks that a lane hears
 LEAST = 1 << 20  # bytes of a row, from which on it pays: what a row costs besides is shorter than to read it again
 PACKS = Axis("PACKS", "n", (1, 2, 3, 4), "packs of a thread in its block's part of a row")
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    row = 2 * THREADS * spec["PACKS"] * VECTOR
-    static = -(-(THREADS // 32 * 16 + 2 * (8 if spec["rms"] else 16) + 4) // LINE) * LINE
-    kept = THREADS * spec["PACKS"] * spec["VEC"] * weight_of(spec).itemsize
+    row = 2 * LANES * spec["PACKS"] * VECTOR
+    exchange = LANES // 32 * 8 + (8 if spec["rms"] else 16) + 2 * 8
+    static = -(-(EXCHANGES * exchange + 4) // LINE) * LINE
+    held = spec["PACKS"] <= 2  # weights, in registers
+    kept = 0 if held else LANES * spec["PACKS"] * spec["VEC"] * weight_of(spec).itemsize
     stages = min(STAGES, (SHARED - RESERVED - static - kept) // row)
+    defer = min(DEFER, max(stages - AHEAD, 1))
     return {
-        "THREADS": THREADS,
-        "LANES": THREADS,
+        "THREADS": LANES + 32 * (1 + HEARERS),
+        "HEARERS": HEARERS,
+        "LANES": LANES,
         "STAGES": stages,
-        "DEFER": min(DEFER, max(stages - 3, 1)),
+        "DEFER": defer,
         "HEARD": HEARD,
+        "EXCHANGES": EXCHANGES,
+        "HELD": held,
         "STAGED": stages * row,
         "STATIC_SMEM": static,
         "DYNAMIC_SMEM": stages * row + kept,
@@ -68,6 +77,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "gradient": f"rstd * fmaf(dy, {factor}, -{less})",
         "to_weight": to_weight,
         "carried": spec.dtype is F32,
+        "held": spec.derived["HELD"],
+        "gathered": True,
     }
 
 
@@ -113,8 +124,9 @@ def plan_grid(
     whole = taken.full and not (taken.ragged or taken.shifted)
     if not whole or columns * x.dtype.itemsize < LEAST or device_arch(device) < rows_cut.COPIES:
         return None
-    width = -(-columns // (blocks(device) * taken.vec)) * taken.vec
-    packs = -(-width // (THREADS * taken.vec))
+    line = LINE // x.dtype.itemsize
+    width = -(-columns // (blocks(device) * line)) * line
+    packs = -(-width // (LANES * taken.vec))
     parts = -(-columns // width)
     own = {name: on for name, on in flags.items() if name != "weight"}
     spec = Spec(GRID, (packs, taken.vec), frozenset({n for n, on in {**own, "bias": bias}.items() if on}), x.dtype)
@@ -123,7 +135,7 @@ def plan_grid(
     pointers = len(taking) + 1 + bias + 2
     step = Step(spec, parts, pointers, (count, columns, width), pitches, floats, cooperative=True)
     run = bind([step], device)[0]
-    words = rows_grid.MESSAGE // 4 * 2 * spec.derived["DEFER"] * parts
+    words = rows_grid.MESSAGE // 4 * EXCHANGES * (parts + 1)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         _, zeros, held = workspace(0, words + 1, device, stream)

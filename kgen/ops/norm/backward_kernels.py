@@ -12,7 +12,8 @@ from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 HELD = 24  # numbers of each row in a thread's registers
-SUMMED = 16  # of them, where the thread adds up what the gradients of the weights are made of, too
+SUMMED = 16  # of them, where the thread adds up what the gradients of the weights are made of, too; more of narrow rows
+TOGETHER = {1024: 8, 512: 20, 384: HELD}  # threads of a multiprocessor that have registers for so many
 SUM_LANES = 8  # of a row, at least, for that
 TOTAL_THREADS = 512
 BIAS = Flag("bias", "the gradient of a bias, too")
@@ -29,8 +30,8 @@ def _check(spec: Spec) -> str | None:
         return "a thread adds up what it has of the columns of a weight"
     if spec["bias"] and not spec["sums"]:
         return "the gradient of a bias is a sum, too"
-    if spec["sums"] and spec["PACKS"] * spec["VEC"] > SUMMED:
-        return f"a thread has no registers for more than {SUMMED} sums"
+    if spec["sums"] and spec["PACKS"] * spec["VEC"] > HELD:
+        return f"a thread has no registers for more than {HELD} sums"
     return rows.check_stream(spec) or rows.check(spec, HELD)
 
 
@@ -39,7 +40,7 @@ def _derive(spec: Spec) -> dict[str, int]:
     if not spec["sums"]:
         return derived if spec["looped"] else {**derived, "RESIDENT": 0}
     numbers = spec["PACKS"] * spec["VEC"]
-    together = 1024 if numbers <= SUMMED // 2 else 512
+    together = next(threads for threads, most in TOGETHER.items() if numbers <= most)
     if together == 1024 and spec["LANES"] <= 32 and spec["ragged"]:
         together = 768  # more threads have no registers for what a lane has of both ends, too
     # Sums leave by shared memory, those of the weights and then those of the bias.

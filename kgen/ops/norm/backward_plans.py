@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kgen.device import multiprocessors
 from kgen.launch import Step, bind, picked
@@ -10,7 +11,7 @@ from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.norm import backward_ring
+from kgen.ops.norm import backward_ring, backward_span
 from kgen.ops.norm.backward_grid import plan_grid
 from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS
 from kgen.ops.norm.plans import rows_of
@@ -23,6 +24,7 @@ PART = 40  # bytes that are moved for a byte of the parts of sums, at least, if 
 
 Axes = tuple[int, ...]
 Operands = Sequence[Operand | None]
+Places = Sequence[rows_cut.Pitched]
 
 
 def plan(operands: Operands, inputs: int, axes: Axes, offset: float) -> Plan:
@@ -57,9 +59,9 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         flags[WEIGHT_TYPES[weight.dtype]] = True
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
-    if weight is not None and (summed := _summed(x, taken, (count, width, pitches[-1]), flags, bias=bias)):
-        spec, blocks, parts, wave, cut = summed
-        first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), pitches, floats)
+    if weight is not None and (summed := _summed(pitched, taken, (count, width), flags, bias=bias)):
+        spec, blocks, parts, wave, apart, cut = summed
+        first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), apart, floats)
         steps = (first, _total(weight, parts, width, bias=bias))
         one_pass, finish = bind(steps, device)
         nbytes = 4 * parts * width
@@ -93,24 +95,42 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
     return _two_passes(first, columns, weight, (count, width), pitches[:2], taking, inputs, why, device)
 
 
+class _Summed(NamedTuple):
+    """One pass that also adds up the weights' gradients."""
+
+    spec: Spec
+    blocks: int
+    parts: int
+    """Of the sums."""
+    wave: tuple[int, ...]
+    """Blocks, where they start in waves."""
+    pitches: tuple[int, ...]
+    """Of rows that need not lie side by side."""
+    cut: object
+
+
 def _summed(
-    x: Operand, taken: rows_cut.Packs, size: tuple[int, int, int], flags: dict[str, bool], *, bias: bool
-) -> tuple[Spec, int, int, tuple[int, ...], object] | None:
-    """One pass that also adds up the weights' gradients: its kernel, the blocks, the parts of these sums, the blocks of
-    a wave, where they start in waves, the cut. `size`: rows, columns, and the distance of rows that are written."""
-    count, width, pitch = size
-    whole = backward_ring.by_sectors(taken, width, pitch)
-    if turning := backward_ring.cut(count, width, whole, x.device, bias=bias):
-        own = {name: on for name, on in flags.items() if name != "weight"}
+    places: Places, taken: rows_cut.Packs, size: tuple[int, int], flags: dict[str, bool], *, bias: bool
+) -> _Summed | None:
+    """Such a pass, if there is one, for so many rows and columns of dy, x and dx at their `places`."""
+    (count, width), x, pitches = size, places[1].operand, tuple(place.pitch for place in places)
+    own = {name: on for name, on in flags.items() if name != "weight"}
+    if spanning := backward_span.cut(places, size, bias=bias):
+        spec = backward_span.SPAN.spec(**spanning.values(), **own, bias=bias, dtype=x.dtype)
+        blocks = backward_span.blocks(spec, count, x.device)
+        return _Summed(spec, blocks, blocks, (), (), spanning)
+    fours = rows_cut.fours(width, taken, pairs=bias)
+    whole = backward_ring.by_sectors(taken, width, pitches[-1])
+    if not fours and (turning := backward_ring.cut(count, width, whole, x.device, bias=bias)):
         spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=whole.ragged, dtype=x.dtype)
-        return spec, turning.blocks, turning.teams, (), turning
-    if cut := rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
+        return _Summed(spec, turning.blocks, turning.teams, (), pitches, turning)
+    if cut := fours or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
         spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
         blocks = rows.grid(spec, count, x.device)
         if cut.lanes > 32:
-            return spec, blocks, blocks // cut.cluster, (), cut
+            return _Summed(spec, blocks, blocks // cut.cluster, (), pitches, cut)
         parts = blocks * waves_of(count / blocks, x.dtype.itemsize, bias=bias)
-        return spec, parts, parts, (blocks,), cut
+        return _Summed(spec, parts, parts, (blocks,), pitches, cut)
     return None
 
 

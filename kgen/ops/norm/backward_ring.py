@@ -85,7 +85,8 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: 
     total = columns // taken.vec
     if columns < EVEN and not (taken.ragged or bias or total & (total - 1)):
         return None
-    found = _least_idle(total, sizes, FEW if columns <= WIDE else MANY, ragged=taken.ragged)
+    alone = taken.ragged and bias and taken.vec == 8
+    found = _least_idle(total, sizes, FEW if columns <= WIDE else MANY, ragged=taken.ragged, alone=alone)
     if found is None and PACKS.values[-1] * taken.vec <= SUMS:  # then there is shared memory for one row
         found = _least_idle(total, sizes, PACKS.values[-1:])
     if found is None or not _pays(columns, taken, *found):
@@ -118,18 +119,20 @@ def _pays(columns: int, taken: rows_cut.Packs, lanes: int, packs: int, cluster: 
 
 
 def _least_idle(
-    total: int, sizes: Sequence[tuple[int, int]], each: Sequence[int], *, ragged: bool = False
+    total: int, sizes: Sequence[tuple[int, int]], each: Sequence[int], *, ragged: bool = False, alone: bool = False
 ) -> tuple[int, int, int] | None:
     """Lanes, packs of a thread, and blocks of a cluster, that have room for so many packs, and the least to spare.
 
     `each`: how many packs of a thread to try. Of those that do as well the first is taken; if they are `ragged`, the
-    first whose rows' packs begin with a sector, and need not be sorted. None where no size has room.
+    first whose rows' packs begin with a sector, and need not be sorted; `alone`: one block before two. None where no
+    size has room.
     """
     smallest = [next(((n, c) for n, c in sizes if n * c * packs >= total), None) for packs in each]
     cuts = [(n, next(p for p in PACKS.values if n * c * p >= total), c) for n, c in filter(None, smallest)]
 
-    def order(cut: tuple[int, int, int]) -> tuple[int, bool]:
-        return math.prod(cut), ragged and (_boundary(cut[0]) < SECTOR or cut[2] > PLAIN)
+    def order(cut: tuple[int, int, int]) -> tuple[int, bool, bool]:
+        lanes, _, cluster = cut
+        return math.prod(cut), ragged and (_boundary(lanes) < SECTOR or cluster > PLAIN), alone and cluster > 1
 
     return min(cuts, key=order, default=None)
 
@@ -179,6 +182,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         # Whole lines are asked for where that took less time: not by clusters, nor by few threads for many packs.
         "lines": spec["CLUSTER"] == 1 and not spec["rms"] and (spec["LANES"] > 64 or spec.dtype is not F32),
         "several_rows": spec["LANES"] < THREADS,
+        "parted": True,
         "held": spec.derived["HELD"],  # weights, in registers
         "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
