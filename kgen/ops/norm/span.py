@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kgen.device import device_arch, multiprocessors
-from kgen.dtypes import F16, F32
+from kgen.dtypes import F16, F32, DType
 from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
@@ -38,17 +38,15 @@ PAYS = {
 """For which columns this pays, by whether results begin apart, the bytes of an element and how many vectors go with
 them."""
 SPANS = 12  # of a multiprocessor, from which on it does
+BUSY = 3  # blocks of one, of which results that are copied by themselves keep memory busy
 
 
 def _derive(spec: Spec) -> dict[str, int]:
     lanes, packs, vec = spec["LANES"], spec["PACKS"], spec["VEC"]
     stages = 2 * (THREADS * vec * packs * WORD + VECTOR)
     memory = stages * (1 + spec["residual"]) + (stages // 2 if spec["apart"] else 0)
-    own = 30 + 3 * vec + packs * (1 + len(vectors(spec)) * vec)  # registers of a thread, about
-    own += 5 if spec.dtype is F16 else 0  # nine packs spill in 80, with some compilers
-    own += 3 if spec["apart"] and vec > 1 else 0
-    room = SHARED // (memory + VECTOR + RESERVED)
-    resident = max(1, min(-(-COMING // stages), room, REGISTERS // (THREADS * own)))
+    held = _held(packs, len(vectors(spec)), spec.dtype, apart=bool(spec["apart"]))
+    resident = max(1, min(-(-COMING // stages), SHARED // (memory + VECTOR + RESERVED), held))
     return {
         "THREADS": THREADS,
         "RESIDENT": resident,
@@ -77,6 +75,15 @@ def _text(spec: Spec) -> dict[str, Any]:
         "off_mean": off_mean(spec, "NUMBER"),
         "affine": _affine(spec),
     }
+
+
+def _held(packs: int, vectors: int, dtype: DType, *, apart: bool) -> int:
+    """Blocks that a multiprocessor has registers for."""
+    vec = WORD // dtype.itemsize
+    own = 30 + 3 * vec + packs * (1 + vectors * vec)  # of a thread, about
+    own += 5 if dtype is F16 else 0  # nine packs spill in 80, with some compilers
+    own += 3 if apart and vec > 1 else 0
+    return REGISTERS // (THREADS * own)
 
 
 def _most(lanes: int, size: int, *, apart: bool) -> int:
@@ -146,18 +153,23 @@ class Cut(NamedTuple):
 
 
 def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
-    """The fewest lanes that have registers for rows so wide; None where other kernels do better."""
+    """The fewest lanes that have registers for rows so wide, where results begin apart for BUSY blocks; None where
+    other kernels do better."""
     size = x.dtype.itemsize
     vec = WORD // size
     off = x.ptr // size % vec if read.columns % vec == 0 else 0
     total = -(-(off + read.columns) // vec)
-    lanes = next((lanes for lanes in LANES.values if lanes * _most(lanes, size, apart=apart) >= total), None)
-    if lanes is None or read.columns not in PAYS[apart].get((size, vectors), ()):
+    if read.columns not in PAYS[apart].get((size, vectors), ()):
         return None
-    if lanes < LANES.values[-1] and read.columns % 2 == 0:
-        return None  # rows that a warp takes at once would lie in the same banks
-    found = Cut(lanes, -(-total // lanes), vec)
-    return found if read.rows >= SPANS * found.height * multiprocessors(x.device) else None
+    for lanes in LANES.values:
+        found = Cut(lanes, -(-total // lanes), vec)
+        alone = lanes == LANES.values[-1]  # a warp with its row
+        busy = alone or not apart or _held(found.packs, vectors, x.dtype, apart=True) >= BUSY
+        if busy and found.packs <= _most(lanes, size, apart=apart):
+            # Rows of an even width that a warp takes at once would lie in the same banks.
+            fits = alone or read.columns % 2 > 0
+            return found if fits and read.rows >= SPANS * found.height * multiprocessors(x.device) else None
+    return None
 
 
 def plan_span(
