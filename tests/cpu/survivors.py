@@ -117,6 +117,21 @@ SURVIVORS: tuple[Survivor, ...] = (
         "*// all are there*",
     ),
     Survivor(
+        "norm_ring*_shifted_*",
+        "threadIdx.x % 32 < PACKS",
+        "where a lane has no such pack, the last one's would lie behind the row",
+        "*behind <= columns*",
+    ),
+    Survivor(
+        "norm_ring_t64*_shifted_*",
+        "__syncwarp()",
+        "the lanes have added up what they found since they read, or heard, anything",
+        "*all lanes have read what*",
+    ),
+    Survivor(
+        "norm_ring_t*", "sure < *", "samples' teams have no row at fixed turns, or as many as lie in shared memory"
+    ),
+    Survivor(
         "norm_ring*weight*_ragged_*",
         "columns >= VEC",
         "behind its columns a pack has poison of the sample's memory, and nobody uses it",
