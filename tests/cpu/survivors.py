@@ -128,9 +128,7 @@ SURVIVORS: tuple[Survivor, ...] = (
         "the lanes have added up what they found since they read, or heard, anything",
         "*all lanes have read what*",
     ),
-    Survivor(
-        "norm_ring_t*", "sure < *", "samples' teams have no row at fixed turns, or as many as lie in shared memory"
-    ),
+    Survivor("norm_ring_t*", "sure < *", "samples have no row for a team at fixed turns, or as many as it begins with"),
     Survivor(
         "norm_ring*weight*_ragged_*",
         "columns >= VEC",
