@@ -47,6 +47,8 @@ def test_rows_and_results_may_begin_anywhere(
 ) -> None:
     vec = 16 // DTYPES[dtype].numpy.itemsize
     lanes, cluster, packs = size
+    if packs > 8 and dtype != "f32":
+        own = "bf16"  # threads of so many packs have no registers for two vectors of float beside 16 bits
     room = lanes * cluster * vec
     rows = data.draw(st.integers(1, 13))
     columns = data.draw(st.integers((packs - 1) * room + (EDGE + 1) * vec, packs * room + (EDGE + 1) * vec - 1))
