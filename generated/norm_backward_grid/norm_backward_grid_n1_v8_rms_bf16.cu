@@ -17,7 +17,7 @@
 //   after   the chain rule
 //   parts   norm_backward_grid.cu.j2 2adfd445, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2
 //           7a29ca23, common/rows_weight.cuh.j2 048ee80b, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_look.cuh.j2 9ad2d069, common/rows_pack.cuh.j2 4891bdba, common/messages.cuh.j2
+//           common/rows_look.cuh.j2 9ad2d069, common/rows_pack.cuh.j2 3d396def, common/messages.cuh.j2
 //           6e7c1261, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_backward_grid_n1_v8_rms_bf16
 

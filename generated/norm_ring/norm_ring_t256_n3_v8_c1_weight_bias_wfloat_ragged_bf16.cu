@@ -20,16 +20,16 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 b094f018, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_ring.cu.j2 340a5ffa, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 b99a1b2a,
+//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 cfd4a4fc,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 129cb31f, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring.cuh.j2 33799977, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
-//           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 73b27aa0,
-//           common/rows_ring_claims.cuh.j2 b7bc682b, common/rows_around.cuh.j2 9ee24d78,
+//           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 3d396def, common/cluster.cuh.j2
+//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,
+//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_t256_n3_v8_c1_weight_bias_wfloat_ragged_bf16
@@ -52,7 +52,7 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 constexpr int STAGES = 5;  // rows of which a block has its part in shared memory
 constexpr int PART = 768;  // packs of such a part
 constexpr int SECTOR = 16;  // elements that memory is read and written by
-constexpr int ROWS = STAGES + 1;  // of a block, with the one in registers
+constexpr int TAKEN = STAGES + 1;  // of a block, with the one in registers
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LANES = 256;  // threads of a block that share a row
 constexpr int PACKS = 3;  // packs of a thread, all in flight at once
@@ -215,8 +215,8 @@ __device__ __forceinline__ Sum::Total over_lanes_squares(float2 of_part, float n
     return over_lanes<Sum, N>(static_cast<Sum::Total>(of_part.y + numbers * apart * apart));
 }
 
-// Of a warp, the mean of its lanes' first packs, all of which lie in the row. Of numbers that are all the same it is
-// that, to the last bit, and a few that are far from the others do not take it far from these.
+// Of a warp, the mean of its first pack, which lies in the row: of numbers that are all the same it is that, to the last
+// bit. Others, where it is far from them, lose less than results of 16 bits do as they are rounded.
 __device__ __forceinline__ float near_of(const Pack& first)
 {
     float sums[VEC];
@@ -231,7 +231,7 @@ __device__ __forceinline__ float near_of(const Pack& first)
             sums[i] += sums[i + half];
         }
     }
-    const float mean = over_lanes<Sum, 32>(sums[0]) / (32 * VEC);
+    const float mean = __shfl_sync(0xffffffff, sums[0] / VEC, 0);
     return isfinite(mean) ? mean : 0.0f;
 }
 
@@ -334,7 +334,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_ring_t256_n3_v8
             copy_async(to, x + row * x_row + head + pack * STRIDE);
         }
     };
-    int row[ROWS];  // that this block takes, from this one on
+    int row[TAKEN];  // that this block takes, from this one on
     row[STAGES] = blockIdx.x + STAGES * teams;
     const auto begin_stage = [&](int stage) {
         row[stage] = blockIdx.x + stage * teams;
@@ -355,7 +355,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_ring_t256_n3_v8
 
     // The others are claimed by blocks as they get on. With the last claim of all the counter is zero again.
     // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
-    const int unclaimed = ROWS * teams;  // rows before those that are claimed
+    const int unclaimed = TAKEN * teams;  // rows before those that are claimed
     const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (threadIdx.x == 0) {
@@ -539,9 +539,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_ring_t256_n3_v8
             values[pack] = next_values[pack];
         }
 #pragma unroll
-        for (int turns = 1; turns < ROWS; ++turns) {
+        for (int turns = 1; turns < TAKEN; ++turns) {
             row[turns - 1] = row[turns];
         }
-        row[ROWS - 1] = coming;
+        row[TAKEN - 1] = coming;
     }
 }

@@ -17,10 +17,10 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 9291d824, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 3d396def, common/cluster.cuh.j2
+//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_span_t32_n14_v2_weight_bias_bf16
@@ -125,11 +125,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_norm_span_t32_n14_
 
     // All spans begin at the same place in a chunk, which is kept in shared memory. The elements before and after their
     // whole chunks are taken one by one.
-    const int lead = static_cast<int>(reinterpret_cast<size_t>(x) / sizeof(Element) % CHUNK);
-    const auto before = [&](int nth) { return static_cast<long long>(nth) * HEIGHT * columns - lead; };
-    const auto end_of = [&](int nth) { return lead + min(rows - nth * HEIGHT, HEIGHT) * columns; };
-    const int first_chunk = (threadIdx.x * CHUNK >= lead ? threadIdx.x : THREADS) * CHUNK;  // of this thread
-    const auto edge_of = [&](int end) {  // where this thread has an element, or -1
+    const auto lead_of = [](const Element* spans) {
+        return static_cast<int>(reinterpret_cast<size_t>(spans) / sizeof(Element) % CHUNK);
+    };
+    const int lead = lead_of(x);
+    const auto before = [&](int nth, int lead) { return static_cast<long long>(nth) * HEIGHT * columns - lead; };
+    const auto end_of = [&](int nth, int lead) { return lead + min(rows - nth * HEIGHT, HEIGHT) * columns; };
+    const auto first_chunk = [](int lead) {  // of this thread
+        return (static_cast<int>(threadIdx.x) * CHUNK >= lead ? threadIdx.x : THREADS) * CHUNK;
+    };
+    const auto edge_of = [](int end, int lead) {  // where this thread has an element, or -1
         if (threadIdx.x >= 2 * CHUNK) {
             return -1;
         }
@@ -146,15 +151,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_norm_span_t32_n14_
     }
     __syncthreads();
     const auto fetch = [&](Element* stage, int nth) {
-        const Element* const from = x + before(nth);
-        const int end = end_of(nth);
-        for (int at = first_chunk; at + CHUNK <= end; at += THREADS * CHUNK) {
-            copy_async(stage + at, from + at);
+        const long long begin = before(nth, lead);
+        const int end = end_of(nth, lead);
+        for (int at = first_chunk(lead); at + CHUNK <= end; at += THREADS * CHUNK) {
+            copy_async(stage + at, x + begin + at);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     const auto ask = [&](int nth, int edge) {
-        return edge >= 0 ? reinterpret_cast<const unsigned short*>(x + before(nth))[edge] : 0u;
+        return edge >= 0 ? reinterpret_cast<const unsigned short*>(x + before(nth, lead))[edge] : 0u;
     };
     const auto answer = [&](Element* stage, int edge, unsigned element) {
         if (edge >= 0) {
@@ -165,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_norm_span_t32_n14_
     int next = nth + gridDim.x;
     fetch(stages, nth);
     fetch(stages + ROOM, next);
-    const int first_edge = edge_of(end_of(nth));
+    const int first_edge = edge_of(end_of(nth, lead), lead);
     answer(stages, first_edge, ask(nth, first_edge));
 
     // Meanwhile, what goes with this thread's columns.
@@ -176,6 +181,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_norm_span_t32_n14_
     const auto inside = [&](int pack, int i) {  // whether the row has this number of this pack
         const int column = first + pack * STRIDE + i;
         return (pack > 0 || i > 0 || column >= 0) && (pack < PACKS - 1 || column < columns);
+    };
+    const auto take = [&](const Element* from, int pack) {  // zero where the row has none
+        Pack taken;
+        if (inside(pack, 0) && inside(pack, 1)) {
+            taken = load(from);
+        } else {
+            taken.at[0] = inside(pack, 0) ? from[0] : from_float(0.0f);
+            taken.at[1] = inside(pack, 1) ? from[1] : from_float(0.0f);
+        }
+        return taken;
+    };
+    const auto put = [&](Element* to, int pack, const Pack& given) {
+        if (inside(pack, 0) && inside(pack, 1)) {
+            store(to, given);
+        } else if (inside(pack, 0)) {
+            to[0] = given.at[0];
+        } else if (inside(pack, 1)) {
+            to[1] = given.at[1];
+        }
     };
     weight += first;
     bias += first;
@@ -199,8 +223,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_norm_span_t32_n14_
         if (threadIdx.x == 0) {
             claim = atomicInc(claims, spans - 1);  // with the last one of all the counter is zero again
         }
-        const int next_edge = edge_of(end_of(next));
-        const unsigned of_next_edge = ask(next, next_edge);  // while rows are gone through
+        const int next_edge = edge_of(end_of(next, lead), lead);  // asked for while rows are gone through
+        const unsigned next_of_x = ask(next, next_edge);
 
 #pragma unroll 1
         for (int of_span = first_row; of_span < first_row + VEC * WARPS; of_span += WARPS) {
@@ -209,13 +233,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_norm_span_t32_n14_
             Pack value[PACKS];
 #pragma unroll
             for (int pack = 0; pack < PACKS; ++pack) {
-                const Element* const from = own + pack * STRIDE;
-                if (inside(pack, 0) && inside(pack, 1)) {
-                    value[pack] = load(from);
-                } else {
-                    value[pack].at[0] = inside(pack, 0) ? from[0] : from_float(0.0f);
-                    value[pack].at[1] = inside(pack, 1) ? from[1] : from_float(0.0f);
-                }
+                value[pack] = take(own + pack * STRIDE, pack);
             }
 
             // The mean.
@@ -257,34 +275,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_norm_span_t32_n14_
                     const float normal = fmaf(float_of(value[pack], i), rstd, of_zero);
                     given.at[i] = from_float(normal * weights[pack][i] + biases[pack][i]);
                 }
-                Element* const to = own + pack * STRIDE;
-                if (inside(pack, 0) && inside(pack, 1)) {
-                    store(to, given);
-                } else if (inside(pack, 0)) {
-                    to[0] = given.at[0];
-                } else if (inside(pack, 1)) {
-                    to[1] = given.at[1];
-                }
+                put(own + pack * STRIDE, pack, given);
             }
         }
         if (threadIdx.x == 0) {
             claimed = claim;
         }
-        answer(stages + (turn + 1) % 2 * ROOM, next_edge, of_next_edge);
+        Element* const next_stage = stages + (turn + 1) % 2 * ROOM;
+        answer(next_stage, next_edge, next_of_x);
         __syncthreads();  // all results are there
 
+        const int coming = 2 * gridDim.x + claimed;
         // Each thread copies the chunks away that it will copy others to.
-        const int end = end_of(nth);
-        Element* const to = y + before(nth);
-        for (int at = first_chunk; at + CHUNK <= end; at += THREADS * CHUNK) {
-            *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(stage + at);
+        const long long begin = before(nth, lead);
+        const int end = end_of(nth, lead);
+        for (int at = first_chunk(lead); at + CHUNK <= end; at += THREADS * CHUNK) {
+            *reinterpret_cast<uint4*>(y + begin + at) = *reinterpret_cast<const uint4*>(stage + at);
         }
-        const int edge = edge_of(end);
+        const int edge = edge_of(end, lead);
         if (edge >= 0) {
-            to[edge] = stage[edge];
+            y[begin + edge] = stage[edge];
         }
         nth = next;
-        next = 2 * gridDim.x + claimed;
+        next = coming;
         fetch(stage, next);
     }
 }

@@ -17,10 +17,10 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 9291d824, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 3d396def, common/cluster.cuh.j2
+//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_span_t8_n17_v1_weight_bias_f32
@@ -132,11 +132,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n17_v
 
     // All spans begin at the same place in a chunk, which is kept in shared memory. The elements before and after their
     // whole chunks are taken one by one.
-    const int lead = static_cast<int>(reinterpret_cast<size_t>(x) / sizeof(Element) % CHUNK);
-    const auto before = [&](int nth) { return static_cast<long long>(nth) * HEIGHT * columns - lead; };
-    const auto end_of = [&](int nth) { return lead + min(rows - nth * HEIGHT, HEIGHT) * columns; };
-    const int first_chunk = (threadIdx.x * CHUNK >= lead ? threadIdx.x : THREADS) * CHUNK;  // of this thread
-    const auto edge_of = [&](int end) {  // where this thread has an element, or -1
+    const auto lead_of = [](const Element* spans) {
+        return static_cast<int>(reinterpret_cast<size_t>(spans) / sizeof(Element) % CHUNK);
+    };
+    const int lead = lead_of(x);
+    const auto before = [&](int nth, int lead) { return static_cast<long long>(nth) * HEIGHT * columns - lead; };
+    const auto end_of = [&](int nth, int lead) { return lead + min(rows - nth * HEIGHT, HEIGHT) * columns; };
+    const auto first_chunk = [](int lead) {  // of this thread
+        return (static_cast<int>(threadIdx.x) * CHUNK >= lead ? threadIdx.x : THREADS) * CHUNK;
+    };
+    const auto edge_of = [](int end, int lead) {  // where this thread has an element, or -1
         if (threadIdx.x >= 2 * CHUNK) {
             return -1;
         }
@@ -153,15 +158,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n17_v
     }
     __syncthreads();
     const auto fetch = [&](Element* stage, int nth) {
-        const Element* const from = x + before(nth);
-        const int end = end_of(nth);
-        for (int at = first_chunk; at + CHUNK <= end; at += THREADS * CHUNK) {
-            copy_async(stage + at, from + at);
+        const long long begin = before(nth, lead);
+        const int end = end_of(nth, lead);
+        for (int at = first_chunk(lead); at + CHUNK <= end; at += THREADS * CHUNK) {
+            copy_async(stage + at, x + begin + at);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     const auto ask = [&](int nth, int edge) {
-        return edge >= 0 ? reinterpret_cast<const unsigned*>(x + before(nth))[edge] : 0u;
+        return edge >= 0 ? reinterpret_cast<const unsigned*>(x + before(nth, lead))[edge] : 0u;
     };
     const auto answer = [&](Element* stage, int edge, unsigned element) {
         if (edge >= 0) {
@@ -172,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n17_v
     int next = nth + gridDim.x;
     fetch(stages, nth);
     fetch(stages + ROOM, next);
-    const int first_edge = edge_of(end_of(nth));
+    const int first_edge = edge_of(end_of(nth, lead), lead);
     answer(stages, first_edge, ask(nth, first_edge));
 
     // Meanwhile, what goes with this thread's columns.
@@ -181,6 +186,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n17_v
     const int first_row = threadIdx.x % 32 / LANES * WARPS + threadIdx.x / 32;
     const int first = lane;
     const auto inside = [&](int pack) { return pack < PACKS - 1 || first + pack * STRIDE < columns; };
+    const auto take = [&](const Element* from, int pack) {  // zero where the row has none
+        Pack taken;
+        taken.at[0] = inside(pack) ? *from : 0.0f;
+        return taken;
+    };
+    const auto put = [&](Element* to, int pack, const Pack& given) {
+        if (inside(pack)) {
+            *to = given.at[0];
+        }
+    };
     weight += first;
     bias += first;
     float weights[PACKS];
@@ -200,16 +215,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n17_v
         if (threadIdx.x == 0) {
             claim = atomicInc(claims, spans - 1);  // with the last one of all the counter is zero again
         }
-        const int next_edge = edge_of(end_of(next));
-        const unsigned of_next_edge = ask(next, next_edge);  // while rows are gone through
+        const int next_edge = edge_of(end_of(next, lead), lead);  // asked for while rows are gone through
+        const unsigned next_of_x = ask(next, next_edge);
 
         const int row = nth * HEIGHT + first_row;
         Element* const own = stage + lead + first_row * columns + first;
         Pack value[PACKS];
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
-            const Element* const from = own + pack * STRIDE;
-            value[pack].at[0] = inside(pack) ? *from : 0.0f;
+            value[pack] = take(own + pack * STRIDE, pack);
         }
 
         // The mean.
@@ -244,29 +258,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n17_v
             const float apart = float_of(value[pack], 0) - mean;
             const float normal = fmaf(apart, rstd, apart * rest);
             given.at[0] = from_float(normal * weights[pack] + biases[pack]);
-            Element* const to = own + pack * STRIDE;
-            if (inside(pack)) {
-                *to = given.at[0];
-            }
+            put(own + pack * STRIDE, pack, given);
         }
         if (threadIdx.x == 0) {
             claimed = claim;
         }
-        answer(stages + (turn + 1) % 2 * ROOM, next_edge, of_next_edge);
+        Element* const next_stage = stages + (turn + 1) % 2 * ROOM;
+        answer(next_stage, next_edge, next_of_x);
         __syncthreads();  // all results are there
 
+        const int coming = 2 * gridDim.x + claimed;
         // Each thread copies the chunks away that it will copy others to.
-        const int end = end_of(nth);
-        Element* const to = y + before(nth);
-        for (int at = first_chunk; at + CHUNK <= end; at += THREADS * CHUNK) {
-            *reinterpret_cast<uint4*>(to + at) = *reinterpret_cast<const uint4*>(stage + at);
+        const long long begin = before(nth, lead);
+        const int end = end_of(nth, lead);
+        for (int at = first_chunk(lead); at + CHUNK <= end; at += THREADS * CHUNK) {
+            *reinterpret_cast<uint4*>(y + begin + at) = *reinterpret_cast<const uint4*>(stage + at);
         }
-        const int edge = edge_of(end);
+        const int edge = edge_of(end, lead);
         if (edge >= 0) {
-            to[edge] = stage[edge];
+            y[begin + edge] = stage[edge];
         }
         nth = next;
-        next = 2 * gridDim.x + claimed;
+        next = coming;
         fetch(stage, next);
     }
 }

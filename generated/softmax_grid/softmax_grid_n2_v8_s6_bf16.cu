@@ -19,7 +19,7 @@
 //   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
 //           common/rows_exp.cuh.j2 81255214, common/after_previous.cuh.j2 9af5dfb3,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 9ad2d069, common/rows_pack.cuh.j2
-//           4891bdba, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
+//           3d396def, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build softmax_grid_n2_v8_s6_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one

@@ -15,13 +15,13 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 65013233, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
+//   parts   softmax_ring.cu.j2 e7c211fb, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
 //           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 f263f385, common/after_previous.cuh.j2
-//           9af5dfb3, common/rows_ring.cuh.j2 129cb31f, common/rows_ring_second.cuh.j2 12f958ea,
-//           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 4891bdba, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 f42054ca, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 73b27aa0,
-//           common/rows_ring_claims.cuh.j2 b7bc682b, common/rows_around.cuh.j2 9ee24d78,
+//           9af5dfb3, common/rows_ring.cuh.j2 33799977, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 3d396def, common/cluster.cuh.j2
+//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,
+//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 9ee24d78,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_ring_n6_v8_c1_bf16
@@ -52,7 +52,7 @@ __device__ __forceinline__ float exponential(float x)
 
 constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
 constexpr int PART = 3072;  // packs of such a part
-constexpr int ROWS = STAGES + 1;  // of a block, with the one in registers
+constexpr int TAKEN = STAGES + 1;  // of a block, with the one in registers
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 6;  // packs of a thread, all in flight at once
@@ -244,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_softmax_ring_n6_v8_c
             copy_async(to, x + row * x_row + pack * STRIDE);
         }
     };
-    int row[ROWS];  // that this block takes, from this one on
+    int row[TAKEN];  // that this block takes, from this one on
     row[STAGES] = blockIdx.x + STAGES * teams;
     const auto begin_stage = [&](int stage) {
         row[stage] = blockIdx.x + stage * teams;
@@ -258,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_softmax_ring_n6_v8_c
 
     // The others are claimed by blocks as they get on. With the last claim of all the counter is zero again.
     // What comes of a claim is not touched before it is used, a turn later: until then nobody waits for it.
-    const int unclaimed = ROWS * teams;  // rows before those that are claimed
+    const int unclaimed = TAKEN * teams;  // rows before those that are claimed
     const auto claim = [&] { return static_cast<int>(atomicInc(claims, rows + teams - 1)); };
     int claimed = 0;
     if (threadIdx.x == 0) {
@@ -355,9 +355,9 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_softmax_ring_n6_v8_c
         fetch_row(stage, coming);  // where it has just read
         stage = stage == ring + (STAGES - 1) * PART ? ring : stage + PART;
 #pragma unroll
-        for (int turns = 1; turns < ROWS; ++turns) {
+        for (int turns = 1; turns < TAKEN; ++turns) {
             row[turns - 1] = row[turns];
         }
-        row[ROWS - 1] = coming;
+        row[TAKEN - 1] = coming;
     }
 }

@@ -124,12 +124,16 @@ def normalisation_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case
     """Rows of an odd width, from the midst of a chunk: several spans for each block, of which the last one has a few;
     and a row that does not vary, where eps is 0."""
     lanes, packs, vec = spec.values
+    ahead = 256 + 3
     shape = shape or (5 * spec.derived["HEIGHT"] + 3, (lanes * packs - lanes // 2) * vec - 1)
     cut = span.Cut(lanes, packs, vec)
-    settings = ((span, "cut", lambda *about: cut), (span, "multiprocessors", lambda device: 1))
+    settings = ((span, "cut", lambda *about, **named: cut), (span, "multiprocessors", lambda device: 1))
     usual = _normalisation(spec, shape, settings)
-    begun = usual._replace(inputs=(between_poison(usual.inputs[0], 256 + 3), *usual.inputs[1:]), begin=3)
-    return begun, _without_variance(usual)
+    if spec["residual"]:  # two results begin where they are put
+        return usual, _without_variance(usual)
+    begin = 0 if spec["apart"] else 3
+    begun = usual._replace(inputs=(between_poison(usual.inputs[0], ahead), *usual.inputs[1:]), begin=begin)
+    return begun, _without_variance(usual, ahead - begin)
 
 
 def normalisation_by_words(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:

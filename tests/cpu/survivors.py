@@ -105,12 +105,30 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("softmax_columns*", "threadIdx.x % 32 < LANES", _SAME),
     Survivor("softmax_columns*ragged*", "min(first_column + WIDTH, columns) -> *", _BESIDE),
     Survivor("softmax_columns*ragged*", "column < end_column", _BESIDE),
-    Survivor(
-        "norm_ring*weight*_ragged_*",
-        "__syncthreads()",
-        "nobody reads the weights before all have told what they found of the first row",
-        "*// all are there*",
+    *(
+        Survivor(
+            f"norm_ring_{of_one_row}*weight*_ragged_*",
+            "__syncthreads()",
+            "nobody reads the weights before all have told what they found of the first row",
+            "*// all are there*",
+        )
+        for of_one_row in ("n", "t256_n[348]")
     ),
+    Survivor("norm_ring_t32*", "__syncthreads()", "a warp that has a row tells nobody else", "*they are ready*"),
+    Survivor("norm_ring_t32*", "min(max(* threads) -> max(*", "a warp that has a row has all of its edge and packs"),
+    Survivor(
+        "norm_ring*_shifted_*",
+        "threadIdx.x % 32 < PACKS",
+        "where a lane has no such pack, the last one's would lie behind the row",
+        "*behind <= columns*",
+    ),
+    Survivor(
+        "norm_ring_t64*_shifted_*",
+        "__syncwarp()",
+        "the lanes have added up what they found since they read, or heard, anything",
+        "*all lanes have read what*",
+    ),
+    Survivor("norm_ring_t*", "sure < *", "samples have no row for a team at fixed turns, or as many as it begins with"),
     Survivor(
         "norm_ring*weight*_ragged_*",
         "columns >= VEC",

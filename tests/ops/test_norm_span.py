@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kgen import launch
 from kgen.backend import backend
 from kgen.catalog import parse
 from kgen.dtypes import DTYPES
 from kgen.ops.norm import span
-from kgen.ops.norm.norm import layer_norm, rms_norm
+from kgen.ops.norm.norm import fused_add_rms_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
+from kgen.step import Step
 from tests.ops.test_norm import assert_close, reference
 from tests.ops.test_softmax import examples
 
@@ -27,7 +29,8 @@ AsNumpy = Callable[[Any], np.ndarray]
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few rows there are, of whatever width, and all of them for a few blocks."""
     monkeypatch.setattr(span, "SPANS", 0)
-    monkeypatch.setattr(span, "PAYS", dict.fromkeys(span.PAYS, range(1 << 30)))
+    any_width = {key: range(1 << 30) for of_kind in span.PAYS.values() for key in of_kind}
+    monkeypatch.setattr(span, "PAYS", dict.fromkeys(span.PAYS, any_width))
     monkeypatch.setattr(span, "multiprocessors", lambda device: 1)
 
 
@@ -45,20 +48,23 @@ def between_poison(xp: ModuleType, x: np.ndarray, ahead: int) -> tuple[Any, Any]
 
 
 def assert_norms_agree(
-    shape: tuple[int, int], dtype: str, own: str, ahead: int, xp: ModuleType, asnumpy: AsNumpy
+    shape: tuple[int, int], dtype: str, own: str, ahead: int, xp: ModuleType, asnumpy: AsNumpy, behind: int = 0
 ) -> None:
-    columns = shape[1]
+    """Of results that begin so much further behind a multiple of a vector than what is read."""
+    begin, columns = (ahead + behind) % (16 // DTYPES[dtype].itemsize), shape[1]
     host, weight, bias = (
         numbers(s, d, n) for n, (s, d) in enumerate(((shape, dtype), ((columns,), own), ((columns,), own)))
     )
-    (x, _), (out, around) = between_poison(xp, host, ahead), between_poison(xp, np.full_like(host, np.nan), ahead)
+    (x, _), (out, around) = between_poison(xp, host, ahead), between_poison(xp, np.full_like(host, np.nan), begin)
     w, b = xp.asarray(weight), xp.asarray(bias)
     assert "norm_span" in explain(layer_norm, x, w, b, out=out)
     layer_norm(x, w, b, out=out)
     expected, means, rstds = reference(host, (1,), weight, bias)
     assert_close(asnumpy(out), expected, dtype, terms=8)
     outside = asnumpy(around).astype(np.float64)
-    assert np.isnan(outside[: 32 + ahead]).all() and np.isnan(outside[32 + ahead + host.size :]).all()
+    assert np.isnan(outside[: 32 + begin]).all() and np.isnan(outside[32 + begin + host.size :]).all()
+    if behind:
+        return
     y, mean, rstd = layer_norm(x, w, b, return_stats=True)
     assert_close(asnumpy(y), expected, dtype, terms=8)
     np.testing.assert_allclose(asnumpy(mean), means, rtol=1e-6)
@@ -93,6 +99,65 @@ def test_rows_that_pass_through_shared_memory_agree_with_float64(
     assert_norms_agree(shape, dtype, own, ahead, xp, asnumpy)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "shape", "own", "ahead", "behind"),
+    [
+        ("bf16", (259, 129), "bf16", 1, -1),
+        ("bf16", (130, 255), "f32", 2, 3),
+        ("f16", (65, 451), "f16", 0, 1),  # a word of results is one of what is read
+        ("f16", (41, 1023), "f32", 3, 4),
+        ("bf16", (20, 1535), "f32", 1, -1),
+        ("f32", (259, 129), "f32", 1, -1),
+        ("f32", (70, 511), "bf16", 0, 3),
+        ("f32", (1, 129), "f32", 2, 1),
+    ],
+)
+@pytest.mark.usefixtures("everywhere")
+def test_results_may_begin_elsewhere(
+    dtype: str, shape: tuple[int, int], own: str, ahead: int, behind: int, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    assert_norms_agree(shape, dtype, own, ahead, xp, asnumpy, behind)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "own", "ahead"),
+    [
+        ("bf16", (259, 129), "bf16", 3),
+        ("f16", (130, 255), "f32", 0),
+        ("bf16", (37, 447), "bf16", 7),
+        ("bf16", (1, 129), "f32", 1),
+    ],
+)
+@pytest.mark.usefixtures("everywhere")
+def test_a_residual_passes_through_shared_memory_too(
+    dtype: str,
+    shape: tuple[int, int],
+    own: str,
+    ahead: int,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hosts, weight = [numbers(shape, dtype, seed) for seed in (1, 2)], numbers(shape[1:], own, 3)
+    (x, around_x), (residual, around) = (between_poison(xp, host, ahead) for host in hosts)
+    w = xp.asarray(weight)
+    launched: list[str] = []
+
+    def bind(steps: Sequence[Step], device: int) -> Any:
+        launched.extend(map(str, steps))
+        return launch.bind(steps, device)
+
+    monkeypatch.setattr(span, "bind", bind)
+    fused_add_rms_norm(x, residual, w, eps=1e-5, out=x)
+    assert "residual" in launched[0]
+    total = (hosts[0].astype(np.float32) + hosts[1].astype(np.float32)).astype(hosts[0].dtype)
+    assert asnumpy(residual).tobytes() == total.tobytes()
+    assert_close(asnumpy(x), reference(total, (1,), weight, rms=True)[0], dtype, terms=4)
+    for array in (around_x, around):
+        outside = asnumpy(array).astype(np.float64)
+        assert np.isnan(outside[: 32 + ahead]).all() and np.isnan(outside[32 + ahead + total.size :]).all()
+
+
 @examples
 @given(data=st.data())
 @pytest.mark.usefixtures("everywhere")
@@ -101,7 +166,8 @@ def test_rows_of_any_narrow_width_agree_with_float64(data: st.DataObject, xp: Mo
     full = 16 // DTYPES[dtype].itemsize
     columns = data.draw(st.integers(4 * full, 150).map(lambda n: 2 * n + 1))
     rows, ahead = data.draw(st.integers(1, 200)), data.draw(st.integers(0, full - 1))
-    assert_norms_agree((rows, columns), dtype, data.draw(st.sampled_from(["f32", dtype])), ahead, xp, asnumpy)
+    own, behind = data.draw(st.sampled_from(["f32", dtype])), data.draw(st.integers(0, full - 1))
+    assert_norms_agree((rows, columns), dtype, own, ahead, xp, asnumpy, behind)
 
 
 def test_calls_are_alike_to_the_bit(xp: ModuleType, asnumpy: AsNumpy, everywhere: None) -> None:
@@ -111,15 +177,19 @@ def test_calls_are_alike_to_the_bit(xp: ModuleType, asnumpy: AsNumpy, everywhere
 
 @pytest.mark.usefixtures("everywhere")
 def test_other_rows_are_left_to_other_kernels() -> None:
-    """Which lie apart, begin elsewhere in a chunk than their results, have no weights, or begin with a vector."""
+    """Which lie apart, have no weights, or begin with a vector; and with a residual those that begin elsewhere in a
+    chunk than their results, and float32."""
     x, w = np.ones((40, 160), "e"), np.ones(129, "e")
     rows, apart = np.ones((40, 129), "e"), np.ones(40 * 129 + 1, "e")[1:].reshape(40, 129)
     with backend("cpu"):
         assert "norm_span" in explain(layer_norm, rows, w, w)
         assert "norm_span" not in explain(layer_norm, x[:, :129], w, w)
-        assert "norm_span" not in explain(layer_norm, rows, w, w, out=apart)
+        assert "norm_span" in explain(layer_norm, rows, w, w, out=apart)
         assert "norm_span" not in explain(layer_norm, rows)
-        assert "norm_span" not in explain(rms_norm, rows, w, residual=rows)
+        assert "norm_span" in explain(rms_norm, rows, w, residual=rows)
+        assert "norm_span" not in explain(rms_norm, rows, w, residual=apart)
+        single = rows.astype("f")
+        assert "norm_span" not in explain(rms_norm, single, w.astype("f"), residual=single)
         assert "norm_span" not in explain(layer_norm, x, x[0], x[0])
 
 
@@ -132,5 +202,9 @@ def test_as_many_blocks_are_resident_as_keep_memory_busy() -> None:
         "norm_span_t32_n10_v2_weight_bias_bf16": 2,
         "norm_span_t8_n17_v1_weight_bias_f32": 3,
         "norm_span_t8_n24_v1_weight_bias_f32": 2,
+        "norm_span_t8_n9_v2_weight_bias_apart_bf16": 3,
+        "norm_span_t32_n18_v2_weight_bias_apart_bf16": 1,
+        "norm_span_t16_n8_v2_rms_residual_weight_bf16": 3,
+        "norm_span_t16_n14_v2_rms_residual_weight_bf16": 2,  # of these shared memory has no room for more
     }.items():
         assert parse(name).derived["RESIDENT"] == blocks

@@ -47,6 +47,8 @@ def test_rows_and_results_may_begin_anywhere(
 ) -> None:
     vec = 16 // DTYPES[dtype].numpy.itemsize
     lanes, cluster, packs = size
+    if packs > 8 and dtype != "f32":
+        own = "bf16"  # threads of so many packs have no registers for two vectors of float beside 16 bits
     room = lanes * cluster * vec
     rows = data.draw(st.integers(1, 13))
     columns = data.draw(st.integers((packs - 1) * room + (EDGE + 1) * vec, packs * room + (EDGE + 1) * vec - 1))
@@ -108,14 +110,26 @@ def rows_from(around: np.ndarray, by: int, shape: tuple[int, int]) -> np.ndarray
         ("f32", 8193, "rms_norm", "f32", "norm_ring_n4_v4_c1_rms_weight_ragged_shifted_f32"),
         ("f32", 12001, "rms_norm", "f32", "norm_t512_n6_v4_rms_weight_ragged_shifted_f32"),
         ("f32", 50257, "rms_norm", "f32", "norm_ring_n4_v4_c8_rms_weight_ragged_shifted_f32"),
-        ("bf16", 10000, "layer_norm", "bf16", "norm_t256_n5_v8_weight_bias_shifted_bf16"),
-        ("bf16", 12000, "layer_norm", "bf16", "norm_words_t128_n12_v8_c1_weight_bias_bf16"),
+        ("bf16", 10000, "layer_norm", "bf16", "norm_ring_t256_n5_v8_c1_weight_bias_ragged_shifted_bf16"),
+        ("bf16", 12000, "layer_norm", "bf16", "norm_ring_t256_n6_v8_c1_weight_bias_ragged_shifted_bf16"),
         ("bf16", 16384, "layer_norm", "bf16", "norm_ring_t256_n4_v8_c2_weight_bias_ragged_shifted_bf16"),
         ("bf16", 65536, "layer_norm", "bf16", "norm_ring_t256_n8_v8_c4_weight_bias_ragged_shifted_bf16"),
         ("bf16", 8193, "layer_norm", "f32", "norm_ring_t256_n4_v8_c1_weight_bias_wfloat_ragged_shifted_bf16"),
         ("bf16", 50257, "rms_norm", "bf16", "norm_ring_t256_n13_v8_c2_rms_weight_ragged_shifted_bf16"),
         ("bf16", 12001, "fused_add_rms_norm", "bf16", "norm_t384_n4_v8_rms_residual_weight_ragged_shifted_bf16"),
         ("bf16", 20001, "fused_add_rms_norm", "bf16", "norm_words_t256_n5_v8_c2_rms_residual_weight_bf16"),
+        ("f16", 262184, "fused_add_rms_norm", "f16", "norm_t512_n5_v8_c16_rms_residual_weight_shifted_f16"),
+        ("bf16", 129, "layer_norm", "f32", "norm_span_t8_n9_v2_weight_bias_wfloat_apart_bf16"),
+        ("bf16", 301, "layer_norm", "bf16", "norm_span_t32_n5_v2_weight_bias_apart_bf16"),
+        ("f32", 511, "layer_norm", "f32", "norm_span_t32_n16_v1_weight_bias_apart_f32"),
+        ("bf16", 801, "rms_norm", "bf16", "norm_span_t32_n13_v2_rms_weight_apart_bf16"),
+        ("f16", 2049, "layer_norm", "f16", "norm_ring_t64_n4_v8_c1_weight_bias_ragged_shifted_f16"),
+        ("bf16", 4097, "layer_norm", "f32", "norm_ring_t128_n4_v8_c1_weight_bias_wfloat_ragged_shifted_bf16"),
+        ("bf16", 7001, "layer_norm", "bf16", "norm_ring_t256_n4_v8_c1_weight_bias_ragged_shifted_bf16"),
+        ("bf16", 10001, "layer_norm", "bf16", "norm_ring_t256_n5_v8_c1_weight_bias_ragged_shifted_bf16"),
+        ("bf16", 28001, "layer_norm", "bf16", "norm_ring_t256_n7_v8_c2_weight_bias_ragged_shifted_bf16"),
+        ("bf16", 50257, "layer_norm", "f32", "norm_ring_t128_n13_v8_c4_weight_bias_wfloat_ragged_shifted_bf16"),
+        ("f32", 12001, "layer_norm", "f32", "norm_ring_t256_n6_v4_c2_weight_bias_ragged_shifted_f32"),
     ],
 )
 def test_rows_are_taken_in_turn_or_word_by_word_where_that_takes_less_time(

@@ -61,7 +61,7 @@ def with_weights(name: str, dtype: str, width: int, weights: int) -> tuple[Any, 
         ("layer_norm", "bf16", 257, 2, "norm_span_t16_n9_v2_weight_bias_bf16"),
         ("layer_norm", "bf16", 500, 2, "norm_span_t32_n8_v2_weight_bias_bf16"),
         ("layer_norm", "bf16", 895, 2, "norm_span_t32_n14_v2_weight_bias_bf16"),
-        ("layer_norm", "bf16", 1023, 2, "norm_t32_n4_v8_weight_bias_ragged_bf16"),
+        ("layer_norm", "bf16", 1023, 2, "norm_span_t32_n16_v2_weight_bias_bf16"),
         ("rms_norm", "bf16", 129, 1, "norm_span_t8_n9_v2_rms_weight_bf16"),
         ("rms_norm", "bf16", 511, 1, "norm_t16_n4_v8_rms_weight_ragged_bf16"),
         ("layer_norm", "f32", 8191, 2, "norm_t512_n4_v4_weight_bias_ragged_f32"),
@@ -91,7 +91,8 @@ def test_rows_that_a_block_takes(name: str, dtype: str, width: int, weights: int
 @pytest.mark.parametrize(
     ("name", "width", "weights", "expected"),
     [
-        ("layer_norm", 897, "f32", "norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
+        ("layer_norm", 897, "f32", "norm_span_t32_n15_v2_weight_bias_wfloat_bf16 on 264 blocks"),
+        ("layer_norm", 1101, "f32", "norm_ring_t32_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 2049, "f32", "norm_ring_t64_n4_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 8191, "f32", "norm_ring_t128_n8_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 10241, "f32", "norm_ring_t256_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),

@@ -88,8 +88,8 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
             return narrow
     apart = rows_cut.packs(pitched, read.columns, ragged=True)
     if apart.shifted and not normal.groups:
-        in_turn = None
-        if residual is None:
+        in_turn = plan_rows(named, read, pitches, apart, flags, order, nobody, floats)
+        if residual is None and not in_turn:
             one = APART["rms" if normal.rms and not flags.get("wfloat") else x.dtype.name]
             in_turn = plan_ring(named, read, pitches, apart, flags, order, nobody, (), floats, one)
         in_turn = in_turn or plan_words(named, read, pitches, apart, flags, order, nobody, floats)

@@ -10,7 +10,8 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
-from kgen.ops.norm.ring import CHANNELS, FEW, HALF, PACKS, RING, SHARING
+from kgen.ops.norm.ring import PACKS, RING
+from kgen.ops.norm.ring_memory import CHANNELS, FEW, HALF, PAIRED, SHARING
 from kgen.ops.rows import SHARED, VECTOR, shared_for
 
 TOGETHER = (1, 2)  # blocks of a cluster, of which two share a multiprocessor
@@ -32,10 +33,11 @@ def _fitting(flags: Mapping[str, bool], weights: int) -> int:
     return min(rows_ring.MOST, SHARED // (rows_ring.THREADS * (rows_ring.STAGES * arrays * VECTOR + weights)))
 
 
-def _raised(weights: int, resident: int) -> int:
-    """The same of blocks of half as many threads, whose rows are in registers: two more lie in shared memory."""
-    pack = 2 * (VECTOR + VECTOR // 32 + 1) + weights
-    return (shared_for(resident) - STATIC) // (HALF * pack)
+def _raised(weights: int, resident: int = 1, threads: int = HALF, rows: int = 1) -> int:
+    """The same of so many threads, whose row is in registers: two more lie in shared memory. `rows`: of a block at
+    once."""
+    pack = 2 * rows * (VECTOR + VECTOR // 32 + 1) + weights
+    return (shared_for(resident) - STATIC) // (threads * pack)
 
 
 def _turns(taken: rows_cut.Packs) -> int:
@@ -46,6 +48,14 @@ def _turns(taken: rows_cut.Packs) -> int:
 def _filled(cut: rows_ring.Cut, packs: int) -> float:
     """Which share a row of so many packs has of SHARING for each thread."""
     return packs / (cut.cluster * cut.threads * SHARING)
+
+
+def _better(fewer: rows_ring.Cut, cut: rows_ring.Cut | None) -> bool:
+    """Whether fewer threads that hold rows do better than a cut whose rows lie in shared memory."""
+    if cut is None or fewer.packs <= SHARING or fewer.cluster < cut.cluster:
+        return True
+    held = fewer.packs * fewer.threads <= HALVES * HALF or cut.cluster >= LARGE
+    return fewer.cluster == cut.cluster and held
 
 
 def plan_ring(
@@ -69,6 +79,8 @@ def plan_ring(
     assert x is not None and y is not None
     along = [w for w in (weight, bias) if w and not groups]
     within = not groups or groups[-1] >= rows_ring.SECTOR // x.dtype.itemsize
+    if taken.shifted and (groups or flags["residual"]):
+        return None
     if taken.shifted:
         taken = taken._replace(ragged=True)
     elif within and not flags["residual"]:
@@ -102,13 +114,23 @@ def plan_ring(
         )
 
     def halved() -> rows_ring.Cut | None:
-        """Rows in registers: two blocks share a multiprocessor if they nearly hold one, or else each has one."""
+        """Rows in registers: two blocks share a multiprocessor if they nearly hold one, or else each has one, or a
+        block has two of a layer norm at once."""
+        layer = not flags["rms"]
         shared = cut_with(0, min(SHARING, _raised(kept, 2)), HALF, TOGETHER, 2)
-        if shared and _filled(shared, total) >= FULL:
+        dear = taken.shifted and layer and x.dtype is not F32 and shared and shared.cluster == 1
+        if shared and _filled(shared, total) >= (NEARLY if dear else FULL):
             return shared
-        found = cut_with(0, min(HELD, _raised(kept, 1)), HALF)
-        wider = flags.get("wfloat") and not flags["rms"]
-        return found if found and (not taken.shifted or wider or total > LEAST * found.cluster) else None
+        pairs = min(PAIRED, _raised(kept, rows=2))
+        paired = cut_with(0, pairs, HALF, TOGETHER) if layer else None
+        if paired and paired.packs > SHARING:
+            return paired
+        found = cut_with(0, min(HELD, _raised(kept)), HALF)
+        if layer and found and found.cluster > 1 and pairs < found.packs <= PAIRED:
+            quarter = cut_with(0, min(HELD, _raised(kept, threads=HALF // 2, rows=2)), HALF // 2, [found.cluster])
+            return quarter or found
+        pays = layer and (flags.get("wfloat") or (found and SHARING < found.packs <= PAIRED))
+        return found if found and (not taken.shifted or pays or total > LEAST * found.cluster) else None
 
     cut: rows_ring.Cut | None
     if taken.shifted:
@@ -122,15 +144,7 @@ def plan_ring(
     else:
         cut = cut_with(0, _fitting(flags, kept)) if along and taken.ragged else None
         fewer = halved() if along and taken.ragged and not flags["rms"] else None
-        if (
-            fewer
-            and cut
-            and (
-                fewer.packs <= SHARING
-                or fewer.cluster < cut.cluster
-                or (fewer.cluster == cut.cluster and (fewer.packs <= HALVES or cut.cluster >= LARGE))
-            )
-        ):
+        if fewer and _better(fewer, cut):
             cut = fewer
         cut = cut or cut_with(kept, rows_ring.MOST // arrays)
     if cut is None:

@@ -16,9 +16,9 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm.ring import RING
 from kgen.ops.rows import SHARED
 
-SIZES = ((32, 6), (64, 8), (128, 10))
-"""Threads that share a row, and packs of each at most: few threads with many packs, since what a warp does for a row
-takes as long however many packs of it there are."""
+SIZES = {False: ((32, 6), (64, 8), (128, 10)), True: ((64, 7), (128, 6))}
+"""Threads that share a row, and packs of each at most, by whether results begin elsewhere than what is read: few
+threads with many packs, since what a warp does for a row takes as long however many packs of it there are."""
 PAYS = {
     (2, 2, True): (range(112, 1025),),
     (2, 2, False): (range(161, 193), range(769, 897)),
@@ -26,16 +26,23 @@ PAYS = {
 }
 """Packs of a row for which this took the least time on an H200, by the bytes of an element, how many vectors go with a
 row, and whether these are float32 beside rows of 16 bits."""
+SHIFTED = range(193, 773)
+"""The same of layer norms of 16 bits whose results begin elsewhere."""
 
 
 def cut(read: Rows, taken: rows_cut.Packs, size: int, vectors: int, *, wide: bool) -> rows_ring.Cut | None:
     """The fewest threads that have room for a row, or None where others do better; `wide`: with wider weights."""
     packs = read.columns // taken.vec
-    if not taken.ragged or taken.shifted or not any(packs in those for those in PAYS.get((size, vectors, wide), ())):
+    those = PAYS.get((size, vectors, wide), ())
+    if taken.shifted:
+        those = (SHIFTED,) if size == 2 and vectors == 2 else ()
+    if not taken.ragged or not any(packs in some for some in those):
         return None
-    each = ((lanes, -(-(packs - rows_ring.edge(lanes, taken.vec)) // lanes), most) for lanes, most in SIZES)
-    lanes, found = next((lanes, found) for lanes, found, most in each if found <= most)
-    return rows_ring.Cut(found, taken.vec, 1, 1, ragged=True, threads=lanes)
+    for lanes, most in SIZES[taken.shifted]:
+        found = -(-(packs - rows_ring.edge(lanes, taken.vec)) // lanes)
+        if found <= most:
+            return rows_ring.Cut(found, taken.vec, 1, 1, ragged=True, threads=lanes)
+    return None
 
 
 def plan_rows(
@@ -67,7 +74,7 @@ def plan_rows(
     found = cut(read, taken, x.dtype.itemsize, len(vectors), wide=wide)
     if found is None:
         return None
-    spec = RING.spec(LANES=found.threads, **found.values(), **flags, dtype=x.dtype)
+    spec = RING.spec(LANES=found.threads, **found.values(), **flags, shifted=taken.shifted, dtype=x.dtype)
     blocks = rows_ring.taking_turns(1, read.rows // spec.derived["ROWS"], rows_ring.TURNS, device)
     if not blocks:
         return None

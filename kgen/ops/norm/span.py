@@ -6,21 +6,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kgen.device import device_arch, multiprocessors
-from kgen.dtypes import F16, F32
+from kgen.dtypes import F16, F32, DType
 from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
-from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
-from kgen.ops.rows import VECTOR
+from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
+from kgen.ops.rows import RESERVED, SHARED, VECTOR
 from kgen.ops.rows_text import ALIGNED, affine, off_mean, text_of_weights
 from kgen.registry import register
-from kgen.spec import Axis, Kernel, Spec
+from kgen.spec import Axis, Flag, Kernel, Spec
 
 LANES = Axis("LANES", "t", (8, 16, 32), "threads of a warp that share a row")
 PACKS = Axis("PACKS", "n", tuple(range(1, 25)), "packs of a thread; some have none of the last")
 VEC = Axis("VEC", "v", (1, 2), "numbers of a pack, which is a word")
+APART = Flag("apart", "results begin at other places in their 16 bytes than what is read")
 WORD = 4  # bytes
 THREADS = 256
 COMING = 96 << 10
@@ -28,23 +29,30 @@ COMING = 96 << 10
 apart."""
 REGISTERS = 65536
 MOST = {2: 14, 4: 24}  # packs of a thread, by the bytes of an element
-PAYS = {(2, 1): range(64, 449), (2, 2): range(64, 897), (4, 1): range(64, 100), (4, 2): range(64, 193)}
-"""For which columns this pays, by the bytes of an element and how many vectors go with them."""
+WIDE = {False: 17, True: 24}
+"""The same of rows that a warp has, for results that begin alike, and apart, for which other kernels take longer."""
+PAYS = {
+    False: {(2, 1): range(64, 449), (2, 2): range(64, 1089), (4, 1): range(64, 100), (4, 2): range(64, 193)},
+    True: {(2, 1): range(64, 1089), (2, 2): range(64, 1537), (4, 1): range(64, 769), (4, 2): range(64, 769)},
+}
+"""For which columns this pays, by whether results begin apart, the bytes of an element and how many vectors go with
+them."""
 SPANS = 12  # of a multiprocessor, from which on it does
+BUSY = 3  # blocks of one, of which results that are copied by themselves keep memory busy
 
 
 def _derive(spec: Spec) -> dict[str, int]:
     lanes, packs, vec = spec["LANES"], spec["PACKS"], spec["VEC"]
     stages = 2 * (THREADS * vec * packs * WORD + VECTOR)
-    own = 30 + 3 * vec + packs * (1 + len(vectors(spec)) * vec)  # registers of a thread, about
-    own += 5 if spec.dtype is F16 else 0  # nine packs spill in 80, with some compilers
-    resident = max(1, min(-(-COMING // stages), REGISTERS // (THREADS * own)))
+    memory = stages * (1 + spec["residual"]) + (stages // 2 if spec["apart"] else 0)
+    held = _held(packs, len(vectors(spec)), spec.dtype, apart=bool(spec["apart"]))
+    resident = max(1, min(-(-COMING // stages), SHARED // (memory + VECTOR + RESERVED), held))
     return {
         "THREADS": THREADS,
         "RESIDENT": resident,
         "HEIGHT": THREADS // lanes * vec,
         "STATIC_SMEM": VECTOR,  # a claim, and room until chunks begin
-        "DYNAMIC_SMEM": stages,
+        "DYNAMIC_SMEM": memory,
     }
 
 
@@ -69,6 +77,20 @@ def _text(spec: Spec) -> dict[str, Any]:
     }
 
 
+def _held(packs: int, vectors: int, dtype: DType, *, apart: bool) -> int:
+    """Blocks that a multiprocessor has registers for."""
+    vec = WORD // dtype.itemsize
+    own = 30 + 3 * vec + packs * (1 + vectors * vec)  # of a thread, about
+    own += 5 if dtype is F16 else 0  # nine packs spill in 80, with some compilers
+    own += 3 if apart and vec > 1 else 0
+    return REGISTERS // (THREADS * own)
+
+
+def _most(lanes: int, size: int, *, apart: bool) -> int:
+    """Packs of a thread, at most; `size`: bytes of an element."""
+    return max(MOST[size], WIDE[apart]) if lanes == LANES.values[-1] else MOST[size]
+
+
 def _affine(spec: Spec) -> str:
     """What becomes of `normal`; an offset is in the weights already."""
     plain = Spec(spec.kernel, spec.values, spec.flags - {"rms"}, spec.dtype)
@@ -78,8 +100,10 @@ def _affine(spec: Spec) -> str:
 def _check(spec: Spec) -> str | None:
     if spec["VEC"] * spec.dtype.itemsize != WORD:
         return f"a pack has {WORD} bytes"
-    if spec["PACKS"] > MOST[spec.dtype.itemsize]:
+    if spec["PACKS"] > _most(spec["LANES"], spec.dtype.itemsize, apart=bool(spec["apart"])):
         return "a thread has no registers for the numbers and the weights of so many packs"
+    if spec["residual"] and (spec["apart"] or not spec["rms"]):
+        return "only an RMS norm takes a residual, and all its arrays begin alike"
     if spec["channels"] or not vectors(spec):
         return "this is for the sake of weights along the rows"
     return check_affine(spec)
@@ -91,7 +115,7 @@ SPAN = register(
         summary="Normalises narrow rows that begin anywhere, spans of which pass through shared memory.",
         formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
         axes=(LANES, PACKS, VEC),
-        flags=(RMS, *AFFINE),
+        flags=(RMS, RESIDUAL, *AFFINE, APART),
         derive=_derive,
         text=_text,
         check=_check,
@@ -103,6 +127,9 @@ SPAN = register(
             "norm_span_t16_n8_v2_rms_weight_f16",
             "norm_span_t32_n14_v2_weight_bias_bf16",
             "norm_span_t8_n17_v1_weight_bias_f32",
+            "norm_span_t16_n8_v2_rms_residual_weight_bf16",
+            "norm_span_t32_n16_v2_weight_bias_wfloat_apart_bf16",
+            "norm_span_t16_n16_v1_weight_bias_apart_f32",
         ),
     )
 )
@@ -125,19 +152,24 @@ class Cut(NamedTuple):
         return THREADS // self.lanes * self.vec
 
 
-def cut(read: Rows, x: Operand, vectors: int) -> Cut | None:
-    """The fewest lanes that have registers for rows so wide; None where other kernels do better."""
+def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
+    """The fewest lanes that have registers for rows so wide, where results begin apart for BUSY blocks; None where
+    other kernels do better."""
     size = x.dtype.itemsize
     vec = WORD // size
     off = x.ptr // size % vec if read.columns % vec == 0 else 0
     total = -(-(off + read.columns) // vec)
-    lanes = next((lanes for lanes in LANES.values if lanes * MOST[size] >= total), None)
-    if lanes is None or read.columns not in PAYS.get((size, vectors), ()):
+    if read.columns not in PAYS[apart].get((size, vectors), ()):
         return None
-    if lanes < LANES.values[-1] and read.columns % 2 == 0:
-        return None  # rows that a warp takes at once would lie in the same banks
-    found = Cut(lanes, -(-total // lanes), vec)
-    return found if read.rows >= SPANS * found.height * multiprocessors(x.device) else None
+    for lanes in LANES.values:
+        found = Cut(lanes, -(-total // lanes), vec)
+        alone = lanes == LANES.values[-1]  # a warp with its row
+        busy = alone or not apart or _held(found.packs, vectors, x.dtype, apart=True) >= BUSY
+        if busy and found.packs <= _most(lanes, size, apart=apart):
+            # Rows of an even width that a warp takes at once would lie in the same banks.
+            fits = alone or read.columns % 2 > 0
+            return found if fits and read.rows >= SPANS * found.height * multiprocessors(x.device) else None
+    return None
 
 
 def plan_span(
@@ -153,17 +185,20 @@ def plan_span(
 
     `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
     """
-    x, y = named["x"], named["y"]
-    assert x is not None and y is not None
-    whole = all(pitch == read.columns for pitch in pitches) and (x.ptr - y.ptr) % VECTOR == 0
-    if flags["residual"] or flags.get("channels") or not whole or device_arch(y.device) < rows_cut.COPIES:
+    x = named["x"]
+    assert x is not None
+    begins = {o.ptr % VECTOR for o in map(named.get, ("x", "residual", "y", "total")) if o}
+    apart = len(begins) > 1
+    if flags["residual"] and (apart or x.dtype is F32):
         return None
-    found = cut(read, x, sum(named.get(role) is not None for role in ("weight", "bias")))
+    whole = all(pitch == read.columns for pitch in pitches)
+    if flags.get("channels") or not whole or device_arch(x.device) < rows_cut.COPIES:
+        return None
+    found = cut(read, x, sum(named.get(role) is not None for role in ("weight", "bias")), apart=apart)
     if found is None:
         return None
-    own = {name: on for name, on in flags.items() if name != "residual"}
-    spec = SPAN.spec(**found.values(), **own, dtype=x.dtype)
-    blocks = min(-(-read.rows // found.height), spec.derived["RESIDENT"] * multiprocessors(y.device))
+    spec = SPAN.spec(**found.values(), **flags, apart=apart, dtype=x.dtype)
+    blocks = min(-(-read.rows // found.height), spec.derived["RESIDENT"] * multiprocessors(x.device))
     step = Step(spec, blocks, len(order) + len(nobody) + 1, (read.rows, read.columns), (), floats)
-    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
+    run = picked(rows_ring.taking(bind([step], x.device)[0], x.device), order, len(nobody))
     return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} pass through shared memory")
