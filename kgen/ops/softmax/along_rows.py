@@ -105,15 +105,15 @@ SOFTMAX = register(
 )
 
 
-def _wider(cut: rows.Cut, taken: rows_cut.Packs, most: int) -> rows.Cut:
+def _wider(cut: rows.Cut, taken: rows_cut.Packs, most: int, *, causal: bool) -> rows.Cut:
     """Rows that begin anywhere, on twice the lanes: where a lane has more than `most` of the elements before and after
     the packs, or no registers for them."""
     if cut.cluster > 1 or not taken.ragged or (2 * (cut.vec - 1) <= most * cut.lanes and cut.lanes < rows.WIDEST):
         return cut
     if cut.lanes == cut.vec == 8 and cut.packs % 2:  # that would leave many idle
         return cut
-    if cut.lanes == rows.WIDEST and (cut.looped or cut.packs <= ROOM):
-        return cut
+    if cut.lanes == rows.WIDEST and (cut.looped or cut.packs <= ROOM or taken.shifted or causal):
+        return cut  # where results begin elsewhere or queries see less, 1024 threads were measured to lose
     return cut._replace(lanes=2 * cut.lanes, packs=-(-cut.packs // 2))
 
 
@@ -154,7 +154,7 @@ def plan_rows(
             if read.rows >= enough:  # then a smaller block for each does better, since nothing has to be kept
                 return None
         # Where one number is written, further lanes cost more than a second element of each.
-        found = _wider(found, taken, most=2 if wanted.op == "logsumexp" else 1)
+        found = _wider(found, taken, most=2 if wanted.op == "logsumexp" else 1, causal=wanted.causal)
         spec = SOFTMAX.spec(**found.values(), **wanted.flags(wide=wide), **taken.flags(), dtype=x.dtype)
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)
