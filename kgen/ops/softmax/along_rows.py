@@ -99,15 +99,15 @@ SOFTMAX = register(
 )
 
 
-def _wider(cut: rows.Cut, taken: rows_cut.Packs) -> rows.Cut:
+def _wider(cut: rows.Cut, taken: rows_cut.Packs, *, causal: bool) -> rows.Cut:
     """Rows that begin anywhere, on twice the lanes: where a lane has more than one of the elements before and after
     the packs, or no registers for them."""
     if cut.cluster > 1 or not taken.ragged or (2 * (cut.vec - 1) <= cut.lanes and cut.lanes < rows.WIDEST):
         return cut
     if cut.lanes == cut.vec == 8 and cut.packs % 2:  # that would leave many idle
         return cut
-    if cut.lanes == rows.WIDEST and (cut.looped or cut.packs <= ROOM):
-        return cut
+    if cut.lanes == rows.WIDEST and (cut.looped or cut.packs <= ROOM or taken.shifted or causal):
+        return cut  # where results begin elsewhere or queries see less, 1024 threads were measured to lose
     return cut._replace(lanes=2 * cut.lanes, packs=-(-cut.packs // 2))
 
 
@@ -136,7 +136,7 @@ def plan_rows(
         found = rows_cut.cut(read.rows, read.columns, taken, HELD, y.device, looped=int(whole))
         if found is None or (whole and rows_grid.preferred(found, taken)):
             return None
-        found = _wider(found, taken)
+        found = _wider(found, taken, causal=wanted.causal)
         spec = SOFTMAX.spec(**found.values(), **wanted.flags(wide=wide), **taken.flags(), dtype=x.dtype)
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)
