@@ -17,7 +17,7 @@
 //                       vary fastest
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   logsumexp.cu.j2 fd3e1cbe, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 4891bdba,
+//   parts   logsumexp.cu.j2 fd3e1cbe, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
 //           common/rows_exp.cuh.j2 81255214, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build logsumexp_t256_n8_v4_ragged_split_f32

@@ -9,22 +9,22 @@
 //   VEC                 8  neighbours that make a pack, and are loaded and stored at once
 //   rms               yes  the mean is taken to be zero
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
-//   threads           512  per block
-//   shared memory     384  bytes, static
-//   shared memory  139264  bytes, dynamic: asked for at launch
+//   threads           640  per block
+//   shared memory    1280  bytes, static
+//   shared memory  229376  bytes, dynamic: asked for at launch
 //   grid                   a block for each part of a row, all of which run at once
 //
 //   after   the chain rule
-//   parts   norm_backward_grid.cu.j2 2adfd445, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2
-//           7a29ca23, common/rows_weight.cuh.j2 048ee80b, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_look.cuh.j2 9ad2d069, common/rows_pack.cuh.j2 3d396def, common/messages.cuh.j2
+//   parts   norm_backward_grid.cu.j2 309f811e, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2
+//           755c598d, common/rows_weight.cuh.j2 048ee80b, common/shared_address.cuh.j2 0bac500b,
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/messages.cuh.j2
 //           6e7c1261, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_backward_grid_n1_v8_rms_bf16
 
 // All blocks, which run at once, share a row of both arrays, which stays in shared memory from its one reading to the
 // writing of the gradient. A block has its part of several rows there: of one that it writes, of one that it goes
-// through, of those between, and of others on their way. What it finds of a row it tells all others through global
-// memory, and goes on with the next rows while that gets about: one barrier a row is enough.
+// through, of those between, and of others on their way. What its warps find of a row another warp tells through global
+// memory, and others hear what is found of all of it. Meanwhile they go through the next rows, each as it gets on.
 // A thread has the same columns of all rows, which no other has, and adds up the gradient of the weights as it goes.
 
 #include <cuda_bf16.h>
@@ -37,10 +37,11 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 
 constexpr int LANES = 512;  // threads of a block
 constexpr int PACKS = 1;  // packs of a thread in its block's part of a row
-constexpr int STAGES = 8;  // parts that a block has in shared memory
-constexpr int DEFER = 4;  // rows between what is found of one and its result: its parts need time to get about
+constexpr int STAGES = 14;  // parts that a block has in shared memory
+constexpr int DEFER = 7;  // rows between what is found of one and its result: its parts need time to get about
 constexpr int HEARD = 5;  // blocks of a team, at most, for each lane of the warp that hears them
 constexpr int WARPS = LANES / 32;
+constexpr int EXCHANGES = 8;  // of what is told of rows, in turn
 constexpr int VEC = 8;  // neighbours in memory that make a pack
 constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
@@ -81,7 +82,7 @@ __device__ __forceinline__ void wait_for_row()
 }
 
 // What was found of a part: two numbers, each with the number of its turn, so that no fence is needed to tell whether
-// they are there. A message waits in one of 2 * DEFER places: when its place is needed again, all have read it.
+// they are there. A message waits in one of EXCHANGES places: when its place is needed again, all have read it.
 struct alignas(16) Message {
     unsigned long long halves[2];
 };
@@ -132,7 +133,7 @@ __device__ __forceinline__ void leave(unsigned* left, Message* places, int parts
     }
     __syncthreads();  // all threads know
     if (before == parts - 1) {
-        for (int place = threadIdx.x; place < 2 * DEFER * parts; place += LANES) {
+        for (int place = threadIdx.x; place < EXCHANGES * (parts + 1); place += 640) {
             places[place] = Message{};
         }
     }
@@ -165,14 +166,62 @@ __device__ __forceinline__ float weight_of(const Weights& weights, int i)
 
 __device__ __forceinline__ Weights load_weights(const Weight* from) { return *reinterpret_cast<const Weights*>(from); }
 
-extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_backward_grid_n1_v8_rms_bf16(
+// Where a pointer into shared memory points, as instructions want it that take nothing but shared memory.
+__device__ __forceinline__ unsigned shared_address(const void* x)
+{
+    return static_cast<unsigned>(__cvta_generic_to_shared(x));
+}
+
+// What is known of a row.
+struct Known {
+    float rstd;
+    float slope;  // mean of g n, times rstd
+};
+
+// What the warps of a block tell one another of a row. When the turn of an exchange comes again, all have heard what it
+// was last used for.
+struct Exchange {
+    float2 of_warp[WARPS];
+    Known of_row;
+    unsigned long long found;  // mbarriers: all warps have gone through the row
+    unsigned long long known;  // what they have found is told, and what all blocks have found is put together
+};
+
+__device__ __forceinline__ void initialize(Exchange& exchange)
+{
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_address(&exchange.found)), "n"(WARPS) : "memory");
+    asm volatile("mbarrier.init.shared.b64 [%0], 2;" ::"r"(shared_address(&exchange.known)) : "memory");
+}
+
+__device__ __forceinline__ void arrive(unsigned long long& mbarrier)
+{
+    asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(shared_address(&mbarrier))
+                 : "memory");
+}
+
+// A phase of an mbarrier is over.
+__device__ __forceinline__ void wait_for(unsigned long long& mbarrier, unsigned phase)
+{
+    unsigned done;
+    do {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(shared_address(&mbarrier)), "r"(phase) : "memory");
+#else
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(shared_address(&mbarrier)), "r"(phase) : "memory");
+#endif
+    } while (!done);
+}
+
+extern "C" __global__ void __launch_bounds__(640, 1) kgen_norm_backward_grid_n1_v8_rms_bf16(
     const Element* dy,
     const Element* x,
     const float* __restrict__ rstds,
     const Weight* __restrict__ weight,
     Element* dx,
     Weight* __restrict__ dweight,
-    Message* messages,  // [2 * DEFER, parts]: sums of g n; zero before and after
+    Message* messages,  // [EXCHANGES, parts + 1]: sums of g n; zero before and after
     unsigned* left,  // how many blocks; likewise
     int rows, int columns, int width, float weight_offset,
     long long dy_row, long long x_row, long long dx_row)
@@ -182,185 +231,199 @@ extern "C" __global__ void __launch_bounds__(LANES, 1) kgen_norm_backward_grid_n
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 
-    struct Known {
-        float rstd;
-        float slope;  // mean of g n, times rstd
-    };
-    __shared__ float2 of_warp[2][WARPS];  // of two rows in turn
-    __shared__ Known of_row[2];
     const float share = 1.0f / static_cast<float>(columns);
     const int parts = gridDim.x;
     const int part = blockIdx.x;
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32;
-    const int first = part * width + static_cast<int>(threadIdx.x) * VEC;
-    const int end = min((part + 1) * width, columns);
-
-    // Rows come as stages become free. A thread reads what itself has copied, and no other.
-    extern __shared__ __align__(128) unsigned char memory[];
-    Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // a thread's packs are LANES apart
-    Pack* ring_value = ring_given + STAGES * PACKS * LANES;
-    int coming = 0;  // the next row to be fetched
-    const auto fetch = [&](int stage) {
-        if (coming < rows) {
-#pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                const int column = first + pack * STRIDE;
-                if (column < end) {
-                    copy_async(ring_given + (stage * PACKS + pack) * LANES, dy + coming * dy_row + column);
-                    copy_async(ring_value + (stage * PACKS + pack) * LANES, x + coming * x_row + column);
-                }
-            }
-        }
-        asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
-        ++coming;
-    };
-    for (int stage = 0; stage < STAGES - DEFER; ++stage) {
-        fetch(stage);
-    }
-
-    // Meanwhile the weights, which the same columns of every row need.
-    Weights* kept = reinterpret_cast<Weights*>(memory + 131072) + threadIdx.x;
-#pragma unroll
-    for (int pack = 0; pack < PACKS; ++pack) {
-        const int column = first + pack * STRIDE;
-        if (column < end) {
-            kept[pack * LANES] = load_weights(weight + column);
+    __shared__ Exchange exchanges[EXCHANGES];
+    if (threadIdx.x == 0) {
+        for (Exchange& exchange : exchanges) {
+            initialize(exchange);
         }
     }
-    float weight_sum[PACKS][VEC] = {};
-    // g of the formula.
-    const auto weighed = [&](float dy, float weight) { return dy * (weight_offset + weight); };
-    float next_rstd = rows > 0 ? rstds[0] : 0.0f;
+    __syncthreads();  // the exchanges are ready
 
-    // What is told of the row whose result is next. It is asked for a turn before it is needed, since that takes as
-    // long; and again, if it was not there.
-    Message message[HEARD];
-    const auto places_of = [&](int turn) { return messages + (turn + DEFER) % (2 * DEFER) * parts + lane; };
-    const auto look_for = [&](int turn) {
-#pragma unroll
-        for (int i = 0; i < HEARD; ++i) {
-            if (lane + 32 * i < parts) {
-                message[i] = look(places_of(turn) + 32 * i);
-            }
-        }
-    };
-
-    int now = 0;  // stages
-    int before = STAGES - DEFER;
-#pragma unroll 1
-    for (int turn = 0; turn < rows + DEFER; ++turn) {
-        const int done = turn - DEFER;
-        const bool hears = done >= 0 && warp == WARPS - 1;
-        const Message* of_part = places_of(turn);
-        Known known{};
-        if (hears) {
-            known.rstd = rstds[done];
-        }
-        wait_for_row();
-        if (turn < rows) {
-            const float rstd = next_rstd;
-            if (turn + 1 < rows) {
-                next_rstd = rstds[turn + 1];
-            }
-            float product = 0.0f;
-#pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                if (first + pack * STRIDE >= end) {
-                    continue;
-                }
-                const Pack given = ring_given[(now * PACKS + pack) * LANES];
-                const Pack value = ring_value[(now * PACKS + pack) * LANES];
-                const Weights factors = kept[pack * LANES];
-#pragma unroll
-                for (int i = 0; i < VEC; ++i) {
-                    const float upstream = weighed(float_of(given, i), weight_of(factors, i));
-                    const float number = float_of(value, i);
-                    const float normal = number * rstd;
-                    product += upstream * normal;
-                    weight_sum[pack][i] += float_of(given, i) * normal;
-                }
-            }
-            product = over_lanes(product);
-            if (lane == 0) {
-                of_warp[turn % 2][warp] = make_float2(product, 0.0f);
-            }
-        }
-        if (hears) {
-            // What all have told is put together, in the same order in every block.
-            float2 of_all = {};
-#pragma unroll
-            for (int i = 0; i < HEARD; ++i) {
-                if (lane + 32 * i < parts) {
-                    const float2 heard = hear(message[i], of_part + 32 * i, done + 1);
-                    of_all.x += heard.x;
-                    of_all.y += heard.y;
-                }
-            }
-            known.slope = over_lanes(of_all.x) * share * known.rstd;
-            if (lane == 0) {
-                of_row[turn % 2] = known;
-            }
-        }
-        __syncthreads();  // what the warps have found of this row is there, and what is known of the one written next
-        if (turn < rows && warp == 0) {
-            const float2 own = of_warp[turn % 2][lane % WARPS];
+    if (warp == WARPS) {
+        // What the warps have found of a row is put together, and told.
+        for (int row = 0; row < rows; ++row) {
+            Exchange& exchange = exchanges[row % EXCHANGES];
+            wait_for(exchange.found, row / EXCHANGES % 2);
+            const float2 own = exchange.of_warp[lane % WARPS];
             const float product = over_lanes<WARPS>(own.x);
             const float sum = 0.0f;
+            __syncwarp();  // all lanes have read
             if (lane == 0) {
-                tell(messages + turn % (2 * DEFER) * parts + part, make_float2(product, sum), turn + 1);
+                tell(messages + row % EXCHANGES * (parts + 1) + part, make_float2(product, sum), row + 1);
+                arrive(exchange.known);
             }
         }
-
-        if (done + 1 >= 0 && warp == WARPS - 1) {
-            look_for(turn + 1);
-        }
-
-        // The gradient of the row DEFER turns ago, from where each thread then fetches another row to.
-        Pack given[PACKS];
-        Pack value[PACKS];
-        if (done >= 0) {
+    } else if (warp > WARPS) {
+        // What all blocks have told of a row one of them puts together, each in its turn, and tells the others: memory
+        // would be busy if all were to look at all messages.
+        for (int row = warp - WARPS - 1; row < rows; row += 3) {
+            Known known;
+            known.rstd = rstds[row];
+            const int found = min(row + 1, rows - 1);  // there is time: one looks in vain less often
+            wait_for(exchanges[found % EXCHANGES].found, found / EXCHANGES % 2);
+            Message* const places = messages + row % EXCHANGES * (parts + 1);
+            float2 of_all = {};
+            if (row % parts == part) {
+                Message message[HEARD];
 #pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                if (first + pack * STRIDE < end) {
-                    given[pack] = ring_given[(before * PACKS + pack) * LANES];
-                    value[pack] = ring_value[(before * PACKS + pack) * LANES];
+                for (int i = 0; i < HEARD; ++i) {
+                    if (lane + 32 * i < parts) {
+                        message[i] = look(places + lane + 32 * i);
+                    }
                 }
+#pragma unroll
+                for (int i = 0; i < HEARD; ++i) {
+                    if (lane + 32 * i < parts) {
+                        const float2 heard = hear(message[i], places + lane + 32 * i, row + 1);
+                        of_all.x += heard.x;
+                        of_all.y += heard.y;
+                    }
+                }
+                of_all = make_float2(over_lanes(of_all.x), 0.0f);
+                if (lane == 0) {
+                    tell(places + parts, of_all, row + 1);
+                }
+            } else {
+                of_all = hear(look(places + parts), places + parts, row + 1);
+            }
+            known.slope = of_all.x * share * known.rstd;
+            if (lane == 0) {
+                Exchange& exchange = exchanges[row % EXCHANGES];
+                exchange.of_row = known;
+                arrive(exchange.known);
             }
         }
-        fetch(before);
-        if (done >= 0) {
-            const Known row = of_row[turn % 2];
-            const float rstd = row.rstd;
-            const float slope = row.slope;
+    } else {
+        const int first = part * width + static_cast<int>(threadIdx.x) * VEC;
+        const int end = min((part + 1) * width, columns);
+
+        // Rows come as stages become free. A thread reads what itself has copied, and no other.
+        extern __shared__ __align__(128) unsigned char memory[];
+        Pack* ring_given = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // a thread's packs are LANES apart
+        Pack* ring_value = ring_given + STAGES * PACKS * LANES;
+        int coming = 0;  // the next row to be fetched
+        const auto fetch = [&](int stage) {
+            if (coming < rows) {
 #pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                const int column = first + pack * STRIDE;
-                if (column >= end) {
-                    continue;
+                for (int pack = 0; pack < PACKS; ++pack) {
+                    const int column = first + pack * STRIDE;
+                    if (column < end) {
+                        copy_async(ring_given + (stage * PACKS + pack) * LANES, dy + coming * dy_row + column);
+                        copy_async(ring_value + (stage * PACKS + pack) * LANES, x + coming * x_row + column);
+                    }
                 }
-                const Weights factors = kept[pack * LANES];
-                Pack found;
+            }
+            asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
+            ++coming;
+        };
+        for (int stage = 0; stage < STAGES - DEFER; ++stage) {
+            fetch(stage);
+        }
+
+        // Meanwhile the weights, which the same columns of every row need.
+        Weights kept[PACKS];
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            const int column = first + pack * STRIDE;
+            if (column < end) {
+                kept[pack] = load_weights(weight + column);
+            }
+        }
+        float weight_sum[PACKS][VEC] = {};
+        // g of the formula.
+        const auto weighed = [&](float dy, float weight) { return dy * (weight_offset + weight); };
+        float next_rstd = rows > 0 ? rstds[0] : 0.0f;
+        int now = 0;  // stages
+        int before = STAGES - DEFER;
+#pragma unroll 1
+        for (int turn = 0; turn < rows + DEFER; ++turn) {
+            wait_for_row();
+            if (turn < rows) {
+                const float rstd = next_rstd;
+                if (turn + 1 < rows) {
+                    next_rstd = rstds[turn + 1];
+                }
+                float product = 0.0f;
+#pragma unroll
+                for (int pack = 0; pack < PACKS; ++pack) {
+                    if (first + pack * STRIDE >= end) {
+                        continue;
+                    }
+                    const Pack given = ring_given[(now * PACKS + pack) * LANES];
+                    const Pack value = ring_value[(now * PACKS + pack) * LANES];
+                    const Weights factors = kept[pack];
+#pragma unroll
+                    for (int i = 0; i < VEC; ++i) {
+                        const float upstream = weighed(float_of(given, i), weight_of(factors, i));
+                        const float number = float_of(value, i);
+                        const float normal = number * rstd;
+                        product += upstream * normal;
+                        weight_sum[pack][i] += float_of(given, i) * normal;
+                    }
+                }
+                product = over_lanes(product);
+                __syncwarp();  // all lanes have read what was known of a row
+                if (lane == 0) {
+                    Exchange& exchange = exchanges[turn % EXCHANGES];
+                    exchange.of_warp[warp] = make_float2(product, 0.0f);
+                    arrive(exchange.found);
+                }
+            }
+
+            // The gradient of the row DEFER turns ago, from where each thread then fetches another row to.
+            const int done = turn - DEFER;
+            Pack given[PACKS];
+            Pack value[PACKS];
+            if (done >= 0) {
+#pragma unroll
+                for (int pack = 0; pack < PACKS; ++pack) {
+                    if (first + pack * STRIDE < end) {
+                        given[pack] = ring_given[(before * PACKS + pack) * LANES];
+                        value[pack] = ring_value[(before * PACKS + pack) * LANES];
+                    }
+                }
+            }
+            fetch(before);
+            if (done >= 0) {
+                Exchange& exchange = exchanges[done % EXCHANGES];
+                wait_for(exchange.known, done / EXCHANGES % 2);
+                const Known row = exchange.of_row;
+                const float rstd = row.rstd;
+                const float slope = row.slope;
+#pragma unroll
+                for (int pack = 0; pack < PACKS; ++pack) {
+                    const int column = first + pack * STRIDE;
+                    if (column >= end) {
+                        continue;
+                    }
+                    const Weights factors = kept[pack];
+                    Pack found;
+#pragma unroll
+                    for (int i = 0; i < VEC; ++i) {
+                        const float dy = float_of(given[pack], i);
+                        const float weight = weight_of(factors, i);
+                        const float number = float_of(value[pack], i);
+                        found.at[i] = from_float(rstd * fmaf(dy, (weight_offset + weight), -number * slope));
+                    }
+                    store(dx + done * dx_row + column, found);
+                }
+            }
+            now = now + 1 == STAGES ? 0 : now + 1;
+            before = before + 1 == STAGES ? 0 : before + 1;
+        }
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            const int column = first + pack * STRIDE;
+            if (column < end) {
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    const float dy = float_of(given[pack], i);
-                    const float weight = weight_of(factors, i);
-                    const float number = float_of(value[pack], i);
-                    found.at[i] = from_float(rstd * fmaf(dy, (weight_offset + weight), -number * slope));
+                    dweight[column + i] = __float2bfloat16(weight_sum[pack][i]);
                 }
-                store(dx + done * dx_row + column, found);
-            }
-        }
-        now = now + 1 == STAGES ? 0 : now + 1;
-        before = before + 1 == STAGES ? 0 : before + 1;
-    }
-#pragma unroll
-    for (int pack = 0; pack < PACKS; ++pack) {
-        const int column = first + pack * STRIDE;
-        if (column < end) {
-#pragma unroll
-            for (int i = 0; i < VEC; ++i) {
-                dweight[column + i] = __float2bfloat16(weight_sum[pack][i]);
             }
         }
     }

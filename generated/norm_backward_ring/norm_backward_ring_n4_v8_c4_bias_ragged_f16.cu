@@ -19,9 +19,9 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 d7e7f6db, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_backward_ring.cu.j2 6f6e567a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 3d396def, common/cluster.cuh.j2
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
@@ -50,7 +50,7 @@ constexpr int PACKS = 4;  // packs of a thread, all in flight at once
 constexpr int CLUSTER = 4;  // blocks that share a row
 constexpr int WARPS = LANES / 32;  // of a block
 constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = CLUSTER * LANES * VEC;  // from a thread's pack to its next one
+constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
 // Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
 // take them apart first would cost as much again.
@@ -241,7 +241,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         }
     }
     cluster_arrive();
-    const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
+    // Each block has neighbouring columns, so many whole lines that all blocks have as much to do.
+    constexpr int LINE = 8;  // packs
+    const int width = (columns / VEC + CLUSTER * LINE - 1) / (CLUSTER * LINE) * LINE * VEC;
+    const int place = cluster_rank() * width + static_cast<int>(threadIdx.x) * VEC;
+    const int behind = (cluster_rank() + 1) * width;  // the block's columns
     int turn = 0;
 
     // Rows that begin at the same place in a sector are SECTOR apart. They make streams, of which there is one for each
@@ -287,7 +291,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     };
     int row = first_of(team);
     if (rest == 0) {
-        for (int column = place / VEC; column < columns; column += STRIDE / VEC) {
+        for (int column = cluster_rank() * LANES + threadIdx.x; column < columns; column += CLUSTER * LANES) {
             parts_weight[static_cast<long long>(team) * columns + column] = 0.0f;
             parts_bias[static_cast<long long>(team) * columns + column] = 0.0f;
         }
@@ -307,12 +311,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     Pack* ring_value = ring_given + RING * THREADS;
     Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
     int coming_first;  // of this thread's columns in packs
+    int coming_end;  // before which they begin
     // The next pack of the row that is fetched, if there is one.
     const auto fetch = [&](bool there, int pack, int to) {
         if (pack == 0) {
-            coming_first = there ? head_of(fetched) + place : columns;
+            coming_first = head_of(fetched) + place;
+            coming_end = there ? min(columns - VEC + 1, coming_first - place + behind) : 0;
         }
-        if (coming_first + pack * STRIDE <= columns - VEC) {
+        if (coming_first + pack * STRIDE < coming_end) {
             copy_async(ring_given + to, dy + dy_row * fetched + coming_first + pack * STRIDE);
             copy_async(ring_value + to, x + x_row * fetched + coming_first + pack * STRIDE);
         }
@@ -331,14 +337,16 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     cluster_wait();  // the other blocks must be there, and ready, before anything is written to them
     while (rest > 0) {
         const int head = head_of(row);
-        const int end = head + (columns - head) / VEC * VEC;
+        const int row_end = head + (columns - head) / VEC * VEC;
+        const int end = min(row_end, head + behind);
         const int first = head + place;
         const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS
         const int step = streams;  // to the next row
         int left = min(rest, (rows - 1 - row) / step + 1);  // rows, with this one
         rest -= left;
         const int before = turn;
-        const int loose = place / VEC < head ? place / VEC : place / VEC - head + end;  // this thread's; or none
+        const int nth = cluster_rank() * LANES + static_cast<int>(threadIdx.x);  // of the cluster's threads
+        const int loose = nth < head ? nth : nth - head + row_end;  // this thread's; or none
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             if (pack < packs) {

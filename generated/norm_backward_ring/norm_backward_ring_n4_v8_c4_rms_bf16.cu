@@ -18,9 +18,9 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 d7e7f6db, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_backward_ring.cu.j2 6f6e567a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 3d396def, common/cluster.cuh.j2
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
@@ -48,7 +48,7 @@ constexpr int PACKS = 4;  // packs of a thread, all in flight at once
 constexpr int CLUSTER = 4;  // blocks that share a row
 constexpr int WARPS = LANES / 32;  // of a block
 constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = CLUSTER * LANES * VEC;  // from a thread's pack to its next one
+constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
 
 // Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
 // take them apart first would cost as much again.
@@ -228,10 +228,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     }
     cluster_arrive();
     int row = blockIdx.x / CLUSTER;
-    const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
+    // Each block has neighbouring columns, so many whole lines that all blocks have as much to do.
+    constexpr int LINE = 8;  // packs
+    const int width = (columns / VEC + CLUSTER * LINE - 1) / (CLUSTER * LINE) * LINE * VEC;
+    const int place = cluster_rank() * width + static_cast<int>(threadIdx.x) * VEC;
+    const int behind = (cluster_rank() + 1) * width;  // the block's columns
     const int step = gridDim.x / CLUSTER;  // from a row of these threads to their next one
     int turn = 0;
-    const int end = columns;
+    const int end = min(columns, behind);
     const int first = place;
     const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS
     int left = row < rows ? (rows - 1 - row) / step + 1 : 0;  // rows, with this one

@@ -18,11 +18,11 @@
 //                         for; all run at once
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_grid.cu.j2 eb588693, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
+//   parts   norm_grid.cu.j2 eb588693, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 56c5f855,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_grid_place.cuh.j2 5e70891c,
 //           common/rows_look.cuh.j2 9ad2d069, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2
-//           b11d308d, common/rows_pack.cuh.j2 3d396def, common/messages.cuh.j2 6e7c1261,
+//           b11d308d, common/rows_pack.cuh.j2 112df5bf, common/messages.cuh.j2 6e7c1261,
 //           common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_grid_n2_v8_s5_rms_weight_bf16
 
@@ -148,7 +148,7 @@ __device__ __forceinline__ void leave(unsigned* left, Message* places, int parts
     }
     __syncthreads();  // all threads know
     if (before == parts - 1) {
-        for (int place = threadIdx.x; place < 2 * DEFER * parts; place += LANES) {
+        for (int place = threadIdx.x; place < 2 * DEFER * parts; place += 512) {
             places[place] = Message{};
         }
     }

@@ -14,7 +14,7 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 3d396def,
+//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 56c5f855,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_affine.cuh.j2 b11d308d,
 //           common/rows_around.cuh.j2 9ee24d78

@@ -14,7 +14,7 @@
 //   grid                 a block for each strip of columns and part of the rows
 //
 //   after   the chain rule
-//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 3d396def,
+//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_weights_v4_bias_f32
 

@@ -16,10 +16,10 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 7a29ca23,
+//   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
 //           common/rows_exp.cuh.j2 81255214, common/after_previous.cuh.j2 9af5dfb3,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 9ad2d069, common/rows_pack.cuh.j2
-//           3d396def, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
+//           112df5bf, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build softmax_grid_n2_v8_s6_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -148,7 +148,7 @@ __device__ __forceinline__ void leave(unsigned* left, Message* places, int parts
     }
     __syncthreads();  // all threads know
     if (before == parts - 1) {
-        for (int place = threadIdx.x; place < 2 * DEFER * parts; place += LANES) {
+        for (int place = threadIdx.x; place < 2 * DEFER * parts; place += 512) {
             places[place] = Message{};
         }
     }
