@@ -20,7 +20,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 340a5ffa, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_ring.cu.j2 e04504f3, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 cfd4a4fc,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
@@ -317,8 +317,8 @@ __device__ __forceinline__ Sum::Total over_lanes_squares(float2 of_part, float n
     return over_lanes<Sum, N>(static_cast<Sum::Total>(of_part.y + numbers * apart * apart));
 }
 
-// Of a warp, the mean of its first pack, which lies in the row: of numbers that are all the same it is that, to the last
-// bit. Others, where it is far from them, lose less than results of 16 bits do as they are rounded.
+// Of a warp, the mean of its first pack, which lies in the row: of numbers that are all the same it is that, to the
+// last bit. Others, where it is far from them, lose less than results of 16 bits do as they are rounded.
 __device__ __forceinline__ float near_of(const Pack& first)
 {
     float sums[VEC];

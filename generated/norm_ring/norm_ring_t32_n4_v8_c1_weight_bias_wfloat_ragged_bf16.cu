@@ -20,7 +20,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 340a5ffa, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_ring.cu.j2 e04504f3, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 cfd4a4fc,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
@@ -262,7 +262,8 @@ constexpr int FURTHER = SECTOR / VEC;  // packs that a row begins behind a secto
 constexpr int SPAN = LANES + FURTHER;  // packs of columns side by side
 constexpr int EACH = (PACKS * SPAN - 1) / THREADS + 1;  // of a thread that fetches what goes with them
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16(
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    kgen_norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16(
     const Element* x,
     const Weight* __restrict__ weight,
     const Weight* __restrict__ bias,

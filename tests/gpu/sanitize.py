@@ -53,13 +53,19 @@ ARRIVALS = {
         asm volatile("mbarrier.arrive""",
     },
     "common/rows_deferred.cuh.j2": {
-        """    const unsigned barrier = 1 + nth % 2;
-    if (threadIdx.x >= 32) {
+        """{% set several = several_rows | default(false) %}
+    const unsigned barrier = 1 + {{ "threadIdx.x / LANES * 2 + " if several }}nth % 2;
+    if (threadIdx.x{{ " % LANES" if several }} >= 32) {
         asm volatile("barrier.arrive %0, %1;" ::"r"(barrier), "n"(LANES) : "memory");
     } else {
         asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "n"(LANES) : "memory");
-""": """    __syncthreads();
+""": """{% if several_rows | default(false) %}
+    asm volatile("barrier.sync %0, %1;" ::"r"(1 + threadIdx.x / LANES), "n"(LANES) : "memory");
+    if (threadIdx.x % LANES < 32) {
+{% else %}
+    __syncthreads();
     if (threadIdx.x < 32) {
+{% endif %}
 """,
     },
 }
