@@ -392,6 +392,58 @@ def test_columns_of_rows_that_begin_anywhere_are_read_twice_rather_than_in_narro
     assert strip_plans.cut(Planes(1, 8000, 255, 0, 255), 8, frozenset(["ragged"]), BF16, HOST) is None  # one turn
 
 
+AMID = [  # measured on an H200: rows of the result that begin at multiples of so many bytes
+    (20000, 3300, F32, 16, None),  # 50 %, two readings 58
+    (20000, 3352, F32, 32, "l8_n20_v4_c16_f32"),
+    (40000, 1676, F32, 16, None),
+    (49152, 1340, F32, 16, None),  # 55 %, two readings 60
+    (49152, 1336, F32, 32, "l16_n24_v4_grid_f32"),
+    (49152, 2672, BF16, 32, "l16_n24_v8_grid_bf16"),
+    (98304, 680, F32, 32, None),
+    (150000, 448, F32, 128, "l8_n36_v4_grid_f32"),  # 66 %
+    (150000, 440, F32, 32, None),  # 45 %, two readings 56
+    (150000, 444, F32, 16, None),  # 33 %
+    (16384, 8184, BF16, 16, None),
+    (4096, 16380, F32, 16, "l16_n16_v4_c8_f32"),
+    (1024, 65532, F32, 16, "l32_n16_v4_c4_f32"),  # wider than where rows begin at lines
+]
+
+
+@pytest.mark.parametrize(("length", "width", "dtype", "begins", "expected"), AMID)
+def test_rows_that_begin_amid_lines_are_read_twice_where_strips_would_write_parts_of_too_many(
+    length: int, width: int, dtype: DType, begins: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strip_plans, "multiprocessors", lambda device: 132)
+    read = Planes(1, length, width, length * width, width)
+    found = strip_plans.cut(read, 16 // dtype.itemsize, frozenset(), dtype, HOST, begins)
+    assert (found and found.name) == (expected and f"softmax_strips_{expected}")
+
+
+@pytest.mark.parametrize(
+    ("width", "offset", "begins"), [(64, 0, 128), (48, 0, 64), (40, 0, 32), (36, 0, 16), (64, 8, 32)]
+)
+def test_it_is_seen_where_rows_of_the_result_begin(
+    width: int, offset: int, begins: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(strip_plans, "cut", lambda *about: seen.append(about[-1]))
+    memory = np.empty(100 * width + 64, "f4")
+    first = -memory.ctypes.data // 4 % 32 + offset
+    out = memory[first : first + 100 * width].reshape(100, width)
+    with kgen.backend("cpu"), pytest.raises(SpecError):
+        softmax(np.zeros((100, width), "f4"), 0, out=out, algorithm="softmax_strips")
+    with kgen.backend("cpu"), pytest.raises(SpecError):  # a part of a pack, which is another matter
+        softmax(np.zeros((100, width), "f4")[:, :-1], 0, out=out[:, :-1], algorithm="softmax_strips")
+    assert seen == [begins, 128]
+
+
+def test_narrow_strips_leave_time_to_tell_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strip_plans, "multiprocessors", lambda device: 132)
+    for length, there in [(9000, True), (10102, False)]:  # 51 %, two readings 58
+        read = Planes(1, length, 13285, 0, 13285)
+        assert bool(strip_plans.cut(read, 8, frozenset(["ragged"]), BF16, HOST)) == there
+
+
 @pytest.mark.parametrize(
     ("width", "dtype", "lanes"), [(1023, F32, 32), (255, F32, 8), (255, BF16, 8), (3401, BF16, 32)]
 )

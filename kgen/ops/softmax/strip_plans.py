@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from kgen.device import multiprocessors, shared_memory
@@ -13,7 +14,7 @@ from kgen.ops import rows_cut
 from kgen.ops.axes import Planes
 from kgen.ops.calls import Plan
 from kgen.ops.reduce.workspace import workspace
-from kgen.ops.rows import REACH, SHARED, VECTOR
+from kgen.ops.rows import LINE, REACH, SHARED, VECTOR
 from kgen.ops.softmax.column_plans import ragged
 from kgen.ops.softmax.columns import RAGGED
 from kgen.ops.softmax.flags import Wanted
@@ -46,12 +47,17 @@ NARROW = {False: 32, True: 160}
 """What the ends of a row of a strip cost, in bytes of it: where rows begin at multiples of a pack, or anywhere."""
 BEGUN = 6144  # bytes that it costs to begin a strip which the grid's blocks share
 APART = 34  # what the ends of a row of such a strip cost
+AMID = {False: {64: 15, 32: 30, 16: 75}, True: {64: 36, 32: 60, 16: 120}}
+"""What both cost besides, where a cluster or the grid shares the strip, and rows of the result begin at multiples of so
+many bytes, and not at lines: two strips write parts of a line, or of a sector, each at another time."""
 WIDEST = 256  # bytes of such a row, at most: wider ones are no faster
 ABOUT = 14  # chunks that come to such a block while what it has told of a strip gets about
 WAITS = 0.5  # what each of these costs of which it is not ahead
 TURNS = 4  # of teams of the grid's blocks, at least
 TWICE = {False: 1.5, True: 4.95}
 """What two readings cost, for each byte of a block's share of all columns; where rows begin anywhere."""
+TWICE_AMID = {False: 2.15, True: 1.55}
+"""The same where rows of the result begin amid lines, beside what strips of clusters, or of the grid, cost there."""
 MESSAGE = 16  # bytes of what a block tells its team of a column, or one of them tells all the others
 
 
@@ -92,7 +98,8 @@ def _rows(spec: Spec, read: Planes, parts: int) -> int:
 def _cuts(
     read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: int, *, narrow: bool = False
 ) -> Iterator[Spec]:
-    """Specializations that hold such columns, the widest strips first; or those that are too narrow for others."""
+    """Specializations that hold such columns, the widest strips first; or those that are too narrow for others, and
+    have time to tell what was found."""
     largest = min(NARROW_CLUSTER, rows_cut.largest(device)) if narrow else rows_cut.largest(device)
     for width in (w for w in reversed(WIDTHS) if w <= WIDEST or GRID.name not in flags):
         lanes = width // (vec * dtype.itemsize)
@@ -103,46 +110,56 @@ def _cuts(
             enough = (p for p in PACKS.values if GRID.name in flags or p * room >= read.length)
             for packs in enough:
                 spec = Spec(STRIPS, (lanes, packs, vec, cluster), flags, dtype)
-                if check(spec) is None and _teams(spec, read, device)[0]:
+                if check(spec) is None and _teams(spec, read, device)[0] and spec.derived["LEAD"] > narrow:
                     yield spec
                 if GRID.name not in flags:  # the fewest are best
                     break
 
 
-def _cost(spec: Spec, read: Planes, device: int) -> float:
+def _cost(spec: Spec, read: Planes, device: int, begins: int) -> float:
     """The time that a block needs, in bytes of its parts of strips."""
+    ends = AMID[bool(spec["grid"])].get(begins, 0)
     width = spec["LANES"] * spec["VEC"] * spec.dtype.itemsize
     teams, parts = _teams(spec, read, device)
     turns = -(-strips_of(spec, read) // teams)
     if spec["grid"]:
         depth = spec.derived["DEPTH"]
         waits = WAITS * max(0, ABOUT - spec.derived["LEAD"]) * CHUNK * depth * width
-        return turns * (_rows(spec, read, parts) * depth * (width + APART) + BEGUN + waits)
+        return turns * (_rows(spec, read, parts) * depth * (width + APART + ends) + BEGUN + waits)
     part = rows_of(spec) // spec["CLUSTER"] * width
     anywhere = bool(spec["ragged"])
-    return turns * (part + ASIDE[anywhere and spec["CLUSTER"] > 1]) * (1 + NARROW[anywhere] / width)
+    return turns * (part + ASIDE[anywhere and spec["CLUSTER"] > 1]) * (1 + (NARROW[anywhere] + ends) / width)
 
 
-def _pays(spec: Spec, read: Planes, device: int) -> bool:
-    """Whether teams of the grid, or clusters for narrow strips, do better than two readings."""
+def _pays(spec: Spec, read: Planes, device: int, begins: int) -> bool:
+    """Whether strips do better than two readings."""
     share = read.planes * read.columns * read.length * spec.dtype.itemsize / blocks(device)
-    many = strips_of(spec, read) >= TURNS * _teams(spec, read, device)[0]
-    return many and _cost(spec, read, device) < TWICE[bool(spec["ragged"])] * share
+    amid = begins in AMID[False]
+    twice = TWICE_AMID[bool(spec["grid"])] if amid else TWICE[bool(spec["ragged"])]
+    return _cost(spec, read, device, begins) < twice * share
 
 
-def cut(read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: int) -> Spec | None:
+def _many(spec: Spec, read: Planes, device: int) -> bool:
+    """Whether teams of the grid, or clusters for narrow strips, take several of them."""
+    return strips_of(spec, read) >= TURNS * _teams(spec, read, device)[0]
+
+
+def cut(read: Planes, vec: int, flags: frozenset[str], dtype: DType, device: int, begins: int = LINE) -> Spec | None:
     """The specialization that takes the least time for such columns, or None where there is no room for a strip.
 
-    Where clusters have none, the blocks of the grid may; where rows begin anywhere, clusters for a narrow one.
+    Where clusters have none, the blocks of the grid may; where rows begin anywhere, clusters for a narrow one. Rows of
+    the result begin at multiples of so many bytes.
     """
     if shared_memory(device) < SHARED:
         return None
+    anywhere = RAGGED.name in flags
     found = list(_cuts(read, vec, flags, dtype, device))
-    if not found:
-        anywhere = RAGGED.name in flags
-        others = flags if anywhere else flags | {GRID.name}
-        found = [s for s in _cuts(read, vec, others, dtype, device, narrow=anywhere) if _pays(s, read, device)]
-    return min(found, key=lambda spec: _cost(spec, read, device), default=None)
+    if found and begins in AMID[False]:
+        found = [s for s in found if not _many(s, read, device) or _pays(s, read, device, begins)]
+    elif not found:
+        others = _cuts(read, vec, flags if anywhere else flags | {GRID.name}, dtype, device, narrow=anywhere)
+        found = [s for s in others if _many(s, read, device) and _pays(s, read, device, begins)]
+    return min(found, key=lambda spec: _cost(spec, read, device, begins), default=None)
 
 
 def plan_strips(
@@ -159,7 +176,9 @@ def plan_strips(
     if spec is None:
         asked = {name for name, on in wanted.flags(wide=False).items() if on}
         flags = frozenset({flag.name for flag in FLAGS} & asked | ({RAGGED.name} if anywhere else set()))
-        spec = cut(read, vec, flags, x.dtype, device)
+        size = y.dtype.itemsize
+        begins = math.gcd(LINE, y.ptr, written.step * size, written.plane * size)
+        spec = cut(read, vec, flags, x.dtype, device, LINE if anywhere else begins)  # what NARROW counts
         if spec is None:
             return None
     teams, parts = _teams(spec, read, device)
