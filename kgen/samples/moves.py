@@ -28,11 +28,13 @@ def transpose(spec: Spec, shape: Shape | None = None) -> Case:
     """Tiles that the array does not fill in both of its directions; elements one by one where they lie apart."""
     if shape:
         case = _reversed(spec, shape, 1 if spec["LOAD"] > 1 else 2)
+    elif spec["across"]:
+        case = _permutation(spec, (352, 352 + 16 // spec.dtype.itemsize), (1, 0))
     elif spec["BATCH"] == 2:
         case = _permutation(spec, (3, 72, 5, 152), (2, 0, 3, 1))
     else:
-        wide, beside = spec["LOAD"] > 1, 16 // spec.dtype.itemsize * spec["across"]
-        case = _permutation(spec, (160, 96 + beside), (1, 0)) if wide else _permutation(spec, (141, 77), (1, 0), 2)
+        wide = spec["LOAD"] > 1
+        case = _permutation(spec, (160, 96), (1, 0)) if wide else _permutation(spec, (141, 77), (1, 0), 2)
     return case._replace(settings=(_NOT_IN_WORDS, _strips(spec)))
 
 
