@@ -15,7 +15,7 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 51ba89de, common/shared_address.cuh.j2 0bac500b,
+//   parts   transpose_ragged.cu.j2 4f3ab339, common/shared_address.cuh.j2 0bac500b,
 //           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_ragged_r64_c192_t256_u16
 
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r
 
     extern __shared__ Word tile[];
 
-    // Tiles follow each other along the rows of the result.
+    // Tiles follow each other along the rows of the result, so that what is written lies together.
     const int first_row = blockIdx.x % row_tiles * ROWS;
     const int first_column = blockIdx.x / row_tiles % column_tiles * COLUMNS;
 

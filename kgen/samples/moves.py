@@ -20,16 +20,22 @@ from kgen.spec import Spec
 _NOT_IN_WORDS = (ShortRows, "cut", lambda *_, **__: None)
 
 
+def _strips(spec: Spec) -> tuple[object, str, int]:
+    return transpose_steps, "_STRIP", 0 if spec["across"] else 1 << 40
+
+
 def transpose(spec: Spec, shape: Shape | None = None) -> Case:
     """Tiles that the array does not fill in both of its directions; elements one by one where they lie apart."""
     if shape:
         case = _reversed(spec, shape, 1 if spec["LOAD"] > 1 else 2)
+    elif spec["across"]:
+        case = _permutation(spec, (352, 352 + 16 // spec.dtype.itemsize), (1, 0))
     elif spec["BATCH"] == 2:
         case = _permutation(spec, (3, 72, 5, 152), (2, 0, 3, 1))
     else:
         wide = spec["LOAD"] > 1
         case = _permutation(spec, (160, 96), (1, 0)) if wide else _permutation(spec, (141, 77), (1, 0), 2)
-    return case._replace(settings=(_NOT_IN_WORDS,))
+    return case._replace(settings=(_NOT_IN_WORDS, _strips(spec)))
 
 
 def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
@@ -40,7 +46,7 @@ def transpose_ragged(spec: Spec, shape: Shape | None = None) -> Case:
         case = _permutation(spec, (5 * spec["ROWS"] // 2 + 13, 3 * spec["COLUMNS"] + 307), (1, 0), margin=257)
     cut = {spec.dtype.itemsize: (spec["ROWS"], spec["COLUMNS"], spec["THREADS"])}
     return case._replace(
-        settings=((transpose_steps, "_RAGGED_TILE", cut), (transpose_steps, "LARGE", 0), _NOT_IN_WORDS)
+        settings=((transpose_steps, "_RAGGED_TILE", cut), (transpose_steps, "LARGE", 0), _NOT_IN_WORDS, _strips(spec))
     )
 
 

@@ -17,7 +17,7 @@ SUBSET = (
     "softmax_t128_n4_v8_bf16",
     "sum_rows_*_split_f32",
     "gemv_columns_*_u8_partial_bf16",
-    "transpose_r64_c64_i4_o4_*u32",
+    "transpose_r64_c64_i4_o4_u32",
     "quantize_columns_*_l32_bf16",
     "argmax_rows_g8_*",
 )

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgen.checking import watching
-from kgen.ops.moving.transpose import transpose
+from kgen.ops.moving import transpose_short, transpose_steps
+from kgen.ops.moving.transpose import _transpose, transpose
 from kgen.ops.moving.transpose_short import ShortRows
 from kgen.ops.questions import explain
 
@@ -159,7 +160,12 @@ def test_small_elements_are_turned_over_in_words_wherever_long_rows_begin(data):
     """Rows apart or in reverse; packs at the ends of all rows hold what lies beside, where nothing is written."""
     split = data.draw(st.booleans())
     dtype = np.dtype(np.uint8 if split else data.draw(st.sampled_from((np.uint8, np.uint16))))
-    width = 4 * data.draw(st.integers(1, 79)) if split else data.draw(st.integers(9, 192))
+    most = transpose_short.MOST_IN_WORDS[dtype.itemsize]
+    width = (
+        4 * data.draw(st.integers(1, 79))
+        if split
+        else data.draw(st.integers(9, most).filter(lambda n: n <= 192 or n % 16))
+    )
     long = data.draw(st.integers(100, 1500).filter(lambda n: n % 16))
     pitch = long + (0 if split else data.draw(st.integers(1, 5)))
     begin, first = (0, data.draw(st.integers(1, 9))) if split else (data.draw(st.integers(0, 3)), 16)
@@ -187,7 +193,7 @@ def test_short_rows_that_begin_anywhere_are_not_taken_in_packs(xp, asnumpy, shar
 
 
 @pytest.mark.parametrize("dtype", SIZES[:3])
-@pytest.mark.parametrize(("shape", "first"), [((301, 385), 0), ((330, 357), 3), ((197, 650), 2), ((3, 331, 397), 0)])
+@pytest.mark.parametrize(("shape", "first"), [((331, 385), 0), ((330, 357), 3), ((325, 650), 2), ((3, 331, 397), 0)])
 def test_rows_that_begin_anywhere_are_moved_in_packs(xp, asnumpy, shared_cache, dtype, shape, first):
     x = pattern(xp, shape, dtype)[..., first:]
     axes = (0, 2, 1)[-x.ndim :] if x.ndim == 3 else None
@@ -205,7 +211,7 @@ def test_short_rows_of_any_width_and_place_are_taken_whole(data):
     def padded(width):
         return ShortRows(width, 1, 1, split, (), (), dtype.itemsize).crowded
 
-    widths = st.integers(2, 306 if split else 160)
+    widths = st.integers(2, transpose_short.MOST_SPLIT[dtype.itemsize] if split else transpose_short.MOST_MERGED)
     width = data.draw(widths.filter(lambda n: padded(n) or (n % 16 and n * dtype.itemsize % 16)))
     long = data.draw(st.integers(306 if split else 400, 1200).filter(lambda n: n % 2))
     outer = data.draw(st.sampled_from(((), (2,))))
@@ -270,6 +276,23 @@ def test_whole_rows_that_begin_anywhere_are_written_in_packs(data):
         assert_permuted(np, np.asarray, x, axes)
         assert_permuted(np, np.asarray, x[::-1, ::-1], axes)
     assert watch.findings == []
+
+
+@settings(max_examples=16, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_tiles_come_in_either_order(data):
+    dtype = np.dtype(data.draw(st.sampled_from(SIZES)))
+    outer = data.draw(st.sampled_from(((), (2,), (2, 3))))
+    x = pattern(np, (*outer, data.draw(st.integers(330, 450)), 2 * data.draw(st.integers(200, 300)) + 1), dtype)
+    axes = (*reversed(range(len(outer))), len(outer) + 1, len(outer))
+    _transpose._plans.clear()
+    with mock.patch.multiple(
+        transpose_steps, _STRIP=data.draw(st.sampled_from((0, 1 << 40))), _TALL=100, _TALL_BYTES=0
+    ):
+        found = explain(transpose, x, axes)
+        assert ("_across" in found) is (transpose_steps._STRIP == 0)
+        assert_permuted(np, np.asarray, x, axes)
+    _transpose._plans.clear()
 
 
 def test_a_result_that_begins_anywhere_is_not_written_in_packs(xp, asnumpy, shared_cache):

@@ -171,6 +171,11 @@ def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected:
         ("f4", (1001, 999), "transpose_ragged_r64_c96_t256_u32"),
         ("f4", (8191, 8193), "transpose_ragged_r64_c96_t256_u32"),
         ("f4", (171, 60001), "transpose_ragged_r64_c96_t256_u32"),
+        ("f4", (67041, 1001), "transpose_ragged_r128_c96_across_u32"),
+        ("f2", (134083, 1001), "transpose_ragged_r128_c192_across_u16"),
+        ("f2", (44195, 3036), "transpose_ragged_r128_c192_u16"),
+        ("f2", (144631, 928), "transpose_ragged_r128_c192_u16"),
+        ("u1", (262144, 1023), "transpose_ragged_r128_c384_across_u8"),
     ],
 )
 def test_tiles_suit_where_rows_begin(dtype: str, shape: tuple[int, int], expected: str) -> None:
@@ -182,7 +187,18 @@ def test_tiles_suit_where_rows_begin(dtype: str, shape: tuple[int, int], expecte
     [
         ("f4", (131, 60001), "transpose_ragged_short_n2_k32_u32"),
         ("f4", (60001, 131), "transpose_ragged_short_n2_split_u32"),
-        ("f4", (60001, 301), "transpose_ragged_short_n1_split_u32"),
+        ("f4", (60001, 201), "transpose_ragged_r64_c224_u32"),
+        ("f4", (60001, 301), "transpose_ragged_r64_c96_t256_across_u32"),
+        ("f4", (234179, 300), "transpose_ragged_r128_c96_across_u32"),
+        ("f2", (129, 1089219), "transpose_short_w2_k24_t2_anywhere_u16"),
+        ("f2", (135, 1040803), "transpose_short_w2_k24_t3_anywhere_u16"),
+        ("f2", (97, 1448547), "transpose_short_w2_k24_t2_anywhere_u16"),
+        ("f2", (250, 562035), "transpose_short_w4_k32_t2_anywhere_u16"),
+        ("f2", (256, 548867), "transpose_ragged_r64_c192_t256_u16"),
+        ("u1", (201, 1398099), "transpose_short_w1_k32_anywhere_u8"),
+        ("u1", (320, 878179), "transpose_short_w4_k40_anywhere_u8"),
+        ("f4", (60000, 300), "transpose_r64_c64_i4_o4_u32"),  # of which the L2 cache holds a strip
+        ("f4", (90000, 300), "transpose_r64_c64_i4_o4_across_u32"),
         ("f4", (3, 50177), "transpose_ragged_short_n4_k8_u32"),
         ("f4", (90000, 100), "transpose_ragged_short_n2_split_u32"),  # all of it in packs, too
         ("f2", (33, 60001), "transpose_short_w2_k24_t2_anywhere_u16"),

@@ -20,6 +20,7 @@ MOST_NARROW = 8
 """Elements of a row up to which a thread takes such rows whole."""
 
 _SIDES = (4, 8, 16, 32, 64, 128, 256, 512)
+_ACROSS = Flag("across", "tiles follow each other along the rows of the input, not along those of the result")
 BATCH = Axis("BATCH", "b", tuple(range(MOST_AXES + 1)), "further axes")
 
 
@@ -68,6 +69,7 @@ TRANSPOSE = register(
             Axis("STORE", "o", (1, 2, 4, 8, 16), "neighbours that are stored at once"),
             BATCH._replace(default=0),
         ),
+        flags=(_ACROSS,),
         dtypes=(U8, U16, U32, U64),
         derive=_geometry,
         check=_problem,
@@ -77,6 +79,7 @@ TRANSPOSE = register(
             "transpose_r64_c64_i1_o1_u32",
             "transpose_r64_c64_i4_o4_u32",
             "transpose_r64_c128_i8_o8_b2_u16",
+            "transpose_r64_c64_i4_o4_across_u32",
         ),
     )
 )
@@ -117,12 +120,17 @@ RAGGED = register(
             Axis("THREADS", "t", (256, 512), "threads of a block", default=512),
             BATCH._replace(default=0),
         ),
+        flags=(_ACROSS,),
         dtypes=(U8, U16, U32, U64),
         derive=_ragged_geometry,
         check=_ragged_problem,
         grid="(ceil((rows + 2 * UNIT - 1) / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile",
         origin="the tiled transpose, with tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_r64_c96_t256_u32", "transpose_ragged_r64_c192_t256_u16"),
+        defaults=(
+            "transpose_ragged_r64_c96_t256_u32",
+            "transpose_ragged_r64_c192_t256_u16",
+            "transpose_ragged_r128_c192_across_u16",
+        ),
     )
 )
 

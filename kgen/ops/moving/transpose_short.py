@@ -26,15 +26,16 @@ from kgen.ops.moving.transpose_words import room as room_of
 OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
 WAVE = 2
 """Blocks for each multiprocessor that keep it busy."""
-MOST_SPLIT, MOST_MERGED = 306, 160
+MOST_SPLIT, MOST_MERGED = {1: 306, 2: 306, 4: 224, 8: 306}, 160
 """Elements of short rows that begin anywhere: as many as a block has room for, with the rows before its own, where they
-are split; and as many as leave room for long enough pieces of the long rows where these are merged."""
+are split, by the size of elements (tiles do better for longer ones of four bytes); and as many as leave room for long
+enough pieces of the long rows where these are merged."""
 MOST_IN_LINES = 85
 """Up to which a block takes four lines of each: lanes that have a line each find columns in different banks."""
 MOST_IN_WORDS, MOST_BYTES = {1: 320, 2: 256, 4: 160, 8: 80}, 319
 """Elements of short rows up to which these are merged, and bytes are split, where they begin with packs."""
-MOST_ANYWHERE, MOST_WHOLE = 192, 80
-"""The same of those that are merged where long rows begin anywhere, and of bytes that are split, of whole packs."""
+MOST_WHOLE, MOST_NOT_TILED = 80, 192
+"""The same of bytes that are split, of whole packs; and of elements of two bytes, merged to whole sectors."""
 MOST_NARROW_SPLIT = 33
 """Elements up to which these are split by small blocks."""
 MOST_PADDED = {1: 278, 2: 160, 4: 128, 8: 48}
@@ -146,9 +147,16 @@ class ShortRows(NamedTuple):
         def turns(lines: int) -> int:
             return -(-LANES * lines * groups // THREADS)
 
-        lines = min(range(most, most // 2, -1), key=lambda n: (anywhere and turns(n) > MOST_TURNS - 1, turns(n) / n))
-        alone = self.split or (anywhere and self.itemsize == 1)  # what lies in two packs takes the registers of two
-        return kib, lines, 1 if alone else min(turns(lines), MOST_TURNS)
+        if self.split and anywhere:
+            return kib, most, 1  # the sectors that blocks load before their own are the fewest so
+        lines = min(range(most, 0, -1), key=lambda n: (anywhere and turns(n) > MOST_TURNS - 1, turns(n) / n))
+        if self.split or (anywhere and self.itemsize == 1):
+            return kib, lines, 1
+        if not anywhere:
+            return kib, lines, min(turns(lines), MOST_TURNS)
+        # What lies in two packs takes the registers of two: a third turn is worth them if it is the last, and not idle.
+        third = 2 * THREADS + LANES < LANES * lines * groups <= 3 * THREADS
+        return kib, lines, 3 if third else min(turns(lines), 2)
 
     def _splits_in_words(self, anywhere: bool, whole: bool) -> bool:
         width = self.width
@@ -165,7 +173,8 @@ class ShortRows(NamedTuple):
             return False
         if anywhere:
             few = width % 4 == 0 or (width == 2 and not bytewise)
-            return self.itemsize <= 2 and width <= MOST_ANYWHERE and (few or width >= (7 if bytewise else 9))
+            tiled = not bytewise and width > MOST_NOT_TILED and width * self.itemsize % (SECTOR * PACK) == 0
+            return self.itemsize <= 2 and (few or width >= (7 if bytewise else 9)) and not tiled
         tiled = width <= 32 if bytewise else width < TILED or width * self.itemsize % (SECTOR * PACK) == 0
         return not (whole and tiled)
 
@@ -181,7 +190,10 @@ class ShortRows(NamedTuple):
         else:
             padded = self.crowded
             tiled = same > SAME_BANK or (nbytes % PACK == 0 and nbytes <= FEW_PACKS * PACK)
-        fits = 1 < self.width <= (MOST_SPLIT if self.split else MOST_MERGED) and self.long <= INT_MAX - RAGGED_ROOM
+        fits = (
+            1 < self.width <= (MOST_SPLIT[self.itemsize] if self.split else MOST_MERGED)
+            and self.long <= INT_MAX - RAGGED_ROOM
+        )
         if not self.split:
             fits = fits and self.long * self.itemsize >= PACK  # a pack sticks out of one row at most
         if not fits or (tiled and not padded):

@@ -23,6 +23,11 @@ _NARROW_TILE = 16 << 10
 """Bytes of a tile with fewer rows or columns than these."""
 _RAGGED_TILE = {1: (128, 384, 512), 2: (64, 192, 256), 4: (64, 96, 256), 8: (64, 48, 256)}
 """Rows and columns of a tile where rows start anywhere, and the threads of a block."""
+_TALL, _TALL_BYTES, _TALLER = 1 << 15, 128 << 20, (2, 4)
+"""Rows from which on, in matrices of so many bytes, such tiles have twice as many, of elements of these sizes."""
+_STRIP = 20 << 20
+"""Bytes of all tiles below each other from which on the L2 cache has lost the sectors at their sides when those beside
+them read the rest."""
 
 
 class Axis(NamedTuple):
@@ -117,6 +122,15 @@ def _strides(outer: Sequence[Axis]) -> tuple[int, ...]:
     return tuple(stride for axis in outer for stride in (axis.source, axis.target))
 
 
+def _across(last: Axis, read: Axis, columns: int, itemsize: int) -> bool:
+    """Whether tiles of so many columns follow each other along the rows of the input.
+
+    What is written lies together in the other order, the faster one unless many a sector is read from memory twice.
+    """
+    begins_amid = last.source * itemsize % (SECTOR * PACK) > 0
+    return begins_amid and read.size > columns and last.size * columns * itemsize > _STRIP
+
+
 def _ragged_tiles(
     read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, cut: tuple[int, int, int] | None = None
 ) -> Step:
@@ -125,7 +139,17 @@ def _ragged_tiles(
     # Sectors begin up to all but one element early, so that the last rows may need a tile more.
     needed = last.size + SECTOR * PACK // itemsize - 1
     rows, columns, threads = cut or _RAGGED_TILE[itemsize]
-    spec = RAGGED.spec(ROWS=rows, COLUMNS=columns, THREADS=threads, BATCH=len(outer), dtype=OF_SIZE[itemsize])
+    nbytes = math.prod((last.size, read.size, *sizes)) * itemsize
+    if not cut and itemsize in _TALLER and last.size >= _TALL and read.size > columns and nbytes >= _TALL_BYTES:
+        rows, threads = 2 * rows, 2 * threads
+    spec = RAGGED.spec(
+        ROWS=rows,
+        COLUMNS=columns,
+        THREADS=threads,
+        BATCH=len(outer),
+        across=_across(last, read, columns, itemsize),
+        dtype=OF_SIZE[itemsize],
+    )
     ints = (last.size, read.size, -(-needed // rows), -(-read.size // columns), *sizes)
     return Step(spec, math.prod(ints[2:]), 2, ints, (last.source, *_strides(outer), read.target))
 
@@ -144,7 +168,15 @@ def _whole_tiles(read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, l
         load //= 2
     while rows * columns % (THREADS * store) or rows % store:
         store //= 2
-    spec = TRANSPOSE.spec(ROWS=rows, COLUMNS=columns, LOAD=load, STORE=store, BATCH=len(outer), dtype=OF_SIZE[itemsize])
+    spec = TRANSPOSE.spec(
+        ROWS=rows,
+        COLUMNS=columns,
+        LOAD=load,
+        STORE=store,
+        BATCH=len(outer),
+        across=read.source == 1 and _across(last, read, columns, itemsize),
+        dtype=OF_SIZE[itemsize],
+    )
     ints = (last.size, read.size, -(-last.size // rows), -(-read.size // columns), *(axis.size for axis in outer))
     strides = (last.source, *([read.source] if load == 1 else []), *_strides(outer))
     return Step(spec, math.prod(ints[2:]), 2, ints, (*strides, read.target))
