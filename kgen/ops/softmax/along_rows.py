@@ -18,9 +18,9 @@ from kgen.registry import register
 from kgen.spec import Spec
 
 HELD = 40  # numbers of a row in a thread's registers
-MASKED = {**rows_cut.MOST, 320: 4}
-"""Packs of a thread, by the lanes of a row of float32 with a mask that begins anywhere: five of 320 take longer than four
-of 384."""
+MASKED = {**rows_cut.MOST, 320: 4, 384: 4}
+"""Packs of a thread, by the lanes of a row of float32 with a mask that begins anywhere: five take longer than four of
+more lanes."""
 ROOM = 7  # packs of a thread of the widest block, where it has elements before and after them, too
 
 

@@ -148,13 +148,13 @@ def _wide(wanted: Wanted, taken: rows_cut.Packs) -> int:
 
 
 def _held(wanted: Wanted, taken: rows_cut.Packs) -> int:
-    """Packs of a thread, at most: of a logarithm, three rows must lie in shared memory; beside exponentials of 16 bits,
-    a mask and what is to be moved, there are registers for few."""
+    """Packs of a thread, at most: of a logarithm, three rows must lie in shared memory; for exponentials of 16 bits
+    there are fewer registers, and beside a mask and what is to be moved few."""
     if taken.vec == 8 and wanted.mask:
-        return FULL if taken.shifted else MANY - 1
+        return FULL if taken.shifted else rows_ring.MOST
     if wanted.op == "log_softmax":
         return MANY - 1
-    return MANY if taken.vec == 8 else PACKS.values[-1]
+    return PACKS.values[-1] - (taken.vec == 8)
 
 
 def _halved(
