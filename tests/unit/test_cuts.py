@@ -89,6 +89,37 @@ def test_rows_that_a_block_takes(name: str, dtype: str, width: int, weights: int
 
 
 @pytest.mark.parametrize(
+    ("dtype", "width", "what", "expected"),
+    [
+        ("f32", 23968, "plain", "softmax_ring_n6_v4_c2_f32 on 132 blocks"),
+        ("f32", 17001, "apart", "softmax_ring_t256_n9_v4_c2_ragged_shifted_f32 on 264 blocks"),
+        ("f32", 23968, "apart", "softmax_ring_n6_v4_c2_ragged_shifted_f32 on 132 blocks"),
+        ("f32", 39630, "plain", "softmax_ring_t256_n10_v4_c4_ragged_f32 on 264 blocks"),
+        ("f32", 44195, "masked", "softmax_ring_t256_n6_v4_c8_mask_ragged_f32 on 240 blocks"),
+        ("f32", 87965, "causal", "softmax_ring_t256_n11_v4_c8_causal_ragged_f32 on 240 blocks"),
+        ("f32", 98883, "causal", "softmax_ring_n7_v4_c8_causal_ragged_f32 on 120 blocks"),
+        ("f32", 127668, "causal", "softmax_ring_n8_v4_c8_causal_ragged_f32 on 120 blocks"),  # packs begin with a sector
+        ("f32", 159838, "apart", "softmax_ring_t256_n10_v4_c16_ragged_shifted_f32 on 240 blocks"),
+        ("f32", 8639, "masked", "softmax_ring_t256_n5_v4_c2_mask_ragged_f32 on 264 blocks"),
+        ("f32", 12052, "masked", "softmax_t512_n6_v4_mask_f32 on 5568 blocks"),
+        ("f32", 6501, "masked", "softmax_t512_n4_v4_mask_ragged_f32 on 10322 blocks"),
+        ("f32", 5601, "masked", "softmax_t384_n4_v4_mask_ragged_f32 on 11981 blocks"),
+        ("bf16", 14102, "causal", "softmax_t384_n5_v8_causal_ragged_bf16 on 9517 blocks"),
+        ("bf16", 16305, "causal", "softmax_ring_t256_n4_v8_c2_causal_ragged_bf16 on 264 blocks"),
+        ("bf16", 44195, "plain", "softmax_ring_n6_v8_c2_ragged_bf16 on 132 blocks"),
+        ("bf16", 73484, "causal", "softmax_ring_t256_n9_v8_c4_causal_ragged_bf16 on 264 blocks"),
+        ("bf16", 73484, "masked", "softmax_ring_t256_n5_v8_c8_mask_ragged_bf16 on 240 blocks"),
+        ("bf16", 180001, "apart", "softmax_ring_t256_n11_v8_c8_ragged_shifted_bf16 on 240 blocks"),
+    ],
+)
+def test_two_blocks_share_a_multiprocessor_where_rows_fit(dtype: str, width: int, what: str, expected: str) -> None:
+    rows = BYTES // TYPES[dtype].itemsize // width
+    x = np.empty(rows * width + 1, TYPES[dtype])[what == "apart" :][: rows * width].reshape(rows, width)
+    about = {"mask": np.empty((rows, width), bool)} if what == "masked" else {"causal": what == "causal"}
+    assert told(kgen.softmax, x, -1, **about) == expected
+
+
+@pytest.mark.parametrize(
     ("name", "width", "weights", "expected"),
     [
         ("layer_norm", 897, "f32", "norm_span_t32_n15_v2_weight_bias_wfloat_bf16 on 264 blocks"),
