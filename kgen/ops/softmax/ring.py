@@ -129,8 +129,7 @@ RING = register(
             "softmax_ring_n7_v4_c4_mask_ragged_f32",
             "softmax_ring_n8_v8_c2_mask_bf16",
             "softmax_ring_n7_v8_c2_ragged_shifted_bf16",
-            "softmax_ring_t256_n7_v8_c8_ragged_bf16",
-            "softmax_ring_t256_n9_v4_c4_causal_ragged_f32",
+            "softmax_ring_t256_n6_v8_c2_bf16",
             "softmax_ring_t256_n10_v4_c4_ragged_shifted_f32",
         ),
     )
