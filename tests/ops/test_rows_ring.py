@@ -496,7 +496,7 @@ def test_what_is_left_out_of_rows_in_turn_is_left_out(
 def test_two_blocks_that_share_a_multiprocessor_take_rows_in_turn(
     dtype: str, columns: int, cut: Cut, stages: int, by: int, causal: bool
 ) -> None:
-    """Of float32, where there is no room for three rows, exponentials stay in registers, below what a warp has found."""
+    """Of float32, where there is no room for three rows, exponentials stay in registers."""
     x, y = (rows_apart(11, columns, 0, offset, DTYPES[dtype].numpy) for offset in (by, 0))
     x[:] = numbers(x.shape, dtype) * np.linspace(1, 30, 11, dtype="f")[:, None]
     x[3, 700:] -= 60  # of most warps far below the greatest number

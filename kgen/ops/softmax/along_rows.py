@@ -18,9 +18,9 @@ from kgen.registry import register
 from kgen.spec import Spec
 
 HELD = 40  # numbers of a row in a thread's registers
-MASKED = {**rows_cut.MOST, 320: 4, 384: 4}
+MASKED = {lanes: packs for lanes, packs in rows_cut.MOST.items() if lanes < 256} | {256: 4, 384: 4}
 """Packs of a thread, by the lanes of a row of float32 with a mask that begins anywhere: five take longer than four of
-more lanes."""
+more lanes, but for 320."""
 ROOM = 7  # packs of a thread of the widest block, where it has elements before and after them, too
 
 

@@ -159,9 +159,7 @@ def _held(wanted: Wanted, taken: rows_cut.Packs) -> int:
     return PACKS.values[-1] - (taken.vec == 8)
 
 
-def _halved(
-    cut: rows_ring.Cut, wanted: Wanted, read: Rows, taken: rows_cut.Packs, device: int
-) -> rows_ring.Cut | None:
+def _halved(cut: rows_ring.Cut, wanted: Wanted, read: Rows, taken: rows_cut.Packs, device: int) -> rows_ring.Cut | None:
     """The same rows for blocks of half as many threads, of which two share a multiprocessor, where that pays."""
     sizes = HALVES.get(cut.cluster, ((cut.cluster, MANY),) if taken.shifted else ())
     for cluster, most in sizes:
