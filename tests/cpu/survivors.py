@@ -66,19 +66,19 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("softmax_ring*causal*", "pack * STRIDE < reach", f"in fetch: {_IDLE}", "*copy_async*"),
     Survivor("softmax_ring*mask*", "row < rows", f"the mask has such a row: {_IDLE}", "*load_choice*"),
     Survivor(
-        "softmax_ring*ragged*bf16",
+        "softmax_ring*ragged*",
         "edge_column(head) < columns",
         "a zero more, of which the greatest number is taken: tests of operators have numbers far below",
         "*float top = *",
     ),
     Survivor(
-        "softmax_ring*_shifted_bf16",
+        "softmax_ring*_shifted_*",
         "threadIdx.x % 32 < PACKS",
         "where a lane has no such pack, the last one's would lie behind the row",
         "*behind + VEC <= columns*",
     ),
     Survivor(
-        "softmax_ring*_c[248]_ragged_shifted_bf16",
+        "softmax_ring*_c[248]_ragged_shifted_*",
         "__syncwarp()",
         "what the block has found of the row that lay there is told before, for which all warps wait",
         "*auto fetch_row*",

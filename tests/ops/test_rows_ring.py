@@ -483,6 +483,43 @@ def test_what_is_left_out_of_rows_in_turn_is_left_out(
     test_softmax.assert_close(result, expected, dtype, ulps=1.5)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("by", [0, 1])
+@pytest.mark.parametrize(
+    ("dtype", "columns", "cut", "stages"),
+    [
+        ("f32", 17429, Cut(9, 4, 2, 1, ragged=True, threads=256), 3),
+        ("f32", 19003, Cut(10, 4, 2, 2, ragged=True, threads=256), 2),
+        ("bf16", 18439, Cut(5, 8, 2, 2, ragged=True, threads=256), 5),
+    ],
+)
+def test_two_blocks_that_share_a_multiprocessor_take_rows_in_turn(
+    dtype: str, columns: int, cut: Cut, stages: int, by: int, causal: bool
+) -> None:
+    """Of float32, where there is no room for three rows, exponentials stay in registers."""
+    x, y = (rows_apart(11, columns, 0, offset, DTYPES[dtype].numpy) for offset in (by, 0))
+    x[:] = numbers(x.shape, dtype) * np.linspace(1, 30, 11, dtype="f")[:, None]
+    x[3, 700:] -= 60  # of most warps far below the greatest number
+    keep = np.tri(*x.shape, columns - len(x), dtype=bool) if causal else np.ones(x.shape, bool)
+    poison = surroundings(y).copy()
+    with mock.patch.object(rows_ring, "cut", lambda *about, **more: cut), kgen.backend("cpu"):
+        with listing_steps() as steps:
+            softmax(x, -1, causal=causal, out=y)
+        constants = [(step.spec.derived["STAGES"], step.spec.derived["RESIDENT"]) for step in steps]
+        assert constants == [(stages, 2)]
+        softmax(x, -1, causal=causal, out=y)
+    test_softmax.assert_close(np.asarray(y), test_softmax.reference(x, -1, keep=keep), dtype)
+    assert surroundings(y).tobytes() == poison.tobytes()
+
+
+def test_the_greatest_of_numbers_below_zero_is_found() -> None:
+    """Below another one the exponentials overflow: as integers, such numbers have the order turned round."""
+    below = -np.random.default_rng(4).permutation(np.geomspace(1, 1000, 8192))
+    x = np.stack([below, below + 1, below - 5]).astype("f")
+    with mock.patch.object(rows_ring, "cut", lambda *about, **more: Cut(2, 4, 2, 1)), kgen.backend("cpu"):
+        test_softmax.assert_close(np.asarray(softmax(x, -1)), test_softmax.reference(x, -1), "f32")
+
+
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_a_query_is_not_weighed_by_the_keys_of_another_one(dtype: str, take: Take) -> None:
     """Where nothing is fetched for it, what an earlier query saw still lies: there it saw more, and larger numbers."""

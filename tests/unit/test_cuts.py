@@ -72,7 +72,7 @@ def with_weights(name: str, dtype: str, width: int, weights: int) -> tuple[Any, 
         ("layer_norm", "bf16", 16383, 2, "norm_ring_t256_n4_v8_c2_weight_bias_ragged_bf16"),
         ("layer_norm", "bf16", 32768, 2, "norm_ring_n8_v8_c1_weight_bias_bf16"),
         ("rms_norm", "bf16", 16384, 1, "norm_t512_n4_v8_rms_weight_bf16"),
-        ("softmax", "bf16", 24576, 0, "softmax_ring_n6_v8_c1_bf16"),
+        ("softmax", "bf16", 24576, 0, "softmax_ring_t256_n6_v8_c2_bf16"),
         ("softmax", "f32", 129, 0, "softmax_t16_n2_v4_ragged_f32"),
         ("softmax", "bf16", 129, 0, "softmax_t16_n1_v8_ragged_bf16"),
         ("softmax", "bf16", 255, 0, "softmax_t16_n2_v8_ragged_bf16"),
@@ -86,6 +86,37 @@ def test_rows_that_a_block_takes(name: str, dtype: str, width: int, weights: int
     operands = with_weights(name, dtype, width, weights)
     found = told(getattr(kgen, name), *operands, **({"axis": -1} if name == "softmax" else {}))
     assert found.split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "width", "what", "expected"),
+    [
+        ("f32", 23968, "plain", "softmax_ring_n6_v4_c2_f32 on 132 blocks"),
+        ("f32", 17001, "apart", "softmax_ring_t256_n9_v4_c2_ragged_shifted_f32 on 264 blocks"),
+        ("f32", 23968, "apart", "softmax_ring_n6_v4_c2_ragged_shifted_f32 on 132 blocks"),
+        ("f32", 39630, "plain", "softmax_ring_t256_n10_v4_c4_ragged_f32 on 264 blocks"),
+        ("f32", 44195, "masked", "softmax_ring_t256_n6_v4_c8_mask_ragged_f32 on 240 blocks"),
+        ("f32", 87965, "causal", "softmax_ring_t256_n11_v4_c8_causal_ragged_f32 on 240 blocks"),
+        ("f32", 98883, "causal", "softmax_ring_n7_v4_c8_causal_ragged_f32 on 120 blocks"),
+        ("f32", 127668, "causal", "softmax_ring_n8_v4_c8_causal_ragged_f32 on 120 blocks"),  # packs begin with a sector
+        ("f32", 159838, "apart", "softmax_ring_t256_n10_v4_c16_ragged_shifted_f32 on 240 blocks"),
+        ("f32", 8639, "masked", "softmax_ring_t256_n5_v4_c2_mask_ragged_f32 on 264 blocks"),
+        ("f32", 12052, "masked", "softmax_t512_n6_v4_mask_f32 on 5568 blocks"),
+        ("f32", 6501, "masked", "softmax_t512_n4_v4_mask_ragged_f32 on 10322 blocks"),
+        ("f32", 5001, "masked", "softmax_t384_n4_v4_mask_ragged_f32 on 13419 blocks"),
+        ("bf16", 14102, "causal", "softmax_t384_n5_v8_causal_ragged_bf16 on 9517 blocks"),
+        ("bf16", 16305, "causal", "softmax_ring_t256_n4_v8_c2_causal_ragged_bf16 on 264 blocks"),
+        ("bf16", 44195, "plain", "softmax_ring_n6_v8_c2_ragged_bf16 on 132 blocks"),
+        ("bf16", 73484, "causal", "softmax_ring_t256_n9_v8_c4_causal_ragged_bf16 on 264 blocks"),
+        ("bf16", 73484, "masked", "softmax_ring_t256_n5_v8_c8_mask_ragged_bf16 on 240 blocks"),
+        ("bf16", 180001, "apart", "softmax_ring_t256_n11_v8_c8_ragged_shifted_bf16 on 240 blocks"),
+    ],
+)
+def test_two_blocks_share_a_multiprocessor_where_rows_fit(dtype: str, width: int, what: str, expected: str) -> None:
+    rows = BYTES // TYPES[dtype].itemsize // width
+    x = np.empty(rows * width + 1, TYPES[dtype])[what == "apart" :][: rows * width].reshape(rows, width)
+    about = {"mask": np.empty((rows, width), bool)} if what == "masked" else {"causal": what == "causal"}
+    assert told(kgen.softmax, x, -1, **about) == expected
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,9 @@ from kgen.registry import register
 from kgen.spec import Spec
 
 HELD = 40  # numbers of a row in a thread's registers
+MASKED = {lanes: packs for lanes, packs in rows_cut.MOST.items() if lanes < 256} | {256: 4, 384: 4}
+"""Packs of a thread, by the lanes of a row of float32 with a mask that begins anywhere: five take longer than four of
+more lanes, but for 320."""
 ROOM = 7  # packs of a thread of the widest block, where it has elements before and after them, too
 
 
@@ -133,7 +136,8 @@ def plan_rows(
     if spec is None:
         # Rows of float32 lose as much to turns as they gain: they have half the arithmetic for each byte.
         whole = x.dtype is not F32 and not (wide or mask or wanted.causal)
-        found = rows_cut.cut(read.rows, read.columns, taken, HELD, y.device, looped=int(whole))
+        most = MASKED if x.dtype is F32 and mask and taken.ragged else rows_cut.MOST
+        found = rows_cut.cut(read.rows, read.columns, taken, HELD, y.device, looped=int(whole), most=most)
         if found is None or (whole and rows_grid.preferred(found, taken)):
             return None
         found = _wider(found, taken, causal=wanted.causal)

@@ -10,7 +10,8 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
-from kgen.ops.rows import PACKS, WIDEST
+from kgen.ops.rows import PACKS as HELD_PACKS
+from kgen.ops.rows import WIDEST, shared_for
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_ring import THREADS
 from kgen.ops.softmax import flags as softmax_flags
@@ -18,23 +19,51 @@ from kgen.ops.softmax.along_rows import HELD, pitched
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.masks import Masks
 from kgen.registry import register
-from kgen.spec import Flag, Kernel, Spec
+from kgen.spec import Axis, Flag, Kernel, Spec
 
 TURNS = 16
 """Rows of a cluster from which on it pays: on an H200 528 rows of 65536 floats took as long as without it."""
 
+HALF = THREADS // 2  # threads of a block of which two share a multiprocessor: while one waits, the other goes on
+LANES = Axis("LANES", "t", (HALF, THREADS), "threads of a block", default=THREADS)
+PACKS = Axis("PACKS", "n", tuple(range(2, 13)), "packs of a thread in its block's part of a row")
+MANY = 10  # packs of such a thread, up to which it does better than more blocks of a cluster
+HALVES = {1: ((2, rows_ring.MOST),), 4: ((4, MANY), (8, rows_ring.MOST)), 8: ((8, 12),), 16: ((16, 12),)}
+"""Blocks of a cluster of half as many threads, and packs of these, at most, that take the place of so many blocks.
+
+For each row a thread does as much again as for five packs: more packs of fewer threads take less time, and two blocks
+wait in turn. Of sixteen blocks for eight, and of four for two, there are too few clusters at once."""
+
 MARGIN = 4  # elements of a row before and behind its packs at least, so that the mask's words lie in it
 FULL = 6  # packs of a thread of 16 bits, at most, where there is a mask and results are moved
+CAUSAL = 1920
+"""Packs of a row of 16 bits, up to which a block does better with one at a time where queries see less: beyond, it has
+512 threads, which all wait."""
+MASKED = 2048  # the same of float32 with a mask, where rows begin anywhere
 
 SHIFTED = Flag("shifted", "what is written begins at other places in its packs than what is read")
 FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scaled", "causal", "mask"))
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    lanes = spec["LANES"]
+    slots = lanes + spec["shifted"] * lanes // 32
+    resident = THREADS // lanes
+    derived = rows_ring.derive(spec, found=8, slots=slots, threads=lanes, room=shared_for(resident))
+    return {**derived, "RESIDENT": resident}
+
+
+def _raised(spec: Spec) -> bool:
+    """Whether a row's exponentials stay in registers, and shared memory is free for another row: float32 takes longer
+    that way, and does so where there is no room otherwise."""
+    return not spec["log"] and (spec.dtype is not F32 or spec.derived["STAGES"] < rows_ring.STAGES)
 
 
 def _text(spec: Spec) -> dict[str, Any]:
     ring = rows_ring.text(spec, "float2")
     number = softmax_flags.scaled(spec, "float_of(taken, i)")
     spread = spec.flags == {RAGGED.name, SHIFTED.name}
-    raised = spec.dtype is not F32 and not spec["log"]
+    raised = _raised(spec)
     paired = spread and not raised
     edge = softmax_flags.scaled(
         spec, f"to_float({'edge.number' if spec['mask'] else 'edge.own' if paired else 'edge'})"
@@ -62,6 +91,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "needed": "needed(pack, head) && pack * STRIDE < reach + VEC" if spec["causal"] else "needed(pack, head)",
         "number": number,
         "answer": softmax_flags.answer(spec, softmax_flags.below(spec, number, "top")),
+        "raised_number": softmax_flags.below(spec, number, "below"),
+        "raised_edge": softmax_flags.below(spec, edge, "below"),
         "edge_there": edge_there,
         "edge_number": edge,
         "edge_answer": softmax_flags.answer(spec, softmax_flags.below(spec, edge_here, "top")),
@@ -71,7 +102,9 @@ def _text(spec: Spec) -> dict[str, Any]:
 def _check(spec: Spec) -> str | None:
     if spec["shifted"] and not spec[RAGGED.name]:
         return "what is read elsewhere than at packs leaves elements to its edge"
-    return rows_ring.check(spec)
+    if spec["LANES"] == THREADS and spec["PACKS"] > rows_ring.MOST:
+        return "a thread has no registers for so many packs"
+    return rows_ring.check(spec, rows_ring.STAGES - _raised(spec))
 
 
 RING = register(
@@ -79,9 +112,9 @@ RING = register(
         name="softmax_ring",
         summary="Softmax of wide rows, which blocks, or clusters of them, take in turn.",
         formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
-        axes=rows_ring.AXES,
+        axes=(LANES, PACKS, rows_ring.VEC, rows_ring.CLUSTER),
         flags=(*FLAGS, RAGGED, SHIFTED),
-        derive=lambda spec: rows_ring.derive(spec, found=8, slots=THREADS + spec["shifted"] * THREADS // 32),
+        derive=_derive,
         text=_text,
         check=_check,
         min_arch=rows_cut.CLUSTERS,
@@ -96,6 +129,8 @@ RING = register(
             "softmax_ring_n7_v4_c4_mask_ragged_f32",
             "softmax_ring_n8_v8_c2_mask_bf16",
             "softmax_ring_n7_v8_c2_ragged_shifted_bf16",
+            "softmax_ring_t256_n6_v8_c2_bf16",
+            "softmax_ring_t256_n10_v4_c4_ragged_shifted_f32",
         ),
     )
 )
@@ -106,8 +141,44 @@ def _wide(wanted: Wanted, taken: rows_cut.Packs) -> int:
     hold."""
     if not (wanted.mask or wanted.causal or taken.shifted):
         return rows_ring.WIDE if taken.vec == 4 else rows_cut.ALONE
-    held = WIDEST * max(packs for packs in PACKS.values if packs * taken.vec <= HELD)
+    if taken.vec == 4 and wanted.mask and taken.ragged:
+        return MASKED
+    if taken.vec == 8 and wanted.causal:
+        return CAUSAL
+    held = WIDEST * max(packs for packs in HELD_PACKS.values if packs * taken.vec <= HELD)
     return min(held, rows_ring.WIDE - wanted.mask)  # with a mask, rows of just so many take less time in turn
+
+
+def _held(wanted: Wanted, taken: rows_cut.Packs) -> int:
+    """Packs of a thread, at most: of a logarithm, three rows must lie in shared memory; for exponentials of 16 bits
+    there are fewer registers, and beside a mask and what is to be moved few."""
+    if taken.vec == 8 and wanted.mask:
+        return FULL if taken.shifted else rows_ring.MOST
+    if wanted.op == "log_softmax":
+        return MANY - 1
+    return PACKS.values[-1] - (taken.vec == 8)
+
+
+def _halved(cut: rows_ring.Cut, wanted: Wanted, read: Rows, taken: rows_cut.Packs, device: int) -> rows_ring.Cut | None:
+    """The same rows for blocks of half as many threads, of which two share a multiprocessor, where that pays."""
+    sizes = HALVES.get(cut.cluster, ((cut.cluster, MANY),) if taken.shifted else ())
+    for cluster, most in sizes:
+        found = rows_ring.cut(
+            read.rows,
+            read.columns,
+            taken,
+            device,
+            turns=TURNS,
+            wide=0,
+            most=min(most, _held(wanted, taken)),
+            anywhere=True,
+            threads=HALF,
+            clusters=(cluster,),
+            resident=THREADS // HALF,
+        )
+        if found:
+            return found
+    return None
 
 
 def plan_ring(
@@ -120,16 +191,16 @@ def plan_ring(
     both = pitched(x, y, read, written)
     taken = rows_cut.packs(both, read.columns, ragged=True, beside=masks.pitched)
     taken = taken._replace(ragged=taken.ragged or taken.shifted)
-    if not (wanted.mask or wanted.causal or taken.shifted):
-        taken = rows_ring.by_sectors(taken, read.columns, read.pitch)
-    # Beside exponentials, a mask and what is to be moved, there are no registers for more.
-    most = FULL if wanted.mask and taken.shifted and x.dtype is not F32 else rows_ring.MOST
     wide = _wide(wanted, taken)
+    if not taken.shifted:
+        taken = rows_ring.by_sectors(taken, read.columns, read.pitch)
+    most = min(rows_ring.MOST, _held(wanted, taken))
     cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS, wide=wide, most=most, anywhere=True)
     if cut is None:
         return None
+    cut = _halved(cut, wanted, read, taken, y.device) or cut
     flags = {flag.name: wanted.flags(wide=False)[flag.name] for flag in FLAGS}
-    spec = RING.spec(**cut.values(), **flags, shifted=taken.shifted, dtype=x.dtype)
+    spec = RING.spec(LANES=cut.threads, **cut.values(), **flags, shifted=taken.shifted, dtype=x.dtype)
     queries = (x.shape[-2],) if wanted.causal else ()
     step = Step(
         spec,
