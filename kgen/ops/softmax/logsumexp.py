@@ -16,6 +16,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.reduce import waves
 from kgen.ops.reduce.workspace import COUNTERS, workspace
 from kgen.ops.rows_text import ALIGNED
+from kgen.ops.softmax import logsumexp_narrow
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -116,6 +117,10 @@ def cut(packs: int, itemsize: int) -> tuple[int, int]:
 def plan_logsumexp(x: Operand, y: Operand, read: Rows, written: Rows) -> Plan:
     """One launch; rows that are few have several parts, which meet."""
     device = y.device
+    why = f"{read.rows} rows of {read.columns}"
+    if step := logsumexp_narrow.launch(x, y, read, written):
+        (run,) = bind([step], device)
+        return Plan(run, (str(step),), f"{why}, out of shared memory")
     taken = rows_cut.packs([rows_cut.Pitched(x, read.pitch, x.dtype.itemsize)], read.columns, ragged=True)
     total = read.columns // taken.vec
     lanes, packs = cut(total, x.dtype.itemsize)
@@ -132,7 +137,6 @@ def plan_logsumexp(x: Operand, y: Operand, read: Rows, written: Rows) -> Plan:
     ints = (parts if split else read.rows, read.columns)
     step = Step(spec, blocks * parts, 4 if split else 2, ints, (read.pitch, written.pitch))
     (run,) = bind([step], device)
-    why = f"{read.rows} rows of {read.columns}"
     if not split:
         return Plan(run, (str(step),), f"{why}, {lanes} threads for each")
 
