@@ -14,6 +14,7 @@ from kgen.ops.reduce.kernels import (
     OF_SUMS,
     WORDS,
     illegal_widening,
+    operation,
     result_axes,
     summed,
     text_of,
@@ -24,10 +25,13 @@ from kgen.spec import Axis, Kernel, Spec
 
 THREADS = 128
 ITEMS = Axis("ITEMS", "i", (6, 7, 8, 9, 10), "loads of a thread, all in flight at once")
+LANES = Axis("LANES", "t", (1, 2, 4, 8), "threads of a row", default=1)
 WIDEST = max(ITEMS.values) * LOAD_BYTES
-"""Bytes of a row, at most."""
+"""Bytes of a row for each of its threads, at most."""
 RESIDENT = 1024
 """Threads among which the registers of a multiprocessor are to be divided."""
+TOGETHER = 640
+"""Elements of a row up to which several threads look for the place of an extreme so."""
 FROM = 9
 """Elements of a row, from which on this pays."""
 
@@ -36,10 +40,17 @@ def _derive(spec: Spec) -> dict[str, int]:
     return {
         "THREADS": THREADS,
         "ITEMS": spec["ITEMS"],
+        "LANES": spec["LANES"],
         "VEC": LOAD_BYTES // spec.dtype.itemsize,
         "BLOCKS": RESIDENT // THREADS,
         "STATIC_SMEM": THREADS * spec["ITEMS"] * LOAD_BYTES,
     }
+
+
+def _check(spec: Spec) -> str | None:
+    if spec["LANES"] > 1 and not operation(spec).startswith("arg"):
+        return "rows of many loads are read at once, but for places"
+    return illegal_widening(spec)
 
 
 def _kernel(op: str) -> Kernel:
@@ -48,12 +59,12 @@ def _kernel(op: str) -> Kernel:
         name=f"{op}_narrow",
         summary=f"The {WORDS[op]} of every row, where rows have a few loads and lie one behind the other.",
         formula=FORMULAS[op],
-        axes=(ITEMS, *bits),
+        axes=(ITEMS, LANES, *bits),
         flags=OF_SUMS if summed(op) else (),
         dtypes=FLOATS,
         derive=_derive,
         text=text_of,
-        check=illegal_widening,
+        check=_check,
         grid="a block for as many rows as go into its shared memory",
         origin="the transposition of arrays of structures through shared memory",
         defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_narrow_")),
@@ -69,12 +80,15 @@ def launch(one: Pass, rows: int, inside: Sequence[Kept]) -> Step | None:
     """None where rows lie apart, are too narrow or too wide, too few, or of whole loads."""
     length = length_of(one.layout)
     nbytes = length * one.dtype.itemsize
-    fits = length >= FROM and nbytes <= WIDEST and nbytes % LOAD_BYTES != 0
-    if not (fits and of_one_type(one) and many_in_line(one, rows, inside)):
+    lanes = next((lanes for lanes in LANES.values if nbytes <= lanes * WIDEST), None)
+    together = one.op.startswith("arg") and length <= TOGETHER
+    fits = length >= FROM and nbytes % LOAD_BYTES != 0 and (lanes == 1 or together)
+    if not (lanes and fits and of_one_type(one) and many_in_line(one, rows, inside)):
         return None
-    each, items = rows_of_a_thread(nbytes)
-    spec = NARROW[one.op].spec(ITEMS=items, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
-    return Step(spec, -(-rows // (THREADS * each)), 2, (rows, length, each), (inside[0].out,), doubles=divisor_of(one))
+    each, items = rows_of_a_thread(-(-nbytes // lanes))
+    spec = NARROW[one.op].spec(ITEMS=items, LANES=lanes, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
+    blocks = -(-rows // (THREADS // lanes * each))
+    return Step(spec, blocks, 2, (rows, length, each), (inside[0].out,), doubles=divisor_of(one))
 
 
 def rows_of_a_thread(nbytes: int) -> tuple[int, int]:
