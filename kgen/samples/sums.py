@@ -38,12 +38,17 @@ def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def reduce_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Rows of an odd number of elements, each thread one or three of them, for two blocks and a part of one."""
-    room = spec["ITEMS"] * LOAD_BYTES // spec.dtype.itemsize
+    """Rows of an odd number of elements, each LANES threads one or three of them, for two blocks and a part of one."""
+    room = spec["ITEMS"] * LOAD_BYTES // spec.dtype.itemsize * spec["LANES"]
+    own = spec.threads // spec["LANES"]
     cases = []
-    for one in [shape] if shape else [(2 * spec.threads + 5, room - 1), (6 * spec.threads + 5, (room // 3 - 1) | 1)]:
+    for one in [shape] if shape else [(2 * own + 5, room - 1), (6 * own + 5, (room // 3 - 1) | 1)]:
         cut = (room // one[1], spec["ITEMS"])
-        settings = ((passes, "BUSY", 0), (narrow, "rows_of_a_thread", lambda nbytes, cut=cut: cut))
+        settings = (
+            (passes, "BUSY", 0),
+            (narrow, "rows_of_a_thread", lambda nbytes, cut=cut: cut),
+            (narrow, "lanes_of", lambda nbytes: spec["LANES"]),
+        )
         cases.append(_reduction(spec, one, -1)._replace(settings=settings))
     return tuple(cases)
 

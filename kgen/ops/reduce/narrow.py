@@ -80,7 +80,7 @@ def launch(one: Pass, rows: int, inside: Sequence[Kept]) -> Step | None:
     """None where rows lie apart, are too narrow or too wide, too few, or of whole loads."""
     length = length_of(one.layout)
     nbytes = length * one.dtype.itemsize
-    lanes = next((lanes for lanes in LANES.values if nbytes <= lanes * WIDEST), None)
+    lanes = lanes_of(nbytes)
     together = one.op.startswith("arg") and length <= TOGETHER
     fits = length >= FROM and nbytes % LOAD_BYTES != 0 and (lanes == 1 or together)
     if not (lanes and fits and of_one_type(one) and many_in_line(one, rows, inside)):
@@ -89,6 +89,11 @@ def launch(one: Pass, rows: int, inside: Sequence[Kept]) -> Step | None:
     spec = NARROW[one.op].spec(ITEMS=items, LANES=lanes, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
     blocks = -(-rows // (THREADS // lanes * each))
     return Step(spec, blocks, 2, (rows, length, each), (inside[0].out,), doubles=divisor_of(one))
+
+
+def lanes_of(nbytes: int) -> int | None:
+    """Threads of a row of so many bytes, as few as have room for it."""
+    return next((lanes for lanes in LANES.values if nbytes <= lanes * WIDEST), None)
 
 
 def rows_of_a_thread(nbytes: int) -> tuple[int, int]:

@@ -116,9 +116,9 @@ def cut(packs: int, itemsize: int) -> tuple[int, int]:
 
 def plan_logsumexp(x: Operand, y: Operand, read: Rows, written: Rows) -> Plan:
     """One launch; rows that are few have several parts, which meet."""
-    device = y.device
+    device, sms = y.device, multiprocessors(y.device)
     why = f"{read.rows} rows of {read.columns}"
-    if step := logsumexp_narrow.launch(x, y, read, written):
+    if step := logsumexp_narrow.launch(x, y, read, written, sms):
         (run,) = bind([step], device)
         return Plan(run, (str(step),), f"{why}, out of shared memory")
     taken = rows_cut.packs([rows_cut.Pitched(x, read.pitch, x.dtype.itemsize)], read.columns, ragged=True)
@@ -126,7 +126,6 @@ def plan_logsumexp(x: Operand, y: Operand, read: Rows, written: Rows) -> Plan:
     lanes, packs = cut(total, x.dtype.itemsize)
     several = rows.BLOCK // lanes if lanes <= 32 else 1
     blocks, parts = -(-read.rows // several), 1
-    sms = multiprocessors(device)
     if blocks < sms and total > LEAST_LANES * MANY:
         lanes, packs, blocks = WIDE, MANY, read.rows
     if lanes == WIDE and blocks <= COUNTERS:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from kgen.device import multiprocessors
 from kgen.dtypes import BF16, F16, F32
 from kgen.launch import Step
 from kgen.operand import Operand
@@ -54,12 +53,12 @@ NARROW = register(
 )
 
 
-def launch(x: Operand, y: Operand, read: Rows, written: Rows) -> Step | None:
+def launch(x: Operand, y: Operand, read: Rows, written: Rows, sms: int) -> Step | None:
     """None where rows lie apart, are too narrow or too wide, too few, or of whole loads."""
     nbytes = read.columns * x.dtype.itemsize
     fits = read.columns >= FROM and nbytes <= WIDEST and nbytes % LOAD_BYTES != 0
     in_line = read.pitch == read.columns and not x.ptr % LOAD_BYTES
-    if not (fits and in_line and read.rows >= passes.BUSY * multiprocessors(y.device)):
+    if not (fits and in_line and read.rows >= passes.BUSY * sms):
         return None
     each, items = narrow.rows_of_a_thread(nbytes)
     spec = NARROW.spec(ITEMS=items, wide=y.dtype is not x.dtype, dtype=x.dtype)
