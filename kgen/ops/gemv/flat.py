@@ -12,7 +12,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.gemv.kernels import PACK, QUANTIZED_FLAGS, WARP
 from kgen.ops.gemv.product import Product, flags_of
 from kgen.ops.gemv.types import QUANTIZED, total_of, types_of
-from kgen.ops.reduce.flat import COHORT, STATIC_LIMIT, counters_of, period_of
+from kgen.ops.reduce.flat import COHORT, STATIC_LIMIT, counters_of, period_of, reads_of
 from kgen.ops.reduce.workspace import workspace
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -160,7 +160,7 @@ def _step(product: Product, cut: Cut) -> Step:
         cut.spec,
         cut.parts,
         7 if quantized else 6,
-        (product.rows, cut.period),
+        (product.rows, cut.period, *reads_of(product.rows * product.depth, *cut)),
         (product.rows * product.depth, product.x_strides[0], *scale, product.y_strides[0], product.out_strides[0]),
         floats=(product.alpha, product.beta),
     )

@@ -36,7 +36,7 @@ def _flat(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int] 
     cut = flat.cut(one.op, columns.size, length * columns.size, one.dtype, one.sms, even=even)
     if cut is None:
         return None
-    ints = (columns.size, cut.period)
+    ints = (columns.size, cut.period, *flat.reads_of(length * columns.size, *cut))
     step = Step(cut.spec, cut.parts, 4, ints, (length * columns.size, columns.out), doubles=divisor_of(one))
     return step, cut.parts * columns.size * value_bytes(cut.spec)
 
