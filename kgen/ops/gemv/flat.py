@@ -24,6 +24,7 @@ their own each."""
 ITEMS = 4
 """Packs of a thread that are in flight together."""
 LARGE = 128 << 20
+PACK_EVEN = 16
 PAYS = {
     1: {range(17, 64): 16 << 20, range(65, 128, 2): 16 << 20, range(66, 128, 4): 16 << 20},
     2: {range(17, 64): 32 << 20, range(64, 73): LARGE, range(121, 151): LARGE, range(241, 311): LARGE},
@@ -119,7 +120,7 @@ def cut(product: Product, sms: int) -> Cut | None:
     dense = over_results == 1 and over_products == columns and product.batches == 1
     if a.dtype not in kernel.dtypes or flags.pop("blocks", False) or not dense:
         return None
-    even = columns % vec == 0 and a.ptr % PACK == 0
+    even = PACK_EVEN == 16 and columns % vec == 0 and a.ptr % PACK == 0
     least = next((least for those, least in PAYS[a.dtype.itemsize].items() if columns in those), None)
     if even or least is None or columns * product.depth * a.dtype.itemsize < least:
         return None
