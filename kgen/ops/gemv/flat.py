@@ -24,14 +24,16 @@ their own each."""
 ITEMS = 4
 """Packs of a thread that are in flight together."""
 LARGE = 128 << 20
-PACK_EVEN = 16
 PAYS = {
     1: {range(17, 64): 16 << 20, range(65, 128, 2): 16 << 20, range(66, 128, 4): 16 << 20},
-    2: {range(17, 64): 32 << 20, range(64, 73): LARGE, range(121, 151): LARGE, range(241, 311): LARGE},
-    4: {range(17, 85): LARGE, range(121, 151): LARGE},
+    2: {range(7, 64): 32 << 20, range(64, 1025): LARGE},
+    4: {range(3, 321): LARGE},
 }
-"""For which columns this pays, from so many bytes of a matrix on, by the bytes of a number: for few, and for a few more
-than tiles of columns have."""
+"""For which columns this pays, from so many bytes of a matrix on, by the bytes of a number; a pack has two rows at most."""
+EVEN = range(33, 83)
+"""Packs of rows that are whole packs, for which it does too, where their lines are others'."""
+LINE = 128
+"""Bytes of a line of memory."""
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -120,9 +122,10 @@ def cut(product: Product, sms: int) -> Cut | None:
     dense = over_results == 1 and over_products == columns and product.batches == 1
     if a.dtype not in kernel.dtypes or flags.pop("blocks", False) or not dense:
         return None
-    even = PACK_EVEN == 16 and columns % vec == 0 and a.ptr % PACK == 0
+    whole = columns % vec == 0 and a.ptr % PACK == 0
+    even = whole and not (a.dtype in FLOATS and columns // vec in EVEN and columns * a.dtype.itemsize % LINE)
     least = next((least for those, least in PAYS[a.dtype.itemsize].items() if columns in those), None)
-    if even or least is None or columns * product.depth * a.dtype.itemsize < least:
+    if even or least is None or columns * product.depth * a.dtype.itemsize < max(least, LARGE * whole):
         return None
     period = period_of(columns, a.dtype)
     most = MOST[a.dtype.itemsize]

@@ -30,8 +30,10 @@ WIDEST = max(ITEMS.values) * LOAD_BYTES
 """Bytes of a row for each of its threads, at most."""
 RESIDENT = 1024
 """Threads among which the registers of a multiprocessor are to be divided."""
-TOGETHER = 640
-"""Elements of a row up to which several threads look for the place of an extreme so."""
+TOGETHER = {2: 450, 4: 0}
+"""Elements of a row up to which several threads look for the place of an extreme so, by their bytes;"""
+CONFLICTS = 4
+"""as long as at most so many of a warp read the same bank of shared memory."""
 FROM = 9
 """Elements of a row, from which on this pays."""
 
@@ -72,7 +74,13 @@ def _kernel(op: str) -> Kernel:
     )
 
 
-DEFAULTS = ("sum_narrow_i9_o32_f32", "max_narrow_i9_bf16", "argmax_narrow_i9_f32", "argmax_narrow_i9_bf16")
+DEFAULTS = (
+    "sum_narrow_i9_o32_f32",
+    "max_narrow_i9_bf16",
+    "argmax_narrow_i9_f32",
+    "argmax_narrow_i9_bf16",
+    "argmax_narrow_i7_t4_bf16",
+)
 NARROW = {op: register(_kernel(op)) for op in FORMULAS}
 
 

@@ -14,8 +14,8 @@ from kgen.ops.reduce.narrow import ITEMS, RESIDENT, THREADS, WIDEST
 from kgen.registry import register
 from kgen.spec import Flag, Kernel, Spec
 
-FROM = 3
-"""Elements of a row, from which on this pays."""
+FROM = {2: 3, 4: 3}
+"""Elements of a row from which on this pays, by their bytes."""
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -56,7 +56,7 @@ NARROW = register(
 def launch(x: Operand, y: Operand, read: Rows, written: Rows, sms: int) -> Step | None:
     """None where rows lie apart, are too narrow or too wide, too few, or of whole loads."""
     nbytes = read.columns * x.dtype.itemsize
-    fits = read.columns >= FROM and nbytes <= WIDEST and nbytes % LOAD_BYTES != 0
+    fits = read.columns >= FROM[x.dtype.itemsize] and nbytes <= WIDEST and nbytes % LOAD_BYTES != 0
     in_line = read.pitch == read.columns and not x.ptr % LOAD_BYTES
     if not (fits and in_line and read.rows >= passes.BUSY * sms):
         return None
