@@ -48,6 +48,8 @@ def reduce_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
             (passes, "BUSY", 0),
             (narrow, "rows_of_a_thread", lambda nbytes, cut=cut: cut),
             (narrow, "lanes_of", lambda nbytes: spec["LANES"]),
+            (narrow, "TOGETHER", dict.fromkeys((2, 4), one[1])),
+            (narrow, "crowded", lambda *about: False),
         )
         cases.append(_reduction(spec, one, -1)._replace(settings=settings))
     return tuple(cases)
@@ -84,7 +86,7 @@ def of_flat(spec: Spec) -> Iterator[tuple[Shape, int]]:
     for columns, parts, rounds in ((21, flat.COHORT + 2, 1), (spec.threads + 2, 2, 2)):
         period = flat.period_of(columns, spec.dtype)
         together = spec.threads // period * period * spec.derived["VEC"]  # elements that a block reads at once
-        yield ((rounds * parts * spec.derived["ITEMS"] - 1) * together // columns - 3, columns), parts
+        yield ((rounds * parts * spec.derived["ITEMS"] - parts // 2) * together // columns - 3, columns), parts
 
 
 def amid_a_pack(spec: Spec, case: Case) -> Array:

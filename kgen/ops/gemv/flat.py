@@ -29,7 +29,8 @@ PAYS = {
     2: {range(7, 64): 32 << 20, range(64, 1025): LARGE},
     4: {range(3, 321): LARGE},
 }
-"""For which columns this pays, from so many bytes of a matrix on, by the bytes of a number; a pack has two rows at most."""
+"""For which columns this pays, from so many bytes of a matrix on, by the bytes of a number.
+Of fewer a pack would have more than two rows."""
 EVEN = range(33, 83)
 """Packs of rows that are whole packs, for which it does too, where their lines are others'."""
 LINE = 128

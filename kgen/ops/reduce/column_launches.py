@@ -62,7 +62,9 @@ def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]
     tiles = -(-columns.size // ((lanes - ragged) * vec))
     depth = COLUMN_THREADS // lanes
     wave = one.sms * (residents(one.op, one.dtype, vec) if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS
-    parts = waves.parts_of_columns(outer * tiles, -(-length // (depth * items)), wave)
+    at_once = one.sms * RESIDENT // COLUMN_THREADS
+    alone = ragged and wave < outer * tiles <= at_once  # one wave, but of kernels whose blocks meet
+    parts = 1 if alone else waves.parts_of_columns(outer * tiles, -(-length // (depth * items)), wave)
     if one.op.startswith("arg"):
         parts = max(parts, -(-length // (depth * (flat.MOST_PACKS - items))))
     split = parts > 1

@@ -31,9 +31,9 @@ WIDEST = max(ITEMS.values) * LOAD_BYTES
 RESIDENT = 1024
 """Threads among which the registers of a multiprocessor are to be divided."""
 TOGETHER = {2: 450, 4: 0}
-"""Elements of a row up to which several threads look for the place of an extreme so, by their bytes;"""
-CONFLICTS = 4
-"""as long as at most so many of a warp read the same bank of shared memory."""
+"""Elements of a row, by their bytes, up to which several threads look for the place of an extreme so;"""
+WORD, BANKS = 4, 32
+"""unless what they have of it is as many words as shared memory has banks, which they then read together."""
 FROM = 9
 """Elements of a row, from which on this pays."""
 
@@ -89,9 +89,10 @@ def launch(one: Pass, rows: int, inside: Sequence[Kept]) -> Step | None:
     length = length_of(one.layout)
     nbytes = length * one.dtype.itemsize
     lanes = lanes_of(nbytes)
-    together = one.op.startswith("arg") and length <= TOGETHER
-    fits = length >= FROM and nbytes % LOAD_BYTES != 0 and (lanes == 1 or together)
-    if not (lanes and fits and of_one_type(one) and many_in_line(one, rows, inside)):
+    fits = length >= FROM and nbytes % LOAD_BYTES != 0
+    if lanes != 1 and not (one.op.startswith("arg") and length <= TOGETHER.get(one.dtype.itemsize, 0)):
+        return None
+    if not (lanes and fits and not crowded(nbytes, lanes) and of_one_type(one) and many_in_line(one, rows, inside)):
         return None
     each, items = rows_of_a_thread(-(-nbytes // lanes))
     spec = NARROW[one.op].spec(ITEMS=items, LANES=lanes, dtype=one.dtype, **result_axes(one.op, one.dtype, one.out))
@@ -102,6 +103,11 @@ def launch(one: Pass, rows: int, inside: Sequence[Kept]) -> Step | None:
 def lanes_of(nbytes: int) -> int | None:
     """Threads of a row of so many bytes, as few as have room for it."""
     return next((lanes for lanes in LANES.values if nbytes <= lanes * WIDEST), None)
+
+
+def crowded(nbytes: int, lanes: int) -> bool:
+    """Whether the threads of a row, and with them those of its neighbours, read the same banks."""
+    return lanes > 2 and -(-(nbytes // WORD) // lanes) % BANKS == 0
 
 
 def rows_of_a_thread(nbytes: int) -> tuple[int, int]:

@@ -129,12 +129,12 @@ def plan_logsumexp(x: Operand, y: Operand, read: Rows, written: Rows) -> Plan:
     """One launch; rows that are few have several parts, which meet."""
     device, sms = y.device, multiprocessors(y.device)
     why = f"{read.rows} rows of {read.columns}"
-    if step := logsumexp_narrow.launch(x, y, read, written, sms):
-        (run,) = bind([step], device)
-        return Plan(run, (str(step),), f"{why}, out of shared memory")
     taken = rows_cut.packs([rows_cut.Pitched(x, read.pitch, x.dtype.itemsize)], read.columns, ragged=True)
     total = read.columns // taken.vec
     lanes, packs = cut(total, taken.vec, x.dtype.itemsize)
+    if step := logsumexp_narrow.launch(x, y, read, written, sms, alone=lanes == 1):
+        (run,) = bind([step], device)
+        return Plan(run, (str(step),), f"{why}, out of shared memory")
     several = rows.BLOCK // lanes if lanes <= 32 else 1
     blocks, parts = -(-read.rows // several), 1
     if blocks < sms and total > LEAST_LANES * MANY:

@@ -14,8 +14,8 @@ from kgen.ops.reduce.narrow import ITEMS, RESIDENT, THREADS, WIDEST
 from kgen.registry import register
 from kgen.spec import Flag, Kernel, Spec
 
-FROM = {2: 3, 4: 3}
-"""Elements of a row from which on this pays, by their bytes."""
+FEW = range(3, 6)
+"""Elements of a row for which this does better than a thread that has one to itself and loads it so, too."""
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -53,10 +53,13 @@ NARROW = register(
 )
 
 
-def launch(x: Operand, y: Operand, read: Rows, written: Rows, sms: int) -> Step | None:
-    """None where rows lie apart, are too narrow or too wide, too few, or of whole loads."""
+def launch(x: Operand, y: Operand, read: Rows, written: Rows, sms: int, *, alone: bool) -> Step | None:
+    """None where rows lie apart, are too wide, too few, or of whole loads; or where others do better.
+
+    `alone`: a thread would have a row to itself.
+    """
     nbytes = read.columns * x.dtype.itemsize
-    fits = read.columns >= FROM[x.dtype.itemsize] and nbytes <= WIDEST and nbytes % LOAD_BYTES != 0
+    fits = (not alone or read.columns in FEW) and nbytes <= WIDEST and nbytes % LOAD_BYTES != 0
     in_line = read.pitch == read.columns and not x.ptr % LOAD_BYTES
     if not (fits and in_line and read.rows >= passes.BUSY * sms):
         return None
