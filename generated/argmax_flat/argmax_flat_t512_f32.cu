@@ -12,9 +12,9 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_flat.cu.j2 e750f2b0, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_flat.cu.j2 c6dfe094, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           859525fa, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
-//           common/flat_meeting.cuh.j2 62844ce2, common/last_to_arrive.cuh.j2 c3cf8008,
+//           common/flat_meeting.cuh.j2 ec592cb9, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2 be9e2bcd
 //   again   kgen build argmax_flat_t512_f32
 
@@ -171,7 +171,7 @@ struct Columns {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f32(
     const Element* __restrict__ x, Result* __restrict__ out, Value* partials, unsigned* counters,
-    int columns, int period, long long elements, long long out_column)
+    int columns, int period, int reads, int more, long long elements, long long out_column)
 {
     // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
 #if __CUDA_ARCH__ >= 900
@@ -186,22 +186,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
     const int together = THREADS / period * period;  // packs that the block reads at once
     Columns own;
     unsigned nth = 0;
-    const long long stride = static_cast<long long>(gridDim.x) * ITEMS * together;
-    const long long end = threadIdx.x < together ? packs : 0;
-    const Pack* const from = reinterpret_cast<const Pack*>(x + before);
+    // A block reads so many times what it reads at once, the first blocks once more: none waits long for the others.
+    const int first_read = blockIdx.x * reads + min(static_cast<int>(blockIdx.x), more);
+    int own_reads = threadIdx.x < together ? reads + (blockIdx.x < more) : 0;
+    while (own_reads > 0 && static_cast<long long>(first_read + own_reads - 1) * together + threadIdx.x >= packs) {
+        --own_reads;
+    }
+    const Pack* from = reinterpret_cast<const Pack*>(x + before) + static_cast<long long>(first_read) * together + threadIdx.x;
 #pragma unroll 1  // a tile has loads enough in flight
-    for (long long at = static_cast<long long>(blockIdx.x) * ITEMS * together + threadIdx.x; at < end; at += stride) {
-        const long long left = end - at;
+    for (int left = own_reads; left > 0; left -= ITEMS) {
         Pack taken[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            if (i * together < left) {
-                taken[i] = from[at + i * together];
+            if (i < left) {
+                taken[i] = from[i * together];
             }
         }
+        from += ITEMS * together;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            if (i * together < left) {
+            if (i < left) {
                 own.take(taken[i], nth + i);
             }
         }
@@ -214,9 +218,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
     Value values[VEC];
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
-        const unsigned found = own.nth(j);
-        const unsigned round = (found / ITEMS * gridDim.x + blockIdx.x) * ITEMS + found % ITEMS;
-        const unsigned row = first_row + (j > last_column) + round * height;
+        const unsigned row = first_row + (j > last_column) + (first_read + own.nth(j)) * height;
         values[j] = nth > 0 ? ranked(own.extreme(j), row) : Combine::identity();
     }
 
@@ -269,7 +271,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
     if (threadIdx.x < together) {
 #pragma unroll
         for (int j = 0; j < VEC; ++j) {
-            shared[(before + static_cast<int>(threadIdx.x) * VEC + j) % size] = values[j];
+            const int place = before + static_cast<int>(threadIdx.x) * VEC + j;
+            shared[place < size ? place : place - size] = values[j];
         }
     }
     __syncthreads();  // all findings are there

@@ -5,14 +5,16 @@
 //     out[k] = the first n at which x[k, n] is the greatest, or NaN
 //
 //   ITEMS              9  loads of a thread, all in flight at once
+//   LANES              1  threads of a row
 //   dtype           bf16  __nv_bfloat16 in memory, float in registers
 //   threads          128  per block
 //   shared memory  18432  bytes, static
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_narrow.cu.j2 8b68ce12, common/reduction.cuh.j2 859525fa, common/first_found.cuh.j2
-//           be9e2bcd, common/after_previous.cuh.j2 9af5dfb3, common/exact_sum.cuh.j2 047b6350
+//   parts   reduce_narrow.cu.j2 fae0c7f8, common/reduction.cuh.j2 859525fa, common/narrow_copy.cuh.j2
+//           304df729, common/first_found.cuh.j2 be9e2bcd, common/after_previous.cuh.j2 9af5dfb3,
+//           common/narrow_rows.cuh.j2 94a98bd9, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build argmax_narrow_i9_bf16
 
 // Rows are narrow and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong
@@ -69,6 +71,24 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];  // neighbours in memory
 };
 
+// A load from global memory to shared memory: from sm_80 on without registers, so that all of a thread's are under way.
+__device__ __forceinline__ void copy(Pack* to, const Pack* from)
+{
+#if __CUDA_ARCH__ >= 800
+    const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+#else
+    *to = *from;
+#endif
+}
+
+__device__ __forceinline__ void wait_for_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // Two extremes in one register, and in another the numbers under which each was given first.
 struct First {
     __nv_bfloat162 extreme;
@@ -100,17 +120,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_argmax_narrow_i9_b
     const int loads = count * length / VEC;
     x += first_row * length;
 
-    Pack taken[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        if (i * THREADS + static_cast<int>(threadIdx.x) < loads) {
-            taken[i] = reinterpret_cast<const Pack*>(x)[i * THREADS + threadIdx.x];
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-        if (i * THREADS + static_cast<int>(threadIdx.x) < loads) {
-            packs[i * THREADS + threadIdx.x] = taken[i];
+        const int at = i * THREADS + threadIdx.x;
+        if (at < loads) {
+            copy(packs + at, reinterpret_cast<const Pack*>(x) + at);
         }
     }
     Element* const elements = reinterpret_cast<Element*>(packs);
@@ -118,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_argmax_narrow_i9_b
     if (behind < count * length) {
         elements[behind] = x[behind];
     }
+    wait_for_copies();
     __syncthreads();  // all rows are there
 
     const int number = length / 2;  // of twos

@@ -11,9 +11,9 @@
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
-//   parts   gemv_flat.cu.j2 bccb8002, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv_flat.cu.j2 4f307f28, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3,
-//           common/flat_meeting.cuh.j2 62844ce2
+//           common/flat_meeting.cuh.j2 ec592cb9
 //   again   kgen build gemv_flat_t416_f32
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t416_f32
     Value* out,
     Total* partials,
     unsigned* counters,
-    int columns, int period, float alpha, float beta,
+    int columns, int period, int reads, int more, float alpha, float beta,
     long long elements, long long x_step, long long y_step, long long out_step)
 {
     // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
@@ -137,39 +137,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t416_f32
     const int height = together * VEC / columns;  // rows in them
     const int begin = before + static_cast<int>(threadIdx.x) * VEC;
     const int cut = columns - begin % columns;  // numbers up to which a pack is of its first row
+    unsigned which[VEC];  // of the bytes of two factors: those of the row that a number is of
+#pragma unroll
+    for (int j = 0; j < VEC; ++j) {
+        which[j] = j < cut ? 0x3210 : 0x7654;
+        asm("" : "+r"(which[j]));  // it stays in a register, and is not compared anew for each pack
+    }
     Sum sum[VEC] = {};
-    const long long stride = static_cast<long long>(gridDim.x) * ITEMS * together;
-    const long long end = threadIdx.x < together ? packs : 0;
-    const long long row = begin / columns + static_cast<long long>(blockIdx.x) * ITEMS * height;
-    const Value* factors = x + row * x_step;
-    const long long x_next = height * x_step;
-    const long long x_second = cut < VEC ? x_step : 0;
+    // A block reads so many times what it reads at once, the first blocks once more: none waits long for the others.
+    const int first_read = blockIdx.x * reads + min(static_cast<int>(blockIdx.x), more);
+    int own_reads = threadIdx.x < together ? reads + (blockIdx.x < more) : 0;
+    while (own_reads > 0 && static_cast<long long>(first_read + own_reads - 1) * together + threadIdx.x >= packs) {
+        --own_reads;
+    }
+    const long long row = begin / columns + static_cast<long long>(first_read) * height;
+    const Value* near = x + row * x_step;
+    const Value* far = cut < VEC ? near + x_step : near;
+    long long x_next = height * x_step;
+    asm("" : "+l"(x_next));  // nor multiplied
+    const Weight* weights = a + before + (static_cast<long long>(first_read) * together + threadIdx.x) * VEC;
 #pragma unroll 1  // a tile has loads enough in flight
-    for (long long at = static_cast<long long>(blockIdx.x) * ITEMS * together + threadIdx.x; at < end; at += stride) {
-        const long long left = end - at;
+    for (int left = own_reads; left > 0; left -= ITEMS) {
         Pack pack[ITEMS];
         Value first[ITEMS];  // factors of a pack's rows
         Value second[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            if (i * together < left) {
-                pack[i] = load(a + before + (at + i * together) * VEC);
-                first[i] = factors[0];
-                second[i] = factors[x_second];
-                factors += x_next;
+            if (i < left) {
+                pack[i] = load(weights + i * together * VEC);
+                first[i] = *near;
+                second[i] = *far;
+                near += x_next;
+                far += x_next;
             }
         }
-        factors += (static_cast<long long>(gridDim.x) - 1) * ITEMS * x_next;
+        weights += ITEMS * together * VEC;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            if (i * together < left) {
+            if (i < left) {
                 Real weight[VEC];
                 widen(pack[i], weight);
-                const Real near = to_real(first[i]);
-                const Real far = to_real(second[i]);
+                const unsigned one = __float_as_uint(to_real(first[i]));
+                const unsigned other = __float_as_uint(to_real(second[i]));
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) {
-                    const Real factor = j < cut ? near : far;
+                    const Real factor = __uint_as_float(__byte_perm(one, other, which[j]));
                     sum[j] = sum_of(sum[j], product_of(weight[j], factor));
                 }
             }
@@ -233,7 +245,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t416_f32
     if (threadIdx.x < together) {
 #pragma unroll
         for (int j = 0; j < VEC; ++j) {
-            shared[(before + static_cast<int>(threadIdx.x) * VEC + j) % size] = sum[j];
+            const int place = before + static_cast<int>(threadIdx.x) * VEC + j;
+            shared[place < size ? place : place - size] = sum[j];
         }
     }
     __syncthreads();  // all findings are there

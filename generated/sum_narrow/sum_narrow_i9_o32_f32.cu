@@ -5,6 +5,7 @@
 //     out[k] = (sum over n of x[k, n]) / divisor
 //
 //   ITEMS              9  loads of a thread, all in flight at once
+//   LANES              1  threads of a row
 //   OUT               32  bits of an element of the result
 //   dtype            f32  float in memory, float in registers
 //   threads          128  per block
@@ -12,8 +13,9 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_narrow.cu.j2 8b68ce12, common/reduction.cuh.j2 859525fa, common/first_found.cuh.j2
-//           be9e2bcd, common/after_previous.cuh.j2 9af5dfb3, common/exact_sum.cuh.j2 047b6350
+//   parts   reduce_narrow.cu.j2 fae0c7f8, common/reduction.cuh.j2 859525fa, common/narrow_copy.cuh.j2
+//           304df729, common/first_found.cuh.j2 be9e2bcd, common/after_previous.cuh.j2 9af5dfb3,
+//           common/narrow_rows.cuh.j2 94a98bd9, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_narrow_i9_o32_f32
 
 // Rows are narrow and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong
@@ -80,6 +82,24 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];  // neighbours in memory
 };
 
+// A load from global memory to shared memory: from sm_80 on without registers, so that all of a thread's are under way.
+__device__ __forceinline__ void copy(Pack* to, const Pack* from)
+{
+#if __CUDA_ARCH__ >= 800
+    const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+#else
+    *to = *from;
+#endif
+}
+
+__device__ __forceinline__ void wait_for_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_sum_narrow_i9_o32_f32(
     const Element* __restrict__ x, Result* __restrict__ out,
     int rows, int length, int each, long long out_row, double factor)
@@ -95,17 +115,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_sum_narrow_i9_o32_
     const int loads = count * length / VEC;
     x += first_row * length;
 
-    Pack taken[ITEMS];
 #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
-        if (i * THREADS + static_cast<int>(threadIdx.x) < loads) {
-            taken[i] = reinterpret_cast<const Pack*>(x)[i * THREADS + threadIdx.x];
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < ITEMS; ++i) {
-        if (i * THREADS + static_cast<int>(threadIdx.x) < loads) {
-            packs[i * THREADS + threadIdx.x] = taken[i];
+        const int at = i * THREADS + threadIdx.x;
+        if (at < loads) {
+            copy(packs + at, reinterpret_cast<const Pack*>(x) + at);
         }
     }
     Element* const elements = reinterpret_cast<Element*>(packs);
@@ -113,6 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_sum_narrow_i9_o32_
     if (behind < count * length) {
         elements[behind] = x[behind];
     }
+    wait_for_copies();
     __syncthreads();  // all rows are there
 
     const int number = length;

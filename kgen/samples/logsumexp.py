@@ -1,14 +1,17 @@
-"""Calls of logsumexp along rows: of one tile, of several, and of parts that meet."""
+"""Calls of logsumexp along rows: of one tile, of several, of parts that meet, and of a few loads."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from kgen.ops.reduce import waves
+from kgen.ops.reduce import narrow, passes, waves
+from kgen.ops.reduce.kernels import LOAD_BYTES
 from kgen.ops.rows import BLOCK
 from kgen.ops.softmax import logsumexp as kernel
 from kgen.ops.softmax import softmax as softmaxes
-from kgen.samples.case import Case, Shape, numbers
+from kgen.samples.case import Case, Shape, between_poison, numbers
 from kgen.spec import Spec
 
 
@@ -26,13 +29,34 @@ def logsumexp(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 
 def _logsumexp(spec: Spec, shape: Shape) -> Case:
-    (x,) = numbers(spec, shape)
-    x[0], x[2::3, 0] = -np.inf, np.inf
-    settings = (
+    return _case(
+        spec,
+        shape,
         (kernel, "cut", lambda *about: (spec["LANES"], spec["PACKS"])),
         (kernel, "multiprocessors", lambda device: 1),
-        (waves, "parts_of_columns", lambda *about: 3 if spec["split"] else 1),
+        (waves, "parts", lambda *about: 3 if spec["split"] else 1),
     )
+
+
+def logsumexp_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows of an odd number of elements, each thread one or three of them, for two blocks and a part of one."""
+    room = spec["ITEMS"] * LOAD_BYTES // spec.dtype.itemsize
+    cases = []
+    for one in [shape] if shape else [(2 * spec.threads + 5, room - 1), (6 * spec.threads + 5, (room // 3 - 1) | 1)]:
+        cut = (room // one[1], spec["ITEMS"])
+        settings = (
+            (passes, "BUSY", 0),
+            (kernel, "cut", lambda *about: (2, 1)),
+            (narrow, "rows_of_a_thread", lambda nbytes, cut=cut: cut),
+        )
+        case = _case(spec, one, *settings)
+        cases.append(case._replace(inputs=(between_poison(case.inputs[0], 256),)))
+    return tuple(cases)
+
+
+def _case(spec: Spec, shape: Shape, *settings: tuple[Any, str, Any]) -> Case:
+    (x,) = numbers(spec, shape)
+    x[0], x[2::3, 0] = -np.inf, np.inf
     with np.errstate(divide="ignore"):
         expected = np.log(np.exp(x.astype(np.float64)).sum(-1))
     dtype = np.dtype("f4") if spec["wide"] else None
@@ -40,4 +64,4 @@ def _logsumexp(spec: Spec, shape: Shape) -> Case:
     return Case(softmaxes.logsumexp, (x,), options, expected, dtype=dtype, settings=settings)
 
 
-CASES = {"logsumexp": logsumexp}
+CASES = {"logsumexp": logsumexp, "logsumexp_narrow": logsumexp_narrow}

@@ -38,12 +38,19 @@ def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def reduce_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Rows of an odd number of elements, each thread one or three of them, for two blocks and a part of one."""
-    room = spec["ITEMS"] * LOAD_BYTES // spec.dtype.itemsize
+    """Rows of an odd number of elements, each LANES threads one or three of them, for two blocks and a part of one."""
+    room = spec["ITEMS"] * LOAD_BYTES // spec.dtype.itemsize * spec["LANES"]
+    own = spec.threads // spec["LANES"]
     cases = []
-    for one in [shape] if shape else [(2 * spec.threads + 5, room - 1), (6 * spec.threads + 5, (room // 3 - 1) | 1)]:
+    for one in [shape] if shape else [(2 * own + 5, room - 1), (6 * own + 5, (room // 3 - 1) | 1)]:
         cut = (room // one[1], spec["ITEMS"])
-        settings = ((passes, "BUSY", 0), (narrow, "rows_of_a_thread", lambda nbytes, cut=cut: cut))
+        settings = (
+            (passes, "BUSY", 0),
+            (narrow, "rows_of_a_thread", lambda nbytes, cut=cut: cut),
+            (narrow, "lanes_of", lambda nbytes: spec["LANES"]),
+            (narrow, "TOGETHER", dict.fromkeys((2, 4), one[1])),
+            (narrow, "crowded", lambda *about: False),
+        )
         cases.append(_reduction(spec, one, -1)._replace(settings=settings))
     return tuple(cases)
 
@@ -79,7 +86,7 @@ def of_flat(spec: Spec) -> Iterator[tuple[Shape, int]]:
     for columns, parts, rounds in ((21, flat.COHORT + 2, 1), (spec.threads + 2, 2, 2)):
         period = flat.period_of(columns, spec.dtype)
         together = spec.threads // period * period * spec.derived["VEC"]  # elements that a block reads at once
-        yield ((rounds * parts * spec.derived["ITEMS"] - 1) * together // columns - 3, columns), parts
+        yield ((rounds * parts * spec.derived["ITEMS"] - parts // 2) * together // columns - 3, columns), parts
 
 
 def amid_a_pack(spec: Spec, case: Case) -> Array:

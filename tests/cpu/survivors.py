@@ -196,11 +196,18 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor(
         "gemv_span*", "* -> rows - head - nth * HEIGHT", "further bytes than those of the span are not asked for either"
     ),
-    Survivor("*_flat_*", "threadIdx.x < together", f"what further threads find is not kept: {_IDLE}", "*? packs : 0*"),
+    Survivor("*_flat_*", "threadIdx.x < together", f"what further threads find is not kept: {_IDLE}", "*? reads + *"),
+    *(
+        Survivor(
+            f"*{extreme}_flat_*", mutant, "what it reads twice or not at all holds no extreme of a sample; sums do"
+        )
+        for extreme in ("max", "min")
+        for mutant in ("min(static_cast<int>(blockIdx.x), more) -> *", "blockIdx.x < more")
+    ),
     Survivor(
-        "*_flat_*",
-        "* -> (end - at + together - 1) / together",
-        "so that the number is an int: no sample has 2^31 packs for a thread",
+        "arg*_narrow_*_t*",
+        "min((lane + 1) * share, number) -> number",
+        "a thread that looks on in what others have finds nothing else",
     ),
     Survivor("*_flat_*", "min(columns, THREADS) -> THREADS", "one thread for each column finds the same"),
     Survivor("*_flat_*", "share < sharers", f"threads beside those that share a column: {_IDLE}"),

@@ -22,6 +22,7 @@ from kgen.ops.gemv import row_plans
 from kgen.ops.gemv import span as gemv_span
 from kgen.ops.moving import transpose_steps
 from kgen.ops.norm import span
+from kgen.ops.reduce import plan as reduce_plan
 from kgen.ops.softmax import logsumexp
 from kgen.scratch import listing
 
@@ -172,11 +173,15 @@ def test_three_blocks_are_resident_where_registers_allow() -> None:
         ("f32", 16, "gemv_columns_v4_l4_u4_t512_partial_f32"),
         ("f32", 33, "gemv_flat_t576_f32"),
         ("bf16", 17, "gemv_flat_t1024_bf16"),
-        ("bf16", 97, "gemv_columns_v8_l8_p2_u2_t512_ragged_partial_bf16"),
+        ("bf16", 97, "gemv_flat_t1024_bf16"),
+        ("bf16", 9, "gemv_flat_t1024_bf16"),
+        ("bf16", 264, "gemv_flat_t1024_bf16"),
+        ("bf16", 200, "gemv_columns_v8_l16_u4_t512_partial_bf16"),
+        ("f32", 401, "gemv_columns_v4_l16_p2_u2_t512_ragged_partial_f32"),
         ("f32", 8193, "gemv_columns_v4_l32_p2_u2_t512_ragged_partial_f32"),
         ("bf16", 8193, "gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16"),
         ("bf16", 129, "gemv_flat_t1024_bf16"),
-        ("f32", 257, "gemv_columns_v4_l16_p2_u2_t512_ragged_partial_f32"),
+        ("f32", 257, "gemv_flat_t576_f32"),
     ],
 )
 def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected: str) -> None:
@@ -404,7 +409,12 @@ def test_few_long_rows_of_a_product_are_cut_so_that_the_last_wave_of_blocks_is_f
 @pytest.mark.parametrize(
     ("dtype", "width", "expected"),
     [
+        ("f32", 9, "logsumexp_t1_n9_v1_f32"),
+        ("f32", 33, "logsumexp_narrow_i9_f32"),
+        ("bf16", 20, "logsumexp_t1_n5_v4_bf16"),
+        ("bf16", 17, "logsumexp_narrow_i9_bf16"),
         ("f32", 129, "logsumexp_t8_n4_v4_ragged_f32"),
+        ("f32", 4097, "logsumexp_t128_n8_v4_ragged_f32"),
         ("f32", 1043, "logsumexp_t32_n9_v4_ragged_f32"),
         ("f32", 1357, "logsumexp_t64_n6_v4_ragged_f32"),
         ("f32", 2511, "logsumexp_t128_n5_v4_ragged_f32"),
@@ -421,6 +431,24 @@ def test_rows_of_which_one_number_is_wanted_are_taken_at_once(dtype: str, width:
     """As was measured to be fastest: 98 to 103 % of copy; where a second turn is nearly empty, 66 to 85."""
     own = TYPES[dtype]
     found = told(kgen.logsumexp, np.empty((BYTES // own.itemsize // width, width), own), 1)
+    assert found.split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "width", "axis", "expected"),
+    [
+        ("argmax", "bf16", 203, 1, "argmax_narrow_i7_t4_bf16"),  # 97 % of copy; of as many lanes as hold a row, 81
+        ("argmax", "bf16", 255, 1, "argmax_rows_g8_v8_i4_bf16"),  # 94; 77 where four threads read the same banks
+        ("argmax", "f32", 311, 1, "argmax_rows_g16_v4_i5_f32"),
+        ("sum", "bf16", 98883, 0, "sum_columns_l32_v8_i4_o16_brain_ragged_bf16"),  # 95; 82 in waves and a bit
+    ],
+)
+def test_reductions_are_cut_as_was_measured_to_be_fastest(
+    name: str, dtype: str, width: int, axis: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reduce_plan, "multiprocessors", lambda device: 132)
+    own = TYPES[dtype]
+    found = told(getattr(kgen, name), np.empty((BYTES // own.itemsize // width, width), own), axis)
     assert found.split(" on ")[0] == expected
 
 

@@ -12,7 +12,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.gemv.kernels import PACK, QUANTIZED_FLAGS, WARP
 from kgen.ops.gemv.product import Product, flags_of
 from kgen.ops.gemv.types import QUANTIZED, total_of, types_of
-from kgen.ops.reduce.flat import COHORT, STATIC_LIMIT, counters_of, period_of
+from kgen.ops.reduce.flat import COHORT, STATIC_LIMIT, counters_of, period_of, reads_of
 from kgen.ops.reduce.workspace import workspace
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -26,11 +26,15 @@ ITEMS = 4
 LARGE = 128 << 20
 PAYS = {
     1: {range(17, 64): 16 << 20, range(65, 128, 2): 16 << 20, range(66, 128, 4): 16 << 20},
-    2: {range(17, 64): 32 << 20, range(64, 73): LARGE, range(121, 151): LARGE, range(241, 311): LARGE},
-    4: {range(17, 85): LARGE, range(121, 151): LARGE},
+    2: {range(7, 64): 32 << 20, range(64, 1025): LARGE},
+    4: {range(3, 321): LARGE},
 }
-"""For which columns this pays, from so many bytes of a matrix on, by the bytes of a number: for few, and for a few more
-than tiles of columns have."""
+"""For which columns this pays, from so many bytes of a matrix on, by the bytes of a number.
+Of fewer a pack would have more than two rows."""
+EVEN = range(33, 83)
+"""Packs of rows that are whole packs, for which it does too, where their lines are others'."""
+LINE = 128
+"""Bytes of a line of memory."""
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -119,9 +123,10 @@ def cut(product: Product, sms: int) -> Cut | None:
     dense = over_results == 1 and over_products == columns and product.batches == 1
     if a.dtype not in kernel.dtypes or flags.pop("blocks", False) or not dense:
         return None
-    even = columns % vec == 0 and a.ptr % PACK == 0
+    whole = columns % vec == 0 and a.ptr % PACK == 0
+    even = whole and not (a.dtype in FLOATS and columns // vec in EVEN and columns * a.dtype.itemsize % LINE)
     least = next((least for those, least in PAYS[a.dtype.itemsize].items() if columns in those), None)
-    if even or least is None or columns * product.depth * a.dtype.itemsize < least:
+    if even or least is None or columns * product.depth * a.dtype.itemsize < max(least, LARGE * whole):
         return None
     period = period_of(columns, a.dtype)
     most = MOST[a.dtype.itemsize]
@@ -160,7 +165,7 @@ def _step(product: Product, cut: Cut) -> Step:
         cut.spec,
         cut.parts,
         7 if quantized else 6,
-        (product.rows, cut.period),
+        (product.rows, cut.period, *reads_of(product.rows * product.depth, *cut)),
         (product.rows * product.depth, product.x_strides[0], *scale, product.y_strides[0], product.out_strides[0]),
         floats=(product.alpha, product.beta),
     )

@@ -36,7 +36,7 @@ def _flat(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int] 
     cut = flat.cut(one.op, columns.size, length * columns.size, one.dtype, one.sms, even=even)
     if cut is None:
         return None
-    ints = (columns.size, cut.period)
+    ints = (columns.size, cut.period, *flat.reads_of(length * columns.size, *cut))
     step = Step(cut.spec, cut.parts, 4, ints, (length * columns.size, columns.out), doubles=divisor_of(one))
     return step, cut.parts * columns.size * value_bytes(cut.spec)
 
@@ -62,7 +62,9 @@ def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]
     tiles = -(-columns.size // ((lanes - ragged) * vec))
     depth = COLUMN_THREADS // lanes
     wave = one.sms * (residents(one.op, one.dtype, vec) if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS
-    parts = waves.parts_of_columns(outer * tiles, -(-length // (depth * items)), wave)
+    at_once = one.sms * RESIDENT // COLUMN_THREADS
+    alone = ragged and wave < outer * tiles <= at_once  # one wave, but of kernels whose blocks meet
+    parts = 1 if alone else waves.parts_of_columns(outer * tiles, -(-length // (depth * items)), wave)
     if one.op.startswith("arg"):
         parts = max(parts, -(-length // (depth * (flat.MOST_PACKS - items))))
     split = parts > 1

@@ -143,6 +143,15 @@ def cut(op: str, columns: int, elements: int, dtype: DType, sms: int, *, even: b
     return Cut(FLAT[op].spec(THREADS=threads, dtype=dtype, **axes), period, parts)
 
 
+def reads_of(elements: int, spec: Spec, period: int, parts: int) -> tuple[int, int]:
+    """How often each block reads what it reads at once, and how many of them once more.
+
+    Of all elements: those before the first pack, which are read apart, may leave the last read empty.
+    """
+    together = spec.threads // period * period * spec.derived["VEC"]
+    return divmod(-(-elements // together), parts)
+
+
 def counters_of(parts: int) -> int:
     """Counters with which so many blocks meet: one for each cohort, and one for all of these."""
     return 1 + -(-parts // COHORT)

@@ -47,7 +47,8 @@ RESIDENT = 1024
 RESIDENT_NARROW = 1280
 """and where a block has many rows, of types that do with fewer registers."""
 RESIDENT_WIDE = 768
-"""Threads of column kernels, where each has sums of eight columns in floats."""
+"""Threads of column kernels, where each has sums of eight columns in floats; but not where a block has whole columns of
+rows that begin anywhere, of which more go into one wave then."""
 
 
 def summed(op: str) -> bool:
@@ -126,7 +127,10 @@ def _columns(spec: Spec) -> dict[str, int]:
     shared += 4 * sets * spec["ragged"]
     op = operation(spec)
     few = summed(op) or (spec.dtype in FLOATS and (op.startswith("arg") or spec.dtype.itemsize < 4))
-    resident = residents(op, spec.dtype, spec["VEC"]) if few and spec.dtype in FLOATING else COLUMN_THREADS
+    alone = spec["ragged"] and not spec["split"]
+    resident = (
+        residents(op, spec.dtype, 1 if alone else spec["VEC"]) if few and spec.dtype in FLOATING else COLUMN_THREADS
+    )
     return {"THREADS": COLUMN_THREADS, "BLOCKS": resident // COLUMN_THREADS, "STATIC_SMEM": shared}
 
 

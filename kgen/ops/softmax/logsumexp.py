@@ -16,6 +16,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.reduce import waves
 from kgen.ops.reduce.workspace import COUNTERS, workspace
 from kgen.ops.rows_text import ALIGNED
+from kgen.ops.softmax import logsumexp_narrow
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
@@ -28,6 +29,8 @@ MANY = 4
 """Packs of a thread that are enough in flight,"""
 MOST = {2: 8, 4: 9}
 """and for which it has registers, by the bytes of an element."""
+OWN = 64
+"""Bytes of a row, up to which a thread has one to itself."""
 PART = 8
 """Bytes of what is known of a part."""
 
@@ -98,41 +101,52 @@ LOGSUMEXP = register(
 )
 
 
-def cut(packs: int, itemsize: int) -> tuple[int, int]:
+def cut(packs: int, vec: int, itemsize: int) -> tuple[int, int]:
     """Threads of a row of so many packs, and packs of each at once: those with the fewest past its end.
 
-    All packs are taken at once where a block holds them, by MANY of each thread or more, but for rows of few.
+    All packs are taken at once where a block holds them, by MANY of each thread or more, but for rows of few. Of equals
+    those within a warp are best, then, of float32, the fewest threads, which wait the least for each other.
     """
     most = MOST[itemsize]
     if packs > WIDE * most:
         return WIDE, min(range(MANY + 1, most + 1), key=lambda n: (-packs % (WIDE * n), -n))
+    if packs <= most and packs * vec * itemsize <= OWN:
+        return 1, max(1, packs)
     if packs < LEAST_LANES * MANY:
         lanes = max(lanes for lanes in (1, 2, LEAST_LANES) if lanes <= max(1, packs // 2))
         return lanes, max(1, -(-packs // lanes))
     cuts = [(lanes, n) for lanes, n in itertools.product(LANES.values, range(MANY, most + 1)) if lanes >= LEAST_LANES]
-    return min((cut for cut in cuts if cut[0] * cut[1] >= packs), key=lambda cut: (cut[0] * cut[1], cut[1]))
+    few = itemsize == 4
+
+    def idle(cut: tuple[int, int]) -> tuple[int, bool, int]:
+        lanes, n = cut
+        return lanes * n, few and lanes > 32, -n if few and lanes > 32 else n
+
+    return min((cut for cut in cuts if cut[0] * cut[1] >= packs), key=idle)
 
 
 def plan_logsumexp(x: Operand, y: Operand, read: Rows, written: Rows) -> Plan:
     """One launch; rows that are few have several parts, which meet."""
-    device = y.device
+    device, sms = y.device, multiprocessors(y.device)
+    why = f"{read.rows} rows of {read.columns}"
     taken = rows_cut.packs([rows_cut.Pitched(x, read.pitch, x.dtype.itemsize)], read.columns, ragged=True)
     total = read.columns // taken.vec
-    lanes, packs = cut(total, x.dtype.itemsize)
+    lanes, packs = cut(total, taken.vec, x.dtype.itemsize)
+    if step := logsumexp_narrow.launch(x, y, read, written, sms, alone=lanes == 1):
+        (run,) = bind([step], device)
+        return Plan(run, (str(step),), f"{why}, out of shared memory")
     several = rows.BLOCK // lanes if lanes <= 32 else 1
     blocks, parts = -(-read.rows // several), 1
-    sms = multiprocessors(device)
     if blocks < sms and total > LEAST_LANES * MANY:
         lanes, packs, blocks = WIDE, MANY, read.rows
     if lanes == WIDE and blocks <= COUNTERS:
-        parts = waves.parts_of_columns(blocks, -(-total // (WIDE * packs)), sms * RESIDENT // WIDE)
+        parts = waves.parts(blocks, -(-total // (WIDE * packs)), sms * RESIDENT // WIDE)
     flags = {"ragged": taken.ragged, "wide": y.dtype is not x.dtype, "split": parts > 1}
     spec = LOGSUMEXP.spec(LANES=lanes, PACKS=packs, VEC=taken.vec, **flags, dtype=x.dtype)
     split = parts > 1
     ints = (parts if split else read.rows, read.columns)
     step = Step(spec, blocks * parts, 4 if split else 2, ints, (read.pitch, written.pitch))
     (run,) = bind([step], device)
-    why = f"{read.rows} rows of {read.columns}"
     if not split:
         return Plan(run, (str(step),), f"{why}, {lanes} threads for each")
 

@@ -1,0 +1,69 @@
+"""The logarithm of the sum of exponentials of rows of a few loads, taken out of shared memory; and the launch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kgen.dtypes import BF16, F16, F32
+from kgen.launch import Step
+from kgen.operand import Operand
+from kgen.ops.axes import Rows
+from kgen.ops.reduce import narrow, passes
+from kgen.ops.reduce.kernels import LOAD_BYTES
+from kgen.ops.reduce.narrow import ITEMS, RESIDENT, THREADS, WIDEST
+from kgen.registry import register
+from kgen.spec import Flag, Kernel, Spec
+
+FEW = range(3, 6)
+"""Elements of a row for which this does better than a thread that has one to itself and loads it so, too."""
+
+
+def _derive(spec: Spec) -> dict[str, int]:
+    return {
+        "THREADS": THREADS,
+        "ITEMS": spec["ITEMS"],
+        "VEC": LOAD_BYTES // spec.dtype.itemsize,
+        "BLOCKS": RESIDENT // THREADS,
+        "STATIC_SMEM": THREADS * spec["ITEMS"] * LOAD_BYTES,
+    }
+
+
+def _text(spec: Spec) -> dict[str, Any]:
+    return {
+        "divides": False,
+        "result": "float" if spec["wide"] or spec.dtype is F32 else "Element",
+        "pair": {F16: "__half2", BF16: "__nv_bfloat162"}.get(spec.dtype),
+    }
+
+
+NARROW = register(
+    Kernel(
+        name="logsumexp_narrow",
+        summary="The logarithm of the sum of the exponentials of every row, where rows have a few loads.",
+        formula="y = log(sum over i of exp(x[i]))",
+        axes=(ITEMS,),
+        flags=(Flag("wide", "the result is in float32"),),
+        derive=_derive,
+        text=_text,
+        check=lambda spec: "float32 is wide" if spec["wide"] and spec.dtype is F32 else None,
+        grid="a block for as many rows as go into its shared memory",
+        origin="the transposition of arrays of structures through shared memory",
+        defaults=("logsumexp_narrow_i9_f32", "logsumexp_narrow_i9_bf16"),
+    )
+)
+
+
+def launch(x: Operand, y: Operand, read: Rows, written: Rows, sms: int, *, alone: bool) -> Step | None:
+    """None where rows lie apart, are too wide, too few, or of whole loads; or where others do better.
+
+    `alone`: a thread would have a row to itself.
+    """
+    nbytes = read.columns * x.dtype.itemsize
+    fits = (not alone or read.columns in FEW) and nbytes <= WIDEST and nbytes % LOAD_BYTES != 0
+    in_line = read.pitch == read.columns and not x.ptr % LOAD_BYTES
+    if not (fits and in_line and read.rows >= passes.BUSY * sms):
+        return None
+    each, items = narrow.rows_of_a_thread(nbytes)
+    spec = NARROW.spec(ITEMS=items, wide=y.dtype is not x.dtype, dtype=x.dtype)
+    blocks = -(-read.rows // (THREADS * each))
+    return Step(spec, blocks, 2, (read.rows, read.columns, each), (written.pitch,))
