@@ -16,8 +16,8 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 035bcb92, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows_exp.cuh.j2 81255214, common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 f263f385,
+//   parts   softmax.cu.j2 3ffda9ca, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
+//           common/rows_exp.cuh.j2 a6d99774, common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_exchanges.cuh.j2 afdefad8,
 //           common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
 //           112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 5f841302,
@@ -143,9 +143,9 @@ __device__ __forceinline__ unsigned offset_in_word(const unsigned char* from)
     return reinterpret_cast<size_t>(from) % 4;
 }
 
-__device__ __forceinline__ Choice load_choice(const unsigned char* from)
+__device__ __forceinline__ Choice load_choice(const unsigned char* from)  // where a word begins
 {
-    const unsigned* words = reinterpret_cast<const unsigned*>(from - offset_in_word(from));
+    const unsigned* words = reinterpret_cast<const unsigned*>(from);
     Choice choice;
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
@@ -200,10 +200,11 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_mask_r
 
     // The mask is on its way before the first of the row is touched.
     Choice choice[PACKS];
+    const unsigned choice_offset = offset_in_word(mask + first);
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         const int column = first + pack * STRIDE;
-        choice[pack] = column < end ? load_choice(mask + column) : Choice{};
+        choice[pack] = column < end ? load_choice(mask + column - choice_offset) : Choice{};
     }
     // What is not in the row, behind the query or left out is -inf: it adds nothing to the sum.
     Pack taken[PACKS];
@@ -228,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_mask_r
     float top = -INF;
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
-        const Choice chosen = moved(choice[pack], offset_in_word(mask + first));
+        const Choice chosen = moved(choice[pack], choice_offset);
 #pragma unroll
         for (int i = 0; i < VEC; ++i) {
             value[pack][i] = is_chosen(chosen, i) ? float_of(taken[pack], i) : -INF;

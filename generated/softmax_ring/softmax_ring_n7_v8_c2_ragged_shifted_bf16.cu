@@ -4,6 +4,7 @@
 //
 //     y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)
 //
+//   LANES             512  threads of a block
 //   PACKS               7  packs of a thread in its block's part of a row
 //   VEC                 8  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             2  blocks that share a row, as a cluster
@@ -17,9 +18,9 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 e7c211fb, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 f263f385, common/after_previous.cuh.j2
-//           9af5dfb3, common/rows_ring.cuh.j2 33799977, common/rows_ring_second.cuh.j2 12f958ea,
+//   parts   softmax_ring.cu.j2 350b0777, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 a6d99774,
+//           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49, common/after_previous.cuh.j2
+//           9af5dfb3, common/rows_ring.cuh.j2 6272e041, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,
@@ -268,6 +269,15 @@ __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
     return exchange.of_block[threadIdx.x % CLUSTER];
 }
 
+// The same order as integers: of those below zero, the bits behind the sign are turned over.
+__device__ __forceinline__ int turned(int x) { return x ^ (x >> 31 & 0x7fffffff); }
+
+// The greatest number of a warp, in each of its lanes; none is NaN.
+__device__ __forceinline__ float greatest_of_warp(float x)
+{
+    return __int_as_float(turned(__reduce_max_sync(0xffffffff, turned(__float_as_int(x)))));
+}
+
 // The greater of each two numbers.
 __device__ __forceinline__ Pack greater(const Pack& a, const Pack& b)
 {
@@ -421,7 +431,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         for (int i = 0; i < VEC; ++i) {
             top = fmaxf(top, float_of(tops, i));
         }
-        return over_lanes<Max, 32>(top);
+        return greatest_of_warp(top);
     };
 
     // The exponentials of a row below what the warp has found, which stay in registers until the row's sum is known.

@@ -4,6 +4,7 @@
 //
 //     y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)
 //
+//   LANES             512  threads of a block
 //   PACKS               8  packs of a thread in its block's part of a row
 //   VEC                 4  neighbours that make a pack, and are loaded and stored at once
 //   CLUSTER             4  blocks that share a row, as a cluster
@@ -15,9 +16,9 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 e7c211fb, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 81255214,
-//           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 f263f385, common/after_previous.cuh.j2
-//           9af5dfb3, common/rows_ring.cuh.j2 33799977, common/rows_ring_second.cuh.j2 12f958ea,
+//   parts   softmax_ring.cu.j2 350b0777, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 a6d99774,
+//           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49, common/after_previous.cuh.j2
+//           9af5dfb3, common/rows_ring.cuh.j2 6272e041, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,
@@ -49,12 +50,16 @@ __device__ __forceinline__ float addend(float x)
     return power;
 }
 
-// e^(x - top), to which what the subtraction loses counts, too; of -inf that would be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that would
+// be NaN, and 1 does no harm.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;
-    const float lost = x - (apart + top);
-    const float power = expf(apart);
+    const float product = apart * 1.44269504f;
+    const float rest = fmaf(apart, 1.92596303e-8f, fmaf(apart, 1.44269504f, -product));
+    const float lost = fmaf(rest, 0.693147181f, x - (apart + top));
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(product));
     return fmaf(power, fminf(lost, 1.0f), power);
 }
 
@@ -265,6 +270,15 @@ __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
     return exchange.of_block[threadIdx.x % CLUSTER];
 }
 
+// The same order as integers: of those below zero, the bits behind the sign are turned over.
+__device__ __forceinline__ int turned(int x) { return x ^ (x >> 31 & 0x7fffffff); }
+
+// The greatest number of a warp, in each of its lanes; none is NaN.
+__device__ __forceinline__ float greatest_of_warp(float x)
+{
+    return __int_as_float(turned(__reduce_max_sync(0xffffffff, turned(__float_as_int(x)))));
+}
+
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LANES, 1)
     kgen_softmax_ring_n8_v4_c4_f32(
     const Element* x,
@@ -339,7 +353,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
                 top = fmaxf(top, value[pack][i]);
             }
         }
-        top = over_lanes<Max, 32>(top);
+        top = greatest_of_warp(top);
         const float below = top > -INF ? top : 0.0f;  // -inf - (-inf) would be NaN
         float sum = 0.0f;
 #pragma unroll
