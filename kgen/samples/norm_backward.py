@@ -58,7 +58,8 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     """
     lanes, packs, vec, cluster = spec.values
     side_by_side = spec.threads // lanes
-    teams = max(2, backward_ring.SECTOR * vec // side_by_side) if spec["ragged"] and not spec.derived["SORTED"] else 2
+    boundary = backward_ring.LINE if spec["lined"] else backward_ring.SECTOR
+    teams = max(2, boundary * vec // side_by_side) if spec["ragged"] and not spec.derived["SORTED"] else 2
     room = cluster * lanes * packs - (100 * cluster if cluster > 1 else 0)  # no block's threads all have a last pack
     ring = spec.derived["RING"]
     height = side_by_side * teams * (ring // packs + (3 if ring % packs else 1)) + 1  # parts of rows come round later
@@ -66,7 +67,7 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
         teams = 3
         height = backward_ring.SECTOR * vec * -(-ring // packs) + 3
     columns = (room - 5) * vec + 1 if spec["ragged"] else (room - 6) * vec  # of whole sectors
-    cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
+    cut = backward_ring.Cut(lanes, packs, vec, cluster, teams, bool(spec["lined"]))
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
     shapes = [shape] if shape else [(height, columns), (1, columns)]
     if spec.derived["SORTED"] and not shape:  # each team's rows all begin elsewhere than the others'
@@ -82,8 +83,9 @@ def backward_of_shared_rows(spec: Spec, shape: Shape | None = None) -> tuple[Cas
         (backward_grid, "blocks", lambda device: 3),
         (backward_grid, "LEAST", 0),
     )
-    columns = (3 * (spec.derived["LANES"] * spec["PACKS"] - 101) - 1) * spec["VEC"]
-    shapes = (shape,) if shape else ((2 * spec.derived["STAGES"] + 3, columns), (1, columns))
+    part = spec.derived["STAGED"] // (2 * rows.VECTOR * spec["STAGES"]) // 8 * 8  # packs, in whole lines
+    columns = (3 * min(part, spec.derived["LANES"] * spec["PACKS"]) - 1) * spec["VEC"]
+    shapes = (shape,) if shape else ((2 * spec["STAGES"] + 3, columns), (1, columns))
     return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
 
 

@@ -59,9 +59,12 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         flags[WEIGHT_TYPES[weight.dtype]] = True
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
-    if weight is not None and (summed := _summed(pitched, taken, (count, width), flags, bias=bias)):
+    if weight is not None and (
+        summed := _summed(pitched, taken, (count, width), flags, bias=bias, offset=offset != 0)
+    ):
         spec, blocks, parts, wave, apart, cut = summed
-        first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), apart, floats)
+        added = () if spec.kernel is backward_ring.RING and not spec["offset"] else floats
+        first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), apart, added)
         steps = (first, _total(weight, parts, width, bias=bias))
         one_pass, finish = bind(steps, device)
         nbytes = 4 * parts * width
@@ -110,7 +113,7 @@ class _Summed(NamedTuple):
 
 
 def _summed(
-    places: Places, taken: rows_cut.Packs, size: tuple[int, int], flags: dict[str, bool], *, bias: bool
+    places: Places, taken: rows_cut.Packs, size: tuple[int, int], flags: dict[str, bool], *, bias: bool, offset: bool
 ) -> _Summed | None:
     """Such a pass, if there is one, for so many rows and columns of dy, x and dx at their `places`."""
     (count, width), x, pitches = size, places[1].operand, tuple(place.pitch for place in places)
@@ -122,7 +125,7 @@ def _summed(
     fours = rows_cut.fours(width, taken, pairs=bias)
     whole = backward_ring.by_sectors(taken, width, pitches[-1])
     if not fours and (turning := backward_ring.cut(count, width, whole, x.device, bias=bias)):
-        spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=whole.ragged, dtype=x.dtype)
+        spec = backward_ring.RING.spec(**turning.values(), **own, **{"offset": offset, **backward_ring.EXTRA}, bias=bias, ragged=whole.ragged, dtype=x.dtype)
         return _Summed(spec, turning.blocks, turning.teams, (), pitches, turning)
     if cut := fours or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
         spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)

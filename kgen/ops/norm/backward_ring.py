@@ -23,6 +23,7 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 
 THREADS = 512  # of a block, which has a multiprocessor to itself: 128 registers each
 SECTOR = rows_ring.SECTOR // VECTOR  # packs that memory is read and written by
+LINE = 8  # packs of a line of memory
 WIDE = 32768  # columns, up to which threads do best with few packs each; beyond, with many, and smaller clusters
 EXCHANGES = 4  # of what is found of a row, in turn
 TURNS = 8  # rows of the same threads, from which on it pays
@@ -31,12 +32,19 @@ EVEN = 4096  # likewise, without a bias, where packs are a power of two, which l
 SHARED_RAGGED = {4: 7169, 8: 6145}  # likewise, where a block shares a ragged row
 OTHERS = ((64, 4), (256, 2))  # lanes and packs of ragged rows of 16 bits, where others do better
 PLAIN = 2  # blocks of a cluster, up to which so many clusters have room that all rows of one begin at the same place
+import os
+EXTRA: dict[str, bool] = {w: True for w in os.environ.get("G12", "").split()}
 SUMS = 32
 """Columns of a thread, at most."""
 FEW, MANY = (2, 3, 4), (4, 3, 2)
 """Packs of a thread, those that do better first, of rows that leave room for those that follow."""
 LANES = Axis("LANES", "t", (32, 64, 128, 256, 512), "threads of a block that share a row", default=THREADS)
 PACKS = Axis("PACKS", "n", (2, 3, 4, 8), "packs of each array, that a thread has of a row")
+RAGGED = (
+    Flag("ragged", "rows begin anywhere, or end so, not at multiples of a pack"),
+    Flag("lined", "packs of such rows begin with a line of memory, not only with a sector"),
+)
+OFFSET = Flag("offset", "the result was multiplied by weights that a number was added to")
 CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a cluster", default=1)
 
 
@@ -48,6 +56,7 @@ class Cut(NamedTuple):
     vec: int
     cluster: int
     teams: int
+    lined: bool = False
 
     @property
     def blocks(self) -> int:
@@ -63,7 +72,8 @@ class Cut(NamedTuple):
 
     def values(self) -> dict[str, int]:
         """For `Kernel.spec`."""
-        return {"LANES": self.lanes, "PACKS": self.packs, "VEC": self.vec, "CLUSTER": self.cluster}
+        axes = {"LANES": self.lanes, "PACKS": self.packs, "VEC": self.vec, "CLUSTER": self.cluster}
+        return {**axes, "lined": self.lined}
 
     def __str__(self) -> str:
         blocks = f"{self.cluster} blocks of " if self.cluster > 1 else ""
@@ -86,17 +96,21 @@ def cut(height: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: 
     if columns < EVEN and not (taken.ragged or bias or total & (total - 1)):
         return None
     alone = taken.ragged and bias and taken.vec == 8
-    found = _least_idle(total, sizes, FEW if columns <= WIDE else MANY, ragged=taken.ragged, alone=alone)
+    loose = taken.vec if taken.ragged else 0
+    found = _least_idle(total, sizes, FEW if columns <= WIDE else MANY, loose, alone=alone)
     if found is None and PACKS.values[-1] * taken.vec <= SUMS:  # then there is shared memory for one row
-        found = _least_idle(total, sizes, PACKS.values[-1:])
+        found = _least_idle(total, sizes, PACKS.values[-1:], loose)
     if found is None or not _pays(columns, taken, *found):
         return None
     lanes, packs, cluster = found
     teams = rows_ring.taking_turns(cluster, height // (THREADS // lanes), turns, device)
+    lined = False
     if taken.ragged and cluster <= PLAIN:  # rows of the same threads all begin at the same place
         step = max(1, _boundary(lanes) * taken.vec * lanes // THREADS)
+        line = LINE * taken.vec
+        lined = lanes == THREADS and teams // line * line == teams // step * step > 0
         teams = teams // step * step
-    return Cut(lanes, packs, taken.vec, cluster, teams) if teams else None
+    return Cut(lanes, packs, taken.vec, cluster, teams, lined) if teams else None
 
 
 def by_sectors(taken: rows_cut.Packs, columns: int, pitch: int) -> rows_cut.Packs:
@@ -119,20 +133,25 @@ def _pays(columns: int, taken: rows_cut.Packs, lanes: int, packs: int, cluster: 
 
 
 def _least_idle(
-    total: int, sizes: Sequence[tuple[int, int]], each: Sequence[int], *, ragged: bool = False, alone: bool = False
+    total: int, sizes: Sequence[tuple[int, int]], each: Sequence[int], loose: int = 0, *, alone: bool = False
 ) -> tuple[int, int, int] | None:
     """Lanes, packs of a thread, and blocks of a cluster, that have room for so many packs, and the least to spare.
 
-    `each`: how many packs of a thread to try. Of those that do as well the first is taken; if they are `ragged`, the
-    first whose rows' packs begin with a sector, and need not be sorted; `alone`: one block before two. None where no
-    size has room.
+    `each`: how many packs of a thread to try. Of those that do as well the first is taken; of rows that begin anywhere,
+    with so many elements of a pack to be taken one by one where there is no room for it, the first whose rows' packs
+    begin with a sector, and need not be sorted; `alone`: one block before two. None where no size has room.
     """
-    smallest = [next(((n, c) for n, c in sizes if n * c * packs >= total), None) for packs in each]
-    cuts = [(n, next(p for p in PACKS.values if n * c * p >= total), c) for n, c in filter(None, smallest)]
+
+    def room(lanes: int, packs: int, cluster: int) -> int:
+        threads = lanes * cluster  # each takes one of the elements before and behind the packs
+        return packs * threads + (threads // loose - 1 if loose and lanes == THREADS else 0)
+
+    smallest = [next(((n, c) for n, c in sizes if room(n, packs, c) >= total), None) for packs in each]
+    cuts = [(n, next(p for p in PACKS.values if room(n, p, c) >= total), c) for n, c in filter(None, smallest)]
 
     def order(cut: tuple[int, int, int]) -> tuple[int, bool, bool]:
         lanes, _, cluster = cut
-        return math.prod(cut), ragged and (_boundary(lanes) < SECTOR or cluster > PLAIN), alone and cluster > 1
+        return math.prod(cut), loose > 0 and (_boundary(lanes) < SECTOR or cluster > PLAIN), alone and cluster > 1
 
     return min(cuts, key=order, default=None)
 
@@ -168,7 +187,7 @@ def _derive(spec: Spec) -> dict[str, int]:
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    factor = "(weight_offset + weight)" if spec["rms"] else "weight"
+    factor = "(weight_offset + weight)" if spec["offset"] else "weight"
     less = "number * slope" if spec["rms"] else "fmaf(number - mean, slope, sum)"
     gradient = f"rstd * fmaf(dy, {factor}, -{less})"
     # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
@@ -181,8 +200,10 @@ def _text(spec: Spec) -> dict[str, Any]:
         "sorted": spec.derived["SORTED"],
         # Whole lines are asked for where that took less time: not by clusters, nor by few threads for many packs.
         "lines": spec["CLUSTER"] == 1 and not spec["rms"] and (spec["LANES"] > 64 or spec.dtype is not F32),
+        "sector": (LINE if spec["lined"] else SECTOR) * spec["VEC"],
         "several_rows": spec["LANES"] < THREADS,
         "parted": True,
+        "by_row": bool(spec["xr"]) != (spec["PACKS"] == 3 and spec.derived["RING"] % spec["PACKS"] == 0),
         "held": spec.derived["HELD"],  # weights, in registers
         "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
@@ -200,6 +221,10 @@ def _check(spec: Spec) -> str | None:
     own = [dtype for dtype, word in WEIGHT_TYPES.items() if spec[word]]
     if len(own) > 1 or spec.dtype in own:
         return "weights have one type, which is named where it is not that of x"
+    if spec["lined"] and not (spec["ragged"] and spec["LANES"] == THREADS and spec["CLUSTER"] <= PLAIN):
+        return "only rows of whole blocks that need not be sorted begin with a line"
+    if spec["offset"] and not spec["rms"]:
+        return "a number is added to the weights of RMS norms only"
     if spec["CLUSTER"] > 1 and spec["LANES"] < THREADS:
         return "a cluster is of whole blocks"
     if spec["PACKS"] * spec["VEC"] > SUMS:
@@ -215,7 +240,7 @@ RING = register(
         summary="The gradient of the input of a norm, and sums for those of its weights, over many rows.",
         formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
         axes=(LANES, PACKS, VEC, CLUSTER),
-        flags=(RMS, *OWN, BIAS, Flag("ragged", "rows begin anywhere, or end so, not at multiples of a pack")),
+        flags=(RMS, *OWN, BIAS, OFFSET, *RAGGED, Flag("xr","x")),
         derive=_derive,
         text=_text,
         check=_check,
