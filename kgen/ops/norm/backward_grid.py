@@ -28,7 +28,7 @@ AHEAD = {True: 2, False: 3}
 two on their way."""
 WIDE = 7  # of such rows there is room for so many at most
 HEARD = 5  # blocks that a lane hears
-LEAST = 1 << 20  # bytes of a row, from which on it pays: what a row costs besides is shorter than to read it again
+LEAST = 1 << 19  # bytes of a row, from which on it pays: what a row costs besides is shorter than to read it again
 PACKS = Axis("PACKS", "n", (1, 2, 3, 4), "packs of a thread in its block's part of a row")
 STAGES = Axis("STAGES", "s", tuple(range(3, 17)), "rows of which a block has its part in shared memory")
 

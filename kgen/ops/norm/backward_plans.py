@@ -14,6 +14,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm import backward_ring, backward_span
 from kgen.ops.norm.backward_grid import plan_grid
 from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS
+from kgen.ops.norm.backward_ring_kernel import RING
 from kgen.ops.norm.plans import rows_of
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
@@ -59,11 +60,9 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         flags[WEIGHT_TYPES[weight.dtype]] = True
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
-    if weight is not None and (
-        summed := _summed(pitched, taken, (count, width), flags, bias=bias, offset=offset != 0)
-    ):
+    if weight is not None and (summed := _summed(pitched, taken, (count, width), flags, bias=bias, offset=offset != 0)):
         spec, blocks, parts, wave, apart, cut = summed
-        added = () if spec.kernel is backward_ring.RING and not spec["offset"] else floats
+        added = () if spec.kernel is RING and not spec["offset"] else floats
         first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), apart, added)
         steps = (first, _total(weight, parts, width, bias=bias))
         one_pass, finish = bind(steps, device)
@@ -125,7 +124,8 @@ def _summed(
     fours = rows_cut.fours(width, taken, pairs=bias)
     whole = backward_ring.by_sectors(taken, width, pitches[-1])
     if not fours and (turning := backward_ring.cut(count, width, whole, x.device, bias=bias)):
-        spec = backward_ring.RING.spec(**turning.values(), **own, **{"offset": offset, **backward_ring.EXTRA}, bias=bias, ragged=whole.ragged, dtype=x.dtype)
+        flags = {**own, "bias": bias, "offset": offset, "ragged": whole.ragged}
+        spec = RING.spec(**turning.values(), **flags, dtype=x.dtype)
         return _Summed(spec, turning.blocks, turning.teams, (), pitches, turning)
     if cut := fours or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
         spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
