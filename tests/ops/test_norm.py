@@ -539,7 +539,9 @@ def test_there_are_as_many_waves_as_leave_the_parts_small_beside_the_rows() -> N
         (16383, 8, False, (512, 2, 2)),
         (16383, 4, True, (512, 4, 2)),
         (32768, 4, True, (512, 2, 8)),
-        (50257, 8, True, (512, 4, 4)),
+        (50257, 8, True, (512, 3, 4)),  # and some elements one by one
+        (53249, 8, True, (512, 4, 4)),
+        (262145, 4, True, (512, 8, 16)),
         (262143, 8, True, (512, 4, 16)),
         (262144, 4, True, (512, 8, 16)),
         (262143, 4, False, (512, 8, 16)),
