@@ -7,7 +7,7 @@ import numpy as np
 from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import backward_grid, backward_plans, backward_ring, backward_span
-from kgen.ops.norm.backward_ring_kernel import LINE, SECTOR
+from kgen.ops.norm.backward_ring_kernel import LINE, SECTOR, THREADS
 from kgen.samples.along_rows import NO_CUT, Settings, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
@@ -73,6 +73,8 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     shapes = [shape] if shape else [(height, columns), (1, columns)]
     if spec.derived["SORTED"] and not shape:  # each team's rows all begin elsewhere than the others'
         shapes.append((SECTOR * vec, columns))
+    if spec["ragged"] and lanes == THREADS and not shape:  # more elements than packs have room for
+        shapes.append((1, cluster * lanes * packs * vec + 37))
     return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
 
 
