@@ -19,7 +19,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 6f6e567a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_backward_ring.cu.j2 140f409a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -243,7 +243,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     cluster_arrive();
     // Each block has neighbouring columns, so many whole lines that all blocks have as much to do.
     constexpr int LINE = 8;  // packs
-    const int width = (columns / VEC + CLUSTER * LINE - 1) / (CLUSTER * LINE) * LINE * VEC;
+    const int width = min((columns / VEC + CLUSTER * LINE - 1) / (CLUSTER * LINE) * LINE, PACKS * LANES) * VEC;
     const int place = cluster_rank() * width + static_cast<int>(threadIdx.x) * VEC;
     const int behind = (cluster_rank() + 1) * width;  // the block's columns
     int turn = 0;
@@ -337,7 +337,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     cluster_wait();  // the other blocks must be there, and ready, before anything is written to them
     while (rest > 0) {
         const int head = head_of(row);
-        const int row_end = head + (columns - head) / VEC * VEC;
+        const int row_end = head + min((columns - head) / VEC * VEC, CLUSTER * width);
         const int end = min(row_end, head + behind);
         const int first = head + place;
         const int packs = end > first ? (end - first - 1) / STRIDE + 1 : 0;  // of this thread, up to PACKS

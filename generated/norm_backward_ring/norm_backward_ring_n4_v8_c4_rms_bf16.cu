@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 6f6e567a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_backward_ring.cu.j2 140f409a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -213,7 +213,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     const Weight* __restrict__ weight,
     Element* dx,
     float* __restrict__ parts_weight,  // [clusters, columns]
-    int rows, int columns, float weight_offset,
+    int rows, int columns,
     long long dy_row, long long x_row, long long dx_row)
 {
     // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
@@ -291,7 +291,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     Element* written = dx + dx_row * row + first;
 
     // g of the formula.
-    const auto weighed = [&](float dy, float weight) { return dy * (weight_offset + weight); };
+    const auto weighed = [&](float dy, float weight) { return dy * weight; };
 
     // Of the row so many turns from this one: what the mean of g n is made of, and its columns are
     // added to the sums.
@@ -346,7 +346,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         const float rstd = known.rstd;
         const float slope = of_row * share * rstd;
         const auto gradient = [&](float dy, float weight, float number) {
-            return from_float(rstd * fmaf(dy, (weight_offset + weight), -number * slope));
+            return from_float(rstd * fmaf(dy, weight, -number * slope));
         };
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {

@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 6f6e567a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_backward_ring.cu.j2 140f409a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -203,24 +203,22 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t25
     Weights* weights = reinterpret_cast<Weights*>(memory + 2 * RING * THREADS * sizeof(Pack)) + threadIdx.x;
     const Element* coming_given = dy + dy_row * row + first;  // the row that is fetched next
     const Element* coming_value = x + x_row * row + first;
-    // The next pack of the row that is fetched, if there is one.
-    const auto fetch = [&](bool there, int pack, int to) {
-        if (there && pack < packs) {
-            copy_async(ring_given + to, coming_given + pack * STRIDE);
-            copy_async(ring_value + to, coming_value + pack * STRIDE);
+    // The packs of the row that is fetched next, if there is one.
+    const auto fetch = [&](bool there, int to) {
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            if (there && pack < packs) {
+                copy_async(ring_given + to + pack * THREADS, coming_given + pack * STRIDE);
+                copy_async(ring_value + to + pack * THREADS, coming_value + pack * STRIDE);
+            }
         }
         asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
-        if (pack == PACKS - 1) {
-            coming_given += dy_row * step;
-            coming_value += x_row * step;
-        }
+        coming_given += dy_row * step;
+        coming_value += x_row * step;
     };
 
     // What the first row needs is asked for before the others queue up in front of it.
-#pragma unroll
-    for (int pack = 0; pack < PACKS; ++pack) {
-        fetch(left > 0, pack, pack * THREADS);
-    }
+    fetch(left > 0, 0);
     int begin = 0;  // where the first pack of a row lies
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
@@ -280,12 +278,12 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t25
 
     ask(left > 0, row);
 #pragma unroll
-    for (int pack = PACKS; pack < RING; ++pack) {
-        fetch(left > pack / PACKS, pack % PACKS, pack * THREADS);
+    for (int pack = PACKS; pack < RING; pack += PACKS) {
+        fetch(left > pack / PACKS, pack * THREADS);
     }
     for (; left > 0; --left) {
         const int after = begin + PACKS < RING ? begin + PACKS : 0;
-        asm volatile("cp.async.wait_group %0;" ::"n"(RING - PACKS) : "memory");  // this row is there
+        asm volatile("cp.async.wait_group %0;" ::"n"(RING / PACKS - 1) : "memory");  // this row is there
         const Known known = coming;
         ask(left > 1, row + step);
         tell(find(begin, known), exchanges[turn % EXCHANGES]);
@@ -309,12 +307,12 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t25
                     found.at[i] = gradient(float_of(given, i), weight_of(factors, i), float_of(value, i));
                 }
             }
-            // Where it has just read.
-            fetch(left > (pack + RING) / PACKS, (pack + RING) % PACKS, (begin + pack) * THREADS);
             if (pack < packs) {
                 store(written + pack * STRIDE, found);
             }
         }
+        // Where it has just read.
+        fetch(left > RING / PACKS, begin * THREADS);
         begin = after;
         ++turn;
         row += step;

@@ -7,6 +7,7 @@ import numpy as np
 from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
 from kgen.ops.norm import backward_grid, backward_plans, backward_ring, backward_span
+from kgen.ops.norm.backward_ring_kernel import LINE, SECTOR, THREADS
 from kgen.samples.along_rows import NO_CUT, Settings, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
@@ -58,19 +59,22 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
     """
     lanes, packs, vec, cluster = spec.values
     side_by_side = spec.threads // lanes
-    teams = max(2, backward_ring.SECTOR * vec // side_by_side) if spec["ragged"] and not spec.derived["SORTED"] else 2
+    boundary = LINE if spec["lined"] else SECTOR
+    teams = max(2, boundary * vec // side_by_side) if spec["ragged"] and not spec.derived["SORTED"] else 2
     room = cluster * lanes * packs - (100 * cluster if cluster > 1 else 0)  # no block's threads all have a last pack
     ring = spec.derived["RING"]
     height = side_by_side * teams * (ring // packs + (3 if ring % packs else 1)) + 1  # parts of rows come round later
     if spec.derived["SORTED"]:  # as many that begin at each place, and more at some; and some that all share
         teams = 3
-        height = backward_ring.SECTOR * vec * -(-ring // packs) + 3
+        height = SECTOR * vec * -(-ring // packs) + 3
     columns = (room - 5) * vec + 1 if spec["ragged"] else (room - 6) * vec  # of whole sectors
-    cut = backward_ring.Cut(lanes, packs, vec, cluster, teams)
+    cut = backward_ring.Cut(lanes, packs, vec, cluster, teams, bool(spec["lined"]))
     settings = ((backward_ring, "cut", lambda *about, **more: cut),)
     shapes = [shape] if shape else [(height, columns), (1, columns)]
     if spec.derived["SORTED"] and not shape:  # each team's rows all begin elsewhere than the others'
-        shapes.append((backward_ring.SECTOR * vec, columns))
+        shapes.append((SECTOR * vec, columns))
+    if spec["ragged"] and lanes == THREADS and not shape:  # more elements than packs have room for
+        shapes.append((1, cluster * lanes * packs * vec + 37))
     return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
 
 
@@ -82,8 +86,9 @@ def backward_of_shared_rows(spec: Spec, shape: Shape | None = None) -> tuple[Cas
         (backward_grid, "blocks", lambda device: 3),
         (backward_grid, "LEAST", 0),
     )
-    columns = (3 * (spec.derived["LANES"] * spec["PACKS"] - 101) - 1) * spec["VEC"]
-    shapes = (shape,) if shape else ((2 * spec.derived["STAGES"] + 3, columns), (1, columns))
+    part = spec.derived["STAGED"] // (2 * rows.VECTOR * spec["STAGES"]) // 8 * 8  # packs, in whole lines
+    columns = (3 * min(part, spec.derived["LANES"] * spec["PACKS"]) - 1) * spec["VEC"]
+    shapes = (shape,) if shape else ((2 * spec["STAGES"] + 3, columns), (1, columns))
     return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
 
 
@@ -102,10 +107,12 @@ def backward_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...
 
 def _backward_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:
     dy, x, weight = numbers(spec, shape, shape, shape[-1:])
-    statistics, expected = _gradients_of_normal(dy, x, weight, rms=bool(spec["rms"]))
+    offset = 0.75 if "offset" in spec.flags else 0.0
+    statistics, expected = _gradients_of_normal(dy, x, weight + weight.dtype.type(offset), rms=bool(spec["rms"]))
     operator = norm_backward.rms_norm_backward if spec["rms"] else norm_backward.layer_norm_backward
     expected = expected[:2] if spec["rms"] else expected
-    return Case(operator, (dy, x, *statistics, weight), {}, expected, settings=settings)
+    options = {"weight_offset": offset} if offset else {}
+    return Case(operator, (dy, x, *statistics, weight), options, expected, settings=settings)
 
 
 CASES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +19,7 @@ from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm import backward_plans, backward_ring
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.norm.backward_kernels import TOTAL
+from kgen.ops.norm.backward_ring_kernel import RING
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
 from kgen.ops.rows import Cut
@@ -420,6 +422,11 @@ def test_threads_add_up_the_gradients_of_the_weights_of_their_columns(
         (2005, "bf16", backward_ring.Cut(128, 2, 8, 1, 4)),
         (4097, "f16", backward_ring.Cut(512, 2, 8, 1, 16)),
         (16000, "f16", backward_ring.Cut(512, 2, 8, 4, 3)),
+        (8500, "f32", backward_ring.Cut(512, 4, 4, 1, 8)),  # more than packs have room for, as the next ones
+        (16500, "bf16", backward_ring.Cut(512, 2, 8, 2, 16)),
+        (33501, "bf16", backward_ring.Cut(512, 2, 8, 4, 5)),
+        (8193, "f32", backward_ring.Cut(512, 2, 4, 2, 32, True)),
+        (12501, "bf16", backward_ring.Cut(512, 3, 8, 1, 64, True)),
     ],
 )
 def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_their_way(
@@ -438,23 +445,24 @@ def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_the
     x, dy = (rng.standard_normal((rows, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
     weight = rng.standard_normal(width).astype("f")
     wide_x, wide_dy = (v.astype(np.float64) for v in (x, dy))
-    for rms in (False, True):
+    for rms, offset in ((False, 0), (True, 0), (True, 1)):
         _, mean, rstd = reference(x, (1,), rms=rms)
         statistics = [rstd] if rms else [mean, rstd]
         given = [xp.asarray(v) for v in (dy, x, *(s.astype("f") for s in statistics), weight)]
-        operator = rms_norm_backward if rms else layer_norm_backward
+        operator = partial(rms_norm_backward, weight_offset=offset) if rms else layer_norm_backward
         out = xp.full((rows, width), np.nan, given[1].dtype)  # the same memory each time: rows begin where they did
         dx, *gradients = map(asnumpy, operator(*given, out=out))
         once = [v.tobytes() for v in (dx, *gradients)]
         assert [asnumpy(v).tobytes() for v in operator(*given, out=out)] == once
-        upstream, normal = wide_dy * weight, (wide_x - mean[:, None]) * rstd[:, None]
+        upstream, normal = wide_dy * (weight + offset), (wide_x - mean[:, None]) * rstd[:, None]
         less = 0 if rms else upstream.mean(1, keepdims=True)
         expected = rstd[:, None] * (upstream - less - normal * (upstream * normal).mean(1, keepdims=True))
         assert_close(dx, expected, dtype, terms=16)
         for result, addends in zip(gradients, (wide_dy * normal, wide_dy), strict=False):
             np.testing.assert_allclose(result, addends.sum(0), rtol=1e-5, atol=1e-4)
-        said = explain(operator, *given)
+        said = explain(rms_norm_backward if rms else operator, *given, **({"weight_offset": offset} if rms else {}))
         assert "norm_backward_ring" in said
+        assert ("_offset" in said) == (offset > 0)
         assert f"are sums of {cut.teams} parts" in said  # wherever their rows begin
 
 
@@ -531,7 +539,9 @@ def test_there_are_as_many_waves_as_leave_the_parts_small_beside_the_rows() -> N
         (16383, 8, False, (512, 2, 2)),
         (16383, 4, True, (512, 4, 2)),
         (32768, 4, True, (512, 2, 8)),
-        (50257, 8, True, (512, 4, 4)),
+        (50257, 8, True, (512, 3, 4)),  # and some elements one by one
+        (53249, 8, True, (512, 4, 4)),
+        (262145, 4, True, (512, 8, 16)),
         (262143, 8, True, (512, 4, 16)),
         (262144, 4, True, (512, 8, 16)),
         (262143, 4, False, (512, 8, 16)),
@@ -557,9 +567,9 @@ def test_ragged_rows_of_the_same_threads_begin_at_the_same_place(
     for columns in range(321, 32768, 62):
         cut = backward_ring.cut(10**6, columns, rows_cut.Packs(8, ragged=True, full=True), HOST, bias=True)
         if cut is not None and not cut.sorted(ragged=True):
-            spec = backward_ring.RING.spec(**cut.values(), ragged=True, bias=True, dtype=DTYPES["bf16"])
+            spec = RING.spec(**cut.values(), ragged=True, bias=True, dtype=DTYPES["bf16"])
             apart = cut.teams * (spec.threads // cut.lanes)
-            assert apart % (8 if cut.lanes in (128, 256) else 16) == 0
+            assert apart % (64 if cut.lined else 8 if cut.lanes in (128, 256) else 16) == 0
             shared.add((cut.lanes, cut.cluster))
     assert shared == {(32, 1), (64, 1), (128, 1), (256, 1), (512, 1), (512, 2)}
 

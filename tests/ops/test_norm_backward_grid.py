@@ -80,9 +80,10 @@ def test_rows_that_no_cluster_holds_are_shared_by_all() -> None:
     stand_for(Facts(132, 227 * 1024, "sm_90a"))
     try:
         with kgen.backend("cpu"):
-            assert told(4, 524288, "f32") == "norm_backward_grid_n2_v4_bias_f32"
-            assert told(4, 300000, "bf16").startswith("norm_backward_t512")  # too short for a meeting
-            assert told(4, 1048576, "bf16") == "norm_backward_grid_n2_v8_bias_bf16"
+            assert told(4, 524288, "f32") == "norm_backward_grid_n2_v4_s7_bias_f32"
+            assert told(4, 300000, "f32") == "norm_backward_grid_n2_v4_s12_bias_f32"  # narrower: more of them
+            assert told(4, 300000, "bf16") == "norm_backward_grid_n1_v8_s16_bias_bf16"
+            assert told(4, 1048576, "bf16") == "norm_backward_grid_n2_v8_s7_bias_bf16"
             assert told(64, 262144, "f32").startswith("norm_backward_ring")
             assert told(4, 1 << 22, "f32").startswith("norm_backward_t512")  # nor do all blocks
     finally:

@@ -21,35 +21,35 @@ from kgen.spec import Axis, Kernel, Spec
 
 LANES = 512  # threads of a block that go through rows
 HEARERS = 3  # warps besides, which hear what is told of rows; one more tells it
-STAGES = 16  # rows of which a block has its part in shared memory, at most
-EXCHANGES = 8  # of what is told of rows, in turn; more than DEFER
-DEFER = 7  # rows between what is found of one and its gradient, at most: messages take a few microseconds
-AHEAD = 3  # rows of which the parts lie there beside these: of one that is gone through, and of two on their way
+EXCHANGES = 16  # of what is told of rows, in turn; more than DEFER
+DEFER = 13  # rows between what is found of one and its gradient, at most: messages take a few microseconds
+AHEAD = {True: 2, False: 3}
+"""Rows of which the parts lie there beside these, by whether they are wide: of one that is gone through, and of one or
+two on their way."""
+WIDE = 7  # of such rows there is room for so many at most
 HEARD = 5  # blocks that a lane hears
-LEAST = 1 << 20  # bytes of a row, from which on it pays: what a row costs besides is shorter than to read it again
+LEAST = 1 << 19  # bytes of a row, from which on it pays: what a row costs besides is shorter than to read it again
 PACKS = Axis("PACKS", "n", (1, 2, 3, 4), "packs of a thread in its block's part of a row")
+STAGES = Axis("STAGES", "s", tuple(range(3, 17)), "rows of which a block has its part in shared memory")
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    row = 2 * LANES * spec["PACKS"] * VECTOR
     exchange = LANES // 32 * 8 + (8 if spec["rms"] else 16) + 2 * 8
-    static = -(-(EXCHANGES * exchange + 4) // LINE) * LINE
     held = spec["PACKS"] <= 2  # weights, in registers
     kept = 0 if held else LANES * spec["PACKS"] * spec["VEC"] * weight_of(spec).itemsize
-    stages = min(STAGES, (SHARED - RESERVED - static - kept) // row)
-    defer = min(DEFER, max(stages - AHEAD, 1))
+    static = -(-(EXCHANGES * exchange + 4) // LINE) * LINE
+    staged = (SHARED - RESERVED - static - kept) // LINE * LINE
     return {
         "THREADS": LANES + 32 * (1 + HEARERS),
         "HEARERS": HEARERS,
         "LANES": LANES,
-        "STAGES": stages,
-        "DEFER": defer,
+        "DEFER": min(DEFER, spec["STAGES"] - AHEAD[spec["STAGES"] <= WIDE]),
         "HEARD": HEARD,
         "EXCHANGES": EXCHANGES,
         "HELD": held,
-        "STAGED": stages * row,
+        "STAGED": staged,
         "STATIC_SMEM": static,
-        "DYNAMIC_SMEM": stages * row + kept,
+        "DYNAMIC_SMEM": staged + kept,
     }
 
 
@@ -59,7 +59,10 @@ def _check(spec: Spec) -> str | None:
         return "weights have one type, which is named where it is not that of x"
     if spec["VEC"] * spec.dtype.itemsize != VECTOR:
         return f"what is fetched for later is of {VECTOR} bytes"
-    return None if spec.derived["STAGES"] >= 3 else "there is shared memory for three rows at least"
+    least = 2 * VECTOR * (LANES * (spec["PACKS"] - 1) + 1)  # bytes of a part of a row
+    if spec["STAGES"] * least > spec.derived["STAGED"]:
+        return "there is no shared memory for so many rows"
+    return None
 
 
 def _text(spec: Spec) -> dict[str, Any]:
@@ -87,7 +90,7 @@ GRID = register(
         name="norm_backward_grid",
         summary="The gradients of the input of a norm, and of its weights, of rows that all blocks share.",
         formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
-        axes=(PACKS, rows_grid.VEC),
+        axes=(PACKS, rows_grid.VEC, STAGES),
         flags=(RMS, *OWN, BIAS),
         derive=_derive,
         text=_text,
@@ -95,7 +98,7 @@ GRID = register(
         min_arch=rows_cut.COPIES,
         grid="a block for each part of a row, all of which run at once",
         origin="the chain rule",
-        defaults=("norm_backward_grid_n2_v4_bias_f32", "norm_backward_grid_n1_v8_rms_bf16"),
+        defaults=("norm_backward_grid_n2_v4_s7_bias_f32", "norm_backward_grid_n1_v8_s14_rms_bf16"),
     )
 )
 
@@ -128,10 +131,14 @@ def plan_grid(
     width = -(-columns // (blocks(device) * line)) * line
     packs = -(-width // (LANES * taken.vec))
     parts = -(-columns // width)
-    own = {name: on for name, on in flags.items() if name != "weight"}
-    spec = Spec(GRID, (packs, taken.vec), frozenset({n for n, on in {**own, "bias": bias}.items() if on}), x.dtype)
-    if packs > PACKS.values[-1] or _check(spec) or shared_memory(device) < SHARED - RESERVED:
+    own = frozenset(n for n, on in {**flags, "weight": False, "bias": bias}.items() if on)
+    if packs > PACKS.values[-1] or shared_memory(device) < SHARED - RESERVED:
         return None
+    few = Spec(GRID, (packs, taken.vec, STAGES.values[0]), own, x.dtype)
+    stages = min(STAGES.values[-1], few.derived["STAGED"] // (2 * width * x.dtype.itemsize))
+    if stages < STAGES.values[0]:
+        return None
+    spec = Spec(GRID, (packs, taken.vec, stages), own, x.dtype)
     pointers = len(taking) + 1 + bias + 2
     step = Step(spec, parts, pointers, (count, columns, width), pitches, floats, cooperative=True)
     run = bind([step], device)[0]

@@ -14,6 +14,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm import backward_ring, backward_span
 from kgen.ops.norm.backward_grid import plan_grid
 from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS
+from kgen.ops.norm.backward_ring_kernel import RING
 from kgen.ops.norm.plans import rows_of
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
@@ -59,9 +60,10 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         flags[WEIGHT_TYPES[weight.dtype]] = True
 
     taken = _weighed(rows_cut.packs(pitched, width, ragged=True), weight)
-    if weight is not None and (summed := _summed(pitched, taken, (count, width), flags, bias=bias)):
+    if weight is not None and (summed := _summed(pitched, taken, (count, width), flags, bias=bias, offset=offset != 0)):
         spec, blocks, parts, wave, apart, cut = summed
-        first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), apart, floats)
+        added = () if spec.kernel is RING and not spec["offset"] else floats
+        first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), apart, added)
         steps = (first, _total(weight, parts, width, bias=bias))
         one_pass, finish = bind(steps, device)
         nbytes = 4 * parts * width
@@ -110,7 +112,7 @@ class _Summed(NamedTuple):
 
 
 def _summed(
-    places: Places, taken: rows_cut.Packs, size: tuple[int, int], flags: dict[str, bool], *, bias: bool
+    places: Places, taken: rows_cut.Packs, size: tuple[int, int], flags: dict[str, bool], *, bias: bool, offset: bool
 ) -> _Summed | None:
     """Such a pass, if there is one, for so many rows and columns of dy, x and dx at their `places`."""
     (count, width), x, pitches = size, places[1].operand, tuple(place.pitch for place in places)
@@ -122,7 +124,8 @@ def _summed(
     fours = rows_cut.fours(width, taken, pairs=bias)
     whole = backward_ring.by_sectors(taken, width, pitches[-1])
     if not fours and (turning := backward_ring.cut(count, width, whole, x.device, bias=bias)):
-        spec = backward_ring.RING.spec(**turning.values(), **own, bias=bias, ragged=whole.ragged, dtype=x.dtype)
+        flags = {**own, "bias": bias, "offset": offset, "ragged": whole.ragged}
+        spec = RING.spec(**turning.values(), **flags, dtype=x.dtype)
         return _Summed(spec, turning.blocks, turning.teams, (), pitches, turning)
     if cut := fours or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
         spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
