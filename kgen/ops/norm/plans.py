@@ -19,7 +19,7 @@ from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.ring_plans import plan_ring
 from kgen.ops.norm.ring_rows import plan_rows
 from kgen.ops.norm.span import plan_span
-from kgen.ops.norm.sums import plan_sums
+from kgen.ops.norm.stream import plan_stream
 from kgen.ops.norm.words import plan_words
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
@@ -109,7 +109,7 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     beside = dear and x.dtype is not F32 and (bias is not None or weights[0].dtype is F32)
     one = BESIDE[bias.dtype.itemsize if bias else 2] if beside else alone
     turning = None if along else plan_ring(named, read, pitches, taken, flags, order, nobody, groups, floats, one)
-    turning = turning or plan_sums(named, read, pitches, taken, flags, order, nobody, floats)
+    turning = turning or plan_stream(named, read, pitches, taken, flags, order, nobody, floats)
     if turning:
         return turning
     most = ALONG if along else rows_cut.MOST
