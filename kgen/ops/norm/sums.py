@@ -67,8 +67,8 @@ SUMS = register(
         grid="a cluster of blocks for many rows: as many clusters as all multiprocessors have room for",
         origin="Zhang and Sennrich, Root mean square layer normalization, 2019",
         defaults=(
-            "norm_sums_n8_v4_c16_weight_f32",
-            "norm_sums_n7_v4_c16_weight_ragged_f32",
+            "norm_sums_n5_v4_c2_weight_f32",
+            "norm_sums_n3_v4_c2_weight_ragged_f32",
         ),
     )
 )
