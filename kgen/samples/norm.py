@@ -128,8 +128,9 @@ def normalisation_of_sums(spec: Spec, shape: Shape | None = None) -> tuple[Case,
     """Of sums of rows that clusters take in turn; and of such that are zero, where eps is 0."""
     alone = (norm_plans, "plan_ring", lambda *about: None)
     cases = []
-    for each, settings in in_turn(spec, shape):
-        x, residual, weight = numbers(spec, each, each, each[-1:])
+    for (height, width), settings in in_turn(spec, shape):
+        each = height + 4 * (height > 1 and shape is None), width  # some rows are left for claims
+        x, residual, weight = numbers(spec, each, each, (width,))
         cases.append(_of_sum(x, residual, between_poison(weight), (*settings, alone)))
     return tuple(cases) if shape else (*cases, *map(_without_variance, cases if spec["ragged"] else cases[:1]))
 

@@ -21,8 +21,8 @@ LARGE = 8  # blocks of a cluster, up to which results that begin elsewhere do we
 HALVES = 7
 """Such packs of float32, at most, where blocks of half as many threads do better than others in clusters of as many."""
 WIDE = 4096
-"""Packs of a row, from which on its weights lie in shared memory wherever it begins: that leaves threads registers for
-the row, and took less time."""
+"""Packs of a row, from which on its weights lie in shared memory wherever it begins, which leaves threads registers for
+the row; for layer norms weights of float beside 16 bits always do."""
 LEAST = 7 * HALF
 """Packs of a block, below which other kernels take less time where results begin elsewhere than x."""
 FULL, NEARLY = 7 / 8, 3 / 4
@@ -95,8 +95,8 @@ def plan_ring(
     arrays = 1 + flags["residual"]
     total = read.columns // taken.vec - rows_ring.EDGE
     beside = taken
-    if along and not flags["residual"] and total > WIDE:
-        beside = taken._replace(ragged=True)  # then weights lie in shared memory
+    if along and not flags["residual"] and (total > WIDE or (flags.get("wfloat") and not flags["rms"])):
+        beside = taken._replace(ragged=True)
 
     def cut_with(
         weights: int,
@@ -127,7 +127,8 @@ def plan_ring(
         layer = not flags["rms"]
         shared = cut_with(0, min(SHARING, _raised(kept, 2)), HALF, TOGETHER, 2)
         dear = taken.shifted and layer and x.dtype is not F32 and shared and shared.cluster == 1
-        if shared and _filled(shared, total) >= (NEARLY if dear else FULL):
+        moved = x.dtype is F32 and not taken.shifted  # a block by itself would move weights for each row
+        if shared and (moved or _filled(shared, total) >= (NEARLY if dear else FULL)):
             return shared
         pairs = min(PAIRED, _raised(kept, rows=2))
         paired = cut_with(0, pairs, HALF, PAIRS) if layer else None
