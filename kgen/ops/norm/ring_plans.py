@@ -17,9 +17,10 @@ from kgen.ops.rows import SHARED, VECTOR, shared_for
 TOGETHER = (1, 2)  # blocks of a cluster, of which two share a multiprocessor
 PAIRS = (1, 2, 4)  # blocks of a cluster that has two rows at once
 HELD = PACKS.values[-1]  # of such a thread
-LARGE = 8  # blocks of a cluster, up to which results that begin elsewhere do well with rows of float32
 HALVES = 7
-"""Such packs of float32, at most, where blocks of half as many threads do better than others in clusters of as many."""
+"""Such packs, at most, where blocks of half as many threads do better than others in clusters of as many."""
+MANY = 4  # blocks of a cluster, from which on they always do with rows of 16 bits
+LARGE = 8  # blocks of a cluster, up to which results that begin elsewhere do well with rows of float32
 WIDE = 4096
 """Packs of a row, from which on its weights lie in shared memory wherever it begins, which leaves threads registers for
 the row; for layer norms weights of float beside 16 bits always do."""
@@ -58,7 +59,7 @@ def _better(fewer: rows_ring.Cut, cut: rows_ring.Cut | None, dtype: DType) -> bo
     """Whether fewer threads that hold rows do better than a cut whose rows lie in shared memory."""
     if cut is None or fewer.packs <= SHARING or fewer.cluster < cut.cluster:
         return True
-    few = dtype is not F32 or fewer.packs * fewer.threads <= HALVES * HALF or fewer.cluster > LARGE
+    few = fewer.packs * fewer.threads <= HALVES * HALF or fewer.cluster >= (2 * LARGE if dtype is F32 else MANY)
     return fewer.cluster == cut.cluster and few
 
 
