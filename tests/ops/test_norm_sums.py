@@ -40,7 +40,7 @@ def test_sums_stay_in_registers(data: st.DataObject, own: str | None, size: tupl
         offset, apart = (data.draw(st.integers(0, 2 * VEC - 1)) for _ in range(2))
     x, residual, y = (rows_apart(rows, columns, apart, offset, np.float32) for _ in range(3))
     x[:], residual[:] = numbers(x.shape, "f32"), -numbers(x.shape, "f32", 1)
-    weight = own and numbers((columns,), own, 2)
+    weight = numbers((columns,), own, 2) if own else None
     total = x + residual
     before = surroundings(y).tobytes(), surroundings(residual).tobytes()
     cut = Cut(packs, VEC, cluster, data.draw(st.integers(1, 3)), ragged=ragged)
