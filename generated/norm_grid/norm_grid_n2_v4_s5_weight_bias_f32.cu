@@ -18,10 +18,10 @@
 //                          for; all run at once
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_grid.cu.j2 eb588693, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
+//   parts   norm_grid.cu.j2 b3b9c931, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
 //           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 56c5f855,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_grid_place.cuh.j2 5e70891c,
-//           common/rows_look.cuh.j2 9ad2d069, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2
+//           common/rows_look.cuh.j2 c49a824f, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2
 //           b11d308d, common/rows_pack.cuh.j2 112df5bf, common/messages.cuh.j2 6e7c1261,
 //           common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build norm_grid_n2_v4_s5_weight_bias_f32
@@ -113,15 +113,6 @@ __device__ __forceinline__ float2 said(const Message& message)
 {
     return make_float2(__uint_as_float(static_cast<unsigned>(message.halves[0])),
                        __uint_as_float(static_cast<unsigned>(message.halves[1])));
-}
-
-// What this message or, if it is an old one, the next one says.
-__device__ __forceinline__ float2 hear(Message message, const Message* place, unsigned tag)
-{
-    while (!is_of(message, tag)) {
-        message = look(place);
-    }
-    return said(message);
 }
 
 // The last block of a team to leave makes zeros of its memory, ready for the next launch.
@@ -275,13 +266,26 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v4_s5_w
             }
         }
     };
+    // All of them are asked for again at once: one after another they would take that much longer.
+    const auto hear_all = [&](int turn, unsigned tag) {
+        const auto told = [&] {
+            bool all = true;
+#pragma unroll
+            for (int i = 0; i < HEARD; ++i) {
+                all &= lane + 32 * i >= parts || is_of(message[i], tag);
+            }
+            return all;
+        };
+        while (!told()) {
+            look_for(turn);
+        }
+    };
 
     int now = 0;  // stages
     int before = STAGES - DEFER;
     for (int turn = 0; turn < turns + DEFER; ++turn) {
         const int done = turn - DEFER;
         const bool hears = done >= 0 && warp == WARPS - 1;
-        const Message* of_part = places_of(turn);
         wait_for_row();
         if (turn < turns) {
             // The moments of this row. What is not in it is zero.
@@ -315,6 +319,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v4_s5_w
             }
         }
         if (hears) {
+            hear_all(turn, done + 1);
             // What all have told is put together, in the same order in every block: the sum of squares about the mean
             // of all is that about the means of the parts, and how far these are apart.
             float2 heard[HEARD];
@@ -323,7 +328,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v4_s5_w
 #pragma unroll
             for (int i = 0; i < HEARD; ++i) {
                 const int other = lane + 32 * i;
-                heard[i] = other < parts ? hear(message[i], of_part + 32 * i, done + 1) : float2{};
+                heard[i] = other < parts ? said(message[i]) : float2{};
                 elements[i] = other < parts ? elements_of(other) : 0.0f;
                 sum += elements[i] * heard[i].x;
             }

@@ -92,13 +92,17 @@ def _normalisation(spec: Spec, shape: Shape, settings: Settings) -> Case:
     if "shifted" in spec.flags:
         x, residual = read(spec, x, residual)
     if "residual" in spec.flags:
-        total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
-        expected = _normal(total, weight, None, rms=True)
-        options = {"residual": residual}
-        return Case(norm.rms_norm, (x, weight), options, (expected, *wide(total)), settings=settings)
+        return _of_sum(x, residual, weight, settings)
     if spec["rms"]:
         return Case(norm.rms_norm, (x, weight), {}, _normal(x, weight, None, rms=True), settings=settings)
     return Case(norm.layer_norm, (x, weight, bias), {}, _normal(x, weight, bias), settings=settings)
+
+
+def _of_sum(x: Array, residual: Array, weight: Array, settings: Settings) -> Case:
+    total = (x.astype(np.float32) + residual.astype(np.float32)).astype(x.dtype)
+    expected = _normal(total, weight, None, rms=True)
+    options = {"residual": residual}
+    return Case(norm.rms_norm, (x, weight), options, (expected, *wide(total)), settings=settings)
 
 
 def _normal(x: Array, weight: Array | None, bias: Array | None, *, rms: bool = False) -> Array:
@@ -118,6 +122,17 @@ def normalisation_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[C
     if spec["channels"]:
         return (*cases, *map(_groups_without_variance, some))
     return (*cases, *(_without_variance(case, 257 if spec["shifted"] else 256) for case in some))
+
+
+def normalisation_of_sums(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Of sums of rows that clusters take in turn; and of such that are zero, where eps is 0."""
+    alone = (norm_plans, "plan_ring", lambda *about: None)
+    cases = []
+    for (height, width), settings in in_turn(spec, shape):
+        each = height + 4 * (height > 1 and shape is None), width  # some rows are left for claims
+        x, residual, weight = numbers(spec, each, each, (width,))
+        cases.append(_of_sum(x, residual, between_poison(weight), (*settings, alone)))
+    return tuple(cases) if shape else (*cases, *map(_without_variance, cases if spec["ragged"] else cases[:1]))
 
 
 def normalisation_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -176,6 +191,7 @@ CASES = {
     "norm": normalisation,
     "norm_ring": normalisation_of_clusters,
     "norm_span": normalisation_of_spans,
+    "norm_sums": normalisation_of_sums,
     "norm_words": normalisation_by_words,
     "norm_grid": normalisation_of_teams,
     "norm_split": normalisation_in_parts,

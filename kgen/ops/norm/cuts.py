@@ -18,3 +18,4 @@ ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
 APART = {"f32": 772, "f16": 772, "bf16": 772, "rms": 1536}
 """Packs of a row, up to which a block does best with one where results begin elsewhere, and of RMS norms."""
 BESIDE = {2: 1032, 4: 1024}  # packs of a row of 16 bits, by the bytes of a bias, up to which weights are moved for it
+DEAR = 1320  # packs of a row of float32, up to which a block moves weights and biases for it

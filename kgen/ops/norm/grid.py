@@ -37,6 +37,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         **text_of_weights(spec),
         "vectors": vectors(spec),
         "kept": True,
+        "at_once": True,
         "apart": "LANES",
         "centred": centred(spec, "float_of(value[pack], i)"),
         "affines": affines(spec),

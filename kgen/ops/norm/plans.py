@@ -13,12 +13,13 @@ from kgen.operand import Operand, joined
 from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, MOVED, SUMMED
+from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, DEAR, MOVED, SUMMED
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.ring_plans import plan_ring
 from kgen.ops.norm.ring_rows import plan_rows
 from kgen.ops.norm.span import plan_span
+from kgen.ops.norm.sums import plan_sums
 from kgen.ops.norm.words import plan_words
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
@@ -106,8 +107,9 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         alone += alone // 4  # five packs of each thread
     # Rings have weights in shared memory, and nothing is moved: that pays for narrower rows, too.
     beside = dear and x.dtype is not F32 and (bias is not None or weights[0].dtype is F32)
-    one = BESIDE[bias.dtype.itemsize if bias else 2] if beside else alone
+    one = BESIDE[bias.dtype.itemsize if bias else 2] if beside else DEAR if dear else alone
     turning = None if along else plan_ring(named, read, pitches, taken, flags, order, nobody, groups, floats, one)
+    turning = turning or plan_sums(named, read, pitches, taken, flags, order, nobody, floats)
     if turning:
         return turning
     most = ALONG if along else rows_cut.MOST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kgen.dtypes import F32
+from kgen.dtypes import F32, DType
 from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
@@ -15,10 +15,15 @@ from kgen.ops.norm.ring_memory import CHANNELS, FEW, HALF, PAIRED, SHARING
 from kgen.ops.rows import SHARED, VECTOR, shared_for
 
 TOGETHER = (1, 2)  # blocks of a cluster, of which two share a multiprocessor
+PAIRS = (1, 2, 4)  # blocks of a cluster that has two rows at once
 HELD = PACKS.values[-1]  # of such a thread
 HALVES = 7
 """Such packs, at most, where blocks of half as many threads do better than others in clusters of as many."""
-LARGE = 8  # blocks of a cluster, from which on they always do
+MANY = 4  # blocks of a cluster, from which on they always do with rows of 16 bits
+LARGE = 8  # blocks of a cluster, up to which results that begin elsewhere do well with rows of float32
+WIDE = 4096
+"""Packs of a row, from which on its weights lie in shared memory wherever it begins, which leaves threads registers for
+the row; for layer norms weights of float beside 16 bits always do."""
 LEAST = 7 * HALF
 """Packs of a block, below which other kernels take less time where results begin elsewhere than x."""
 FULL, NEARLY = 7 / 8, 3 / 4
@@ -50,12 +55,12 @@ def _filled(cut: rows_ring.Cut, packs: int) -> float:
     return packs / (cut.cluster * cut.threads * SHARING)
 
 
-def _better(fewer: rows_ring.Cut, cut: rows_ring.Cut | None) -> bool:
+def _better(fewer: rows_ring.Cut, cut: rows_ring.Cut | None, dtype: DType) -> bool:
     """Whether fewer threads that hold rows do better than a cut whose rows lie in shared memory."""
     if cut is None or fewer.packs <= SHARING or fewer.cluster < cut.cluster:
         return True
-    held = fewer.packs * fewer.threads <= HALVES * HALF or cut.cluster >= LARGE
-    return fewer.cluster == cut.cluster and held
+    few = fewer.packs * fewer.threads <= HALVES * HALF or fewer.cluster >= (2 * LARGE if dtype is F32 else MANY)
+    return fewer.cluster == cut.cluster and few
 
 
 def plan_ring(
@@ -83,13 +88,16 @@ def plan_ring(
         return None
     if taken.shifted:
         taken = taken._replace(ragged=True)
-    elif within and not flags["residual"]:
+    elif within:
         taken = rows_ring.by_sectors(taken, read.columns, pitches[0])
     elif taken.ragged and not within:
         return None  # packs begin with a sector, behind more than a channel
     kept = sum(taken.vec * w.dtype.itemsize for w in along)
     arrays = 1 + flags["residual"]
     total = read.columns // taken.vec - rows_ring.EDGE
+    beside = taken
+    if along and not flags["residual"] and (total > WIDE or (flags.get("wfloat") and not flags["rms"])):
+        beside = taken._replace(ragged=True)
 
     def cut_with(
         weights: int,
@@ -97,6 +105,7 @@ def plan_ring(
         threads: int = rows_ring.THREADS,
         clusters: Sequence[int] = rows_ring.CLUSTER.values,
         resident: int = 1,
+        taken: rows_cut.Packs = beside,
     ) -> rows_ring.Cut | None:
         return rows_ring.cut(
             read.rows,
@@ -119,10 +128,11 @@ def plan_ring(
         layer = not flags["rms"]
         shared = cut_with(0, min(SHARING, _raised(kept, 2)), HALF, TOGETHER, 2)
         dear = taken.shifted and layer and x.dtype is not F32 and shared and shared.cluster == 1
-        if shared and _filled(shared, total) >= (NEARLY if dear else FULL):
+        moved = x.dtype is F32 and not taken.shifted  # a block by itself would move weights for each row
+        if shared and (moved or _filled(shared, total) >= (NEARLY if dear else FULL)):
             return shared
         pairs = min(PAIRED, _raised(kept, rows=2))
-        paired = cut_with(0, pairs, HALF, TOGETHER) if layer else None
+        paired = cut_with(0, pairs, HALF, PAIRS) if layer else None
         if paired and paired.packs > SHARING:
             return paired
         found = cut_with(0, min(HELD, _raised(kept)), HALF)
@@ -142,11 +152,11 @@ def plan_ring(
         if cut and cut.cluster > LARGE and x.dtype is F32 and not flags["rms"]:
             return None
     else:
-        cut = cut_with(0, _fitting(flags, kept)) if along and taken.ragged else None
-        fewer = halved() if along and taken.ragged and not flags["rms"] else None
-        if fewer and _better(fewer, cut):
+        cut = cut_with(0, _fitting(flags, kept)) if along and beside.ragged else None
+        fewer = halved() if along and beside.ragged and not flags["rms"] else None
+        if fewer and _better(fewer, cut, x.dtype):
             cut = fewer
-        cut = cut or cut_with(kept, rows_ring.MOST // arrays)
+        cut = cut or cut_with(kept, rows_ring.MOST // arrays, taken=taken)
     if cut is None:
         return None
     if groups:

@@ -16,7 +16,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm.ring import RING
 from kgen.ops.rows import SHARED
 
-SIZES = {False: ((32, 6), (64, 8), (128, 10)), True: ((64, 7), (128, 6))}
+SIZES = {False: ((32, 6), (64, 7), (128, 10)), True: ((64, 7), (128, 6))}
 """Threads that share a row, and packs of each at most, by whether results begin elsewhere than what is read: few
 threads with many packs, since what a warp does for a row takes as long however many packs of it there are."""
 PAYS = {

@@ -38,7 +38,6 @@ PAYS = {
 """For which columns this pays, by whether results begin apart, the bytes of an element and how many vectors go with
 them."""
 SPANS = 12  # of a multiprocessor, from which on it does
-BUSY = 3  # blocks of one, of which results that are copied by themselves keep memory busy
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -153,8 +152,7 @@ class Cut(NamedTuple):
 
 
 def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
-    """The fewest lanes that have registers for rows so wide, where results begin apart for BUSY blocks; None where
-    other kernels do better."""
+    """The fewest lanes that have registers for rows so wide, or None where other kernels do better."""
     size = x.dtype.itemsize
     vec = WORD // size
     off = x.ptr // size % vec if read.columns % vec == 0 else 0
@@ -163,11 +161,9 @@ def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
         return None
     for lanes in LANES.values:
         found = Cut(lanes, -(-total // lanes), vec)
-        alone = lanes == LANES.values[-1]  # a warp with its row
-        busy = alone or not apart or _held(found.packs, vectors, x.dtype, apart=True) >= BUSY
-        if busy and found.packs <= _most(lanes, size, apart=apart):
+        if found.packs <= _most(lanes, size, apart=apart):
             # Rows of an even width that a warp takes at once would lie in the same banks.
-            fits = alone or read.columns % 2 > 0
+            fits = lanes == LANES.values[-1] or read.columns % 2 > 0
             return found if fits and read.rows >= SPANS * found.height * multiprocessors(x.device) else None
     return None
 
