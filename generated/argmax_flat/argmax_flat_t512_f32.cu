@@ -12,7 +12,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_flat.cu.j2 c6dfe094, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_flat.cu.j2 3cc10cf4, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           859525fa, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
 //           common/flat_meeting.cuh.j2 ec592cb9, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2 be9e2bcd
@@ -192,7 +192,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
     while (own_reads > 0 && static_cast<long long>(first_read + own_reads - 1) * together + threadIdx.x >= packs) {
         --own_reads;
     }
-    const Pack* from = reinterpret_cast<const Pack*>(x + before) + static_cast<long long>(first_read) * together + threadIdx.x;
+    const long long first_pack = static_cast<long long>(first_read) * together + threadIdx.x;
+    const Pack* from = reinterpret_cast<const Pack*>(x + before) + first_pack;
 #pragma unroll 1  // a tile has loads enough in flight
     for (int left = own_reads; left > 0; left -= ITEMS) {
         Pack taken[ITEMS];

@@ -15,9 +15,9 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/exponentials.cuh.j2 935a91f4, common/last_to_arrive.cuh.j2 c3cf8008,
+//           common/exponentials.cuh.j2 8ab8324d, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 9ee24d78, common/rows_exp.cuh.j2
-//           a6d99774
+//           0a964d68
 //   again   kgen build logsumexp_t4_n4_v8_ragged_bf16
 
 // LANES neighbouring threads have a row, PACKS packs of each at once.

@@ -14,9 +14,9 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/exponentials.cuh.j2 935a91f4, common/last_to_arrive.cuh.j2 c3cf8008,
+//           common/exponentials.cuh.j2 8ab8324d, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 9ee24d78, common/rows_exp.cuh.j2
-//           a6d99774
+//           0a964d68
 //   again   kgen build logsumexp_t8_n4_v4_f32
 
 // LANES neighbouring threads have a row, PACKS packs of each at once.
@@ -81,8 +81,8 @@ __device__ __forceinline__ float log_of_sum(float below, float sum)
 // What is taken from a number before the exponential; inf - inf would be NaN.
 __device__ __forceinline__ float shift(float top) { return fabsf(top) < INF ? top : 0.0f; }
 
-// e^(x - shift) by the special function unit: it is off by 1e-7 of itself for each unit of x below, and small where that
-// is much.
+// e^(x - shift) by the special function unit: it is off by 1e-7 of itself for each unit of x below, and small where
+// that is much.
 __device__ __forceinline__ float exponential(float x, float shift)
 {
     float power;

@@ -17,7 +17,7 @@
 //                         room for
 //
 //   after   Zhang and Sennrich, Root mean square layer normalization, 2019
-//   parts   norm_sums.cu.j2 ed87aef0, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_sums.cu.j2 face0ef5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
 //           common/rows_ring.cuh.j2 988fe7bd, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
@@ -29,9 +29,9 @@
 //   again   kgen build norm_sums_n3_v4_c2_weight_ragged_f32
 
 // The blocks of a cluster share a row of x + residual, rounded as it is stored, which stays in their registers from its
-// one reading to its one writing. Packs of both arrays pass through shared memory: where one has been, the one is fetched
-// that comes RING packs later, so that those that follow are on their way all the time, also while what the blocks found
-// of a row gets about among them.
+// one reading to its one writing. Packs of both arrays pass through shared memory: where one has been, the one is
+// fetched that comes RING packs later, so that those that follow are on their way all the time, also while what the
+// blocks found of a row gets about among them.
 // A thread has the same columns of many rows, and keeps their weights in registers.
 
 using Element = float;

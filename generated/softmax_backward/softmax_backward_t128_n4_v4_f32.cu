@@ -15,7 +15,7 @@
 //
 //   after   the chain rule
 //   parts   softmax_backward.cu.j2 cbb675e7, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2
-//           2d24696b, common/rows.cuh.j2 55d8a70c, common/rows_exp.cuh.j2 a6d99774,
+//           2d24696b, common/rows.cuh.j2 55d8a70c, common/rows_exp.cuh.j2 0a964d68,
 //           common/after_previous.cuh.j2 9af5dfb3, common/rows_exchanges.cuh.j2 afdefad8,
 //           common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
 //           112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 5f841302,

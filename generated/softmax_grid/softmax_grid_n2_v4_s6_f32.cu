@@ -17,7 +17,7 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
-//           common/rows_exp.cuh.j2 a6d99774, common/after_previous.cuh.j2 9af5dfb3,
+//           common/rows_exp.cuh.j2 0a964d68, common/after_previous.cuh.j2 9af5dfb3,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 c49a824f, common/rows_pack.cuh.j2
 //           112df5bf, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
 //   again   kgen build softmax_grid_n2_v4_s6_f32
@@ -142,8 +142,8 @@ __device__ __forceinline__ void leave(unsigned* left, Message* places, int parts
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that would
-// be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
+// would be NaN, and 1 does no harm.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;

@@ -15,7 +15,7 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_online.cu.j2 b7f8dd7c, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/rows_exp.cuh.j2 a6d99774, common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2
+//           common/rows_exp.cuh.j2 0a964d68, common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2
 //           9ee24d78
 //   again   kgen build softmax_online_v8_apply_bf16
 

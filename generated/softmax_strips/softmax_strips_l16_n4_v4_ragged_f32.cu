@@ -17,7 +17,7 @@
 //                         for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 a6d99774,
+//   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
 //           common/rows_pack.cuh.j2 112df5bf, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 6a73c8d9,
 //           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
@@ -55,8 +55,8 @@ __device__ __forceinline__ float addend(float x)
     return power;
 }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that would
-// be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
+// would be NaN, and 1 does no harm.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;

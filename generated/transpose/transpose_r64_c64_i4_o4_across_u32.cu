@@ -16,7 +16,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 0911553d, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose.cu.j2 3c9afebb, common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_r64_c64_i4_o4_across_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
 
     __shared__ __align__(16) Element tile[ROOM];
 
-    // Tiles follow each other along the rows of the input, so that the L2 cache still holds sectors that two of them read.
+    // Tiles follow each other along the rows of the input, so that the L2 cache still holds sectors that two read.
     const int first_row = blockIdx.x / column_tiles % row_tiles * ROWS;
     const int first_column = blockIdx.x % column_tiles * COLUMNS;
     x += first_row * x_row + first_column;

@@ -16,7 +16,7 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 4f3ab339, common/shared_address.cuh.j2 0bac500b,
+//   parts   transpose_ragged.cu.j2 1ec9629c, common/shared_address.cuh.j2 0bac500b,
 //           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_ragged_r128_c192_across_u16
 
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_transpose_ragged_r
 
     extern __shared__ Word tile[];
 
-    // Tiles follow each other along the rows of the input, so that the L2 cache still holds sectors that two of them read.
+    // Tiles follow each other along the rows of the input, so that the L2 cache still holds sectors that two read.
     const int first_row = blockIdx.x / column_tiles % row_tiles * ROWS;
     const int first_column = blockIdx.x % column_tiles * COLUMNS;
 

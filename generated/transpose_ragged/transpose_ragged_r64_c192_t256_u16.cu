@@ -15,7 +15,7 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 4f3ab339, common/shared_address.cuh.j2 0bac500b,
+//   parts   transpose_ragged.cu.j2 1ec9629c, common/shared_address.cuh.j2 0bac500b,
 //           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_ragged_r64_c192_t256_u16
 

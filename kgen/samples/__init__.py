@@ -24,6 +24,7 @@ from kgen.samples import (
     products,
     softmax,
     sums,
+    transposes,
 )
 from kgen.samples.case import Case, Shape, call, complaint, options_of, verify
 from kgen.spec import Spec
@@ -39,6 +40,7 @@ CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
     | sums.CASES
     | counts.CASES
     | products.CASES
+    | transposes.CASES
     | moves.CASES
     | elements.CASES
     | softmax.CASES

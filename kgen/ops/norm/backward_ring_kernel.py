@@ -71,15 +71,17 @@ def _text(spec: Spec) -> dict[str, Any]:
     gradient = f"rstd * fmaf(dy, {factor}, -{less})"
     # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
     folded = spec.dtype is not F32 and not spec["rms"]
+    sectors = bool(spec["ragged"]) and boundary(spec["LANES"]) == SECTOR
     return {
         **rows_ring.text(spec, "float" if spec["rms"] else "float2", claimed=False),
         **text_of_weights(spec),
         "ragged": bool(spec["ragged"]),
-        "sectors": bool(spec["ragged"]) and boundary(spec["LANES"]) == SECTOR,
+        "sectors": sectors,
         "sorted": spec.derived["SORTED"],
         # Whole lines are asked for where that took less time: not by clusters, nor by few threads for many packs.
         "lines": spec["CLUSTER"] == 1 and not spec["rms"] and (spec["LANES"] > 64 or spec.dtype is not F32),
         "sector": (LINE if spec["lined"] else SECTOR) * spec["VEC"],
+        "boundary": "BOUNDARY" if spec["lined"] else "SECTOR" if sectors else "VEC",
         "several_rows": spec["LANES"] < THREADS,
         "parted": True,
         # All packs of a row are asked for at once where that took less time: addresses are found once.

@@ -65,8 +65,11 @@ def in_flight(share: int) -> int:
     return ITEMS if share > TURNS * ITEMS else min(range(ITEMS, MOST_ITEMS + 1), key=lambda items: -share % items)
 
 
-def parts(groups: int, tiles: int, wave: int) -> int:
-    """In how many parts to cut each group's work, of so many tiles: those that leave the device idle the least."""
+def parts(groups: int, tiles: int, wave: int, *, least: int = 1) -> int:
+    """In how many parts to cut each group's work, of so many tiles: those that leave the device idle the least.
+
+    Where groups are many, a part has `least` tiles at least.
+    """
     if groups >= WAVES * wave or groups > COUNTERS or tiles < 2:
         return 1
     if 2 * groups <= wave:
@@ -75,7 +78,7 @@ def parts(groups: int, tiles: int, wave: int) -> int:
     def cost(number: int) -> float:
         return -(-tiles // number) * -(-groups * number // wave) + PART_COST * number * tiles
 
-    return min(range(1, min(tiles, 2 * WAVES) + 1), key=cost)
+    return min(range(1, max(1, min(tiles // least, 2 * WAVES)) + 1), key=cost)
 
 
 def parts_of_columns(groups: int, tiles: int, wave: int) -> int:

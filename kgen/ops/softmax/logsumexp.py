@@ -140,7 +140,11 @@ def plan_logsumexp(x: Operand, y: Operand, read: Rows, written: Rows) -> Plan:
     if blocks < sms and total > LEAST_LANES * MANY:
         lanes, packs, blocks = WIDE, MANY, read.rows
     if lanes == WIDE and blocks <= COUNTERS:
-        parts = waves.parts(blocks, -(-total // (WIDE * packs)), sms * RESIDENT // WIDE)
+        tiles, wave = -(-total // (WIDE * packs)), sms * RESIDENT // WIDE
+        if x.dtype is F32:
+            parts = waves.parts(blocks, tiles, wave, least=2)
+        else:  # to begin costs a block as much as a tile
+            parts = waves.parts_of_columns(blocks, tiles, wave)
     flags = {"ragged": taken.ragged, "wide": y.dtype is not x.dtype, "split": parts > 1}
     spec = LOGSUMEXP.spec(LANES=lanes, PACKS=packs, VEC=taken.vec, **flags, dtype=x.dtype)
     split = parts > 1
