@@ -30,7 +30,11 @@ def check(q, k, v, *, dtype, reverse=False, layout="bhtd", algorithm=None):
     heads_first = [x.swapaxes(1, 2) if layout == "bthd" else x for x in map(host, (q, k, v))]
     expected = reference.causal_dot_product(*heads_first, reverse=reverse)
     got = host(out).swapaxes(1, 2) if layout == "bthd" else host(out)
-    assert rms_error(got, expected) <= rms_bar(dtype, expected.size)
+    # What few results are may be what is left of terms that cancel, each of which has been rounded: the bar is for what
+    # as many terms come to whose signs are random.
+    squares = reference.causal_dot_product(*(x.astype(np.float64) ** 2 for x in heads_first), reverse=reverse)
+    cancelled = max(1.0, float(np.sqrt(squares.mean() / (np.mean(np.square(expected)) + 1e-300))))
+    assert rms_error(got, expected) <= rms_bar(dtype, expected.size) * cancelled
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
