@@ -34,7 +34,8 @@ def _logsumexp(spec: Spec, shape: Shape) -> Case:
         shape,
         (kernel, "cut", lambda *about: (spec["LANES"], spec["PACKS"])),
         (kernel, "multiprocessors", lambda device: 1),
-        (waves, "parts", lambda *about: 3 if spec["split"] else 1),
+        (waves, "parts", lambda *about, **_: 3 if spec["split"] else 1),
+        (waves, "parts_of_columns", lambda *about: 3 if spec["split"] else 1),
     )
 
 

@@ -68,6 +68,29 @@ ARRIVALS = {
 {% endif %}
 """,
     },
+    "norm_backward_grid.cu.j2": {
+        """shared_address(&exchange.found)), "n"(WARPS)""": """shared_address(&exchange.found)), "n"(32 * WARPS)""",
+        "mbarrier.init.shared.b64 [%0], 2;": "mbarrier.init.shared.b64 [%0], 64;",
+        """row + 1);
+                arrive(exchange.known);
+            }
+""": """row + 1);
+            }
+            arrive(exchange.known);
+""",
+        """                exchange.of_row = known;
+                arrive(exchange.known);
+            }
+""": """                exchange.of_row = known;
+            }
+            arrive(exchanges[row % EXCHANGES].known);
+""",
+        """                    arrive(exchange.found);
+                }
+""": """                }
+                arrive(exchanges[turn % EXCHANGES].found);
+""",
+    },
 }
 """By template, what is written otherwise."""
 

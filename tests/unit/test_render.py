@@ -247,6 +247,7 @@ def test_templates_decide_nothing_that_python_could() -> None:
             "barrier.arrive %0",
             "    __syncthreads();\n    if",
         ),
+        ("norm_backward_grid_n2_v4_s7_bias_f32", '"n"(WARPS)', '"n"(32 * WARPS)'),
     ],
 )
 def test_racecheck_is_given_texts_in_which_every_thread_arrives(
