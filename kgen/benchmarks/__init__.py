@@ -123,6 +123,19 @@ def tensor(array: Array) -> Any:
     return from_dlpack(array)
 
 
+def compiled(function: Callable[..., Any]) -> Any:
+    """What torch.compile makes of a function for the shapes that it will see, and no others.
+
+    What it compiled of the same code for another row is forgotten: from a second shape on it would make one kernel for
+    all, which takes up to a thousand times as long, and from a ninth on none.
+    """
+    import torch
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    return torch.compile(function, dynamic=False)
+
+
 def sizes_of(text: str, *ranks: int, hint: str) -> tuple[int, ...]:
     """The sizes that "8x16" stands for, of as many axes as `ranks` admit; raises BenchError with the hint."""
     words = text.lower().split("x")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, rotation, sizes_of, tensor
+from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, Problem, compiled, rotation, sizes_of, tensor
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 FLAT = (1000, 1 << 16, 1 << 20, 1 << 24, (1 << 27) - 3, 1 << 28)
@@ -166,7 +166,7 @@ def _torch(name: str, sets: Sequence[_Set]) -> list[Contestant]:
     def contestant(title: str, called: Callable[..., Any]) -> Contestant:
         return Contestant(title, lambda n: called(*tensors[n % len(tensors)]), outputs=numbers)
 
-    return [contestant("torch", function), contestant("torch.compile", torch.compile(function))]
+    return [contestant("torch", function), contestant("torch.compile", compiled(function))]
 
 
 def _cupy(name: str, sets: Sequence[_Set], case: Case) -> list[Contestant]:

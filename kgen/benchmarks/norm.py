@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem, tensor
+from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem, compiled, tensor
 from kgen.benchmarks.softmax import SHAPES, normal, optional, peer, rows_of
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
@@ -159,13 +159,13 @@ def _peers(stage: str, sets: Sequence[Array], others: Sequence[Array], weight: A
         return [peer("torch", fused, pairs)]
     if stage == GROUP:
         images = [tensor(_images(x)) for x in sets]
-        return [peer("torch", group, images), peer("torch.compile", torch.compile(group), images)]
+        return [peer("torch", group, images), peer("torch.compile", compiled(group), images)]
     if stage in (LAYER, RMS):
         call = layer if stage == LAYER else rms
         tensors = [x for x, _ in pairs]
         return [
             peer("torch", call, tensors),
-            peer("torch.compile", torch.compile(call), tensors),
+            peer("torch.compile", compiled(call), tensors),
             *_liger(stage, tensors, w, b),
         ]
     w.requires_grad_()

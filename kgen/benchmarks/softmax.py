@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem, rotation, tensor
+from kgen.benchmarks import Array, Bars, Bench, BenchError, Case, Contestant, Problem, compiled, rotation, tensor
 from kgen.dtypes import BF16, F16, F32, FLOATS
 
 SHAPES = (
@@ -150,8 +150,11 @@ def _torch(sets: Sequence[Array]) -> list[Contestant]:
     except ImportError:
         return []
     tensors = [tensor(x) for x in sets]
-    compiled = torch.compile(lambda x: torch.softmax(x, -1))
-    return [peer("torch", lambda x: torch.softmax(x, -1), tensors), peer("torch.compile", compiled, tensors)]
+
+    def softmax(x: Any) -> Any:
+        return torch.softmax(x, -1)
+
+    return [peer("torch", softmax, tensors), peer("torch.compile", compiled(softmax), tensors)]
 
 
 def _torch_backward(given: Sequence[Array], sets: Sequence[Array]) -> list[Contestant]:
