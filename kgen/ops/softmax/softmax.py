@@ -59,7 +59,7 @@ def softmax(
     Returns
     -------
     array of the shape and kind of x. All arithmetic is in float32. A row that holds NaN or +inf, or nothing but -inf,
-    or of which everything is left out, is NaN. Bit for bit the same from call to call.
+    or of which everything is left out, is NaN. Results below 2^-126 may be 0. Bit for bit the same from call to call.
 
     Raises
     ------
