@@ -12,7 +12,7 @@
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
-//   parts   gemv_flat.cu.j2 4f307f28, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv_flat.cu.j2 6404fc24, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3,
 //           common/flat_meeting.cuh.j2 ec592cb9
 //   again   kgen build gemv_flat_quantized_t256_inner_i8
@@ -105,12 +105,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_flat_quantize
     const int height = together * VEC / columns;  // rows in them
     const int begin = before + static_cast<int>(threadIdx.x) * VEC;
     const int cut = columns - begin % columns;  // numbers up to which a pack is of its first row
-    unsigned which[VEC];  // of the bytes of two factors: those of the row that a number is of
-#pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-        which[j] = j < cut ? 0x3210 : 0x7654;
-        asm("" : "+r"(which[j]));  // it stays in a register, and is not compared anew for each pack
-    }
     Real sum[VEC] = {};
     // A block reads so many times what it reads at once, the first blocks once more: none waits long for the others.
     const int first_read = blockIdx.x * reads + min(static_cast<int>(blockIdx.x), more);
@@ -153,11 +147,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_flat_quantize
             if (i < left) {
                 Real weight[VEC];
                 widen(pack[i], weight);
-                const unsigned one = __float_as_uint(to_real(first[i]) * first_scale[i]);
-                const unsigned other = __float_as_uint(to_real(second[i]) * second_scale[i]);
+                const Real one = to_real(first[i]) * first_scale[i];
+                const Real other = to_real(second[i]) * second_scale[i];
 #pragma unroll
                 for (int j = 0; j < VEC; ++j) {
-                    const Real factor = __uint_as_float(__byte_perm(one, other, which[j]));
+                    const Real factor = j < cut ? one : other;
                     sum[j] += weight[j] * factor;
                 }
             }

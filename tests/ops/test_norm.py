@@ -164,7 +164,7 @@ def test_blocks_that_take_rows_in_turn_agree_with_float64(
         (1029, "f4", "norm_t64_n5_v4_"),
         (2007, "f4", "norm_t96_n6_v4_"),
         (1024, "f4", "norm_t64_n4_v4_"),
-        (1023, "e", "norm_t32_n4_v8_"),
+        (2007, "e", "norm_t64_n4_v8_"),
     ],
 )
 def test_odd_rows_with_biases_have_more_packs_for_each_thread(width: int, dtype: str, expected: str) -> None:

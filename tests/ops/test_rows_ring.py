@@ -261,7 +261,7 @@ def test_weights_are_found_at_all_places_of_a_sector_where_rows_begin(
         ),  # an edge as wide as a warp
         ("f16", "f16", 96, 1357, "norm_ring_t32_n6_v8_c1_weight_bias_ragged_f16"),
         ("f16", "f32", 203, 2051, "norm_ring_t64_n4_v8_c1_weight_bias_wfloat_ragged_f16"),
-        ("bf16", "f32", 67, 4097, "norm_ring_t64_n8_v8_c1_weight_bias_wfloat_ragged_bf16"),
+        ("bf16", "f32", 67, 4097, "norm_ring_t128_n4_v8_c1_weight_bias_wfloat_ragged_bf16"),
         ("bf16", "bf16", 37, 6467, "norm_ring_t128_n7_v8_c1_weight_bias_ragged_bf16"),
     ],
 )
@@ -648,13 +648,14 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
     with kgen.backend("cpu"):
         softmax(x, -1, out=y)
     wide = columns == 4 * (4097 + EDGE)
-    assert cuts == [Cut(5, 4, 2, 1, ragged=True) if wide else Cut(8, 4, 1, 2, ragged=True)]
+    of_softmax = len(cuts)  # which may take two blocks of half as many threads for one
+    assert cuts[0] == (Cut(5, 4, 2, 1, ragged=True) if wide else Cut(8, 4, 1, 2, ragged=True))
     test_softmax.assert_close(y, test_softmax.reference(x, -1), "f32")
     assert surroundings(y).tobytes() == poison.tobytes()
     x += 30
     with kgen.backend("cpu"):
         _, mean, rstd = layer_norm(x, out=y, return_stats=True)
-    assert cuts[1:] == cuts[:1]
+    assert cuts[of_softmax:] == cuts[:1]
     expected, means, rstds = test_norm.reference(x, (1,))
     np.testing.assert_allclose(mean, means, rtol=3e-7)
     np.testing.assert_allclose(rstd, rstds, rtol=3e-7)
@@ -665,10 +666,10 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
 @pytest.mark.parametrize(
     ("dtype", "columns", "taken"),
     [
-        ("f32", 16396, {"softmax": "n8_v4_c1_ragged", "layer_norm": "n4_v4_c2_weight_bias_ragged"}),
-        ("f32", 16416, {"softmax": "n5_v4_c2", "layer_norm": "n5_v4_c2_weight_bias"}),
-        ("bf16", 16648, {"softmax": "n5_v8_c1_ragged", "layer_norm": "n5_v8_c1_weight_bias_ragged"}),
-        ("bf16", 32776, {"softmax": "n8_v8_c1_ragged", "layer_norm": "n4_v8_c2_weight_bias_ragged"}),
+        ("f32", 16396, {"softmax": "t256_n8_v4_c2_ragged", "layer_norm": "n4_v4_c2_weight_bias_ragged"}),
+        ("f32", 16416, {"softmax": "n5_v4_c2", "layer_norm": "n5_v4_c2_weight_bias_ragged"}),
+        ("bf16", 16648, {"softmax": "t256_n5_v8_c2_ragged", "layer_norm": "n5_v8_c1_weight_bias_ragged"}),
+        ("bf16", 32776, {"softmax": "t256_n8_v8_c2_ragged", "layer_norm": "n4_v8_c2_weight_bias_ragged"}),
     ],
 )
 def test_packs_of_rows_that_begin_amid_sectors_are_those_of_sectors(
