@@ -20,11 +20,11 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 e04504f3, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_ring.cu.j2 be2dea39, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 cfd4a4fc,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 988fe7bd, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring.cuh.j2 f6649a68, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,

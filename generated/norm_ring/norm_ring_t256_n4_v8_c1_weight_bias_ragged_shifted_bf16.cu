@@ -15,16 +15,16 @@
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           256  per block
 //   shared memory     448  bytes, static
-//   shared memory  100096  bytes, dynamic: asked for at launch
+//   shared memory  101120  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 e04504f3, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_ring.cu.j2 be2dea39, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 cfd4a4fc,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 988fe7bd, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring.cuh.j2 f6649a68, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
 //           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -50,7 +50,7 @@ __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
 constexpr int STAGES = 2;  // rows of which a block has its part in shared memory
-constexpr int SLOTS = 264;  // for a pack of each thread: a warp has one more
+constexpr int SLOTS = 272;  // for a pack of each thread: a warp has two more
 constexpr int PART = SLOTS * 4;  // slots of such a part
 constexpr int SECTOR = 16;  // elements that memory is read and written by
 constexpr int MARGIN = 8;  // elements before and behind packs at least, so that what is copied lies in its row
@@ -371,14 +371,19 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_ring_t256_n4_v8
     };
 
     // The packs of this thread, of one row after another: those of memory in which its packs of the result begin. They
-    // end in the next lane's, or, for the last lane of a warp, in another that it copies, too.
-    extern __shared__ __align__(16) unsigned char memory[];
-    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32;  // its packs are SLOTS apart
+    // end in the next lane's, or, for the last lane of a warp, in another that it copies, too. Where a row's first pack
+    // begins amid a sector of memory, all of its packs lie one slot further: they are copied faster to the same place in
+    // a sector. So a warp has two slots more than lanes, an even number.
+    extern __shared__ __align__(32) unsigned char memory[];
+    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32 * 2;  // its packs are SLOTS apart
+    const auto amid = [&](const Element* from) {  // whether a row whose packs are read from there begins amid a sector
+        return reinterpret_cast<size_t>(from - place) / sizeof(Pack) % 2;
+    };
     const auto fetch = [&](Pack* to, int row, int pack) {
         const int head = head_of(row);
         const Element* const from = around(x + row * x_row + head);
         if (row < rows && needed(pack, head)) {
-            copy_async(to, from + pack * STRIDE);
+            copy_async(to + amid(from), from + pack * STRIDE);
         }
     };
     // Of the packs behind those of the last lane, each lane copies one.
@@ -386,7 +391,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_ring_t256_n4_v8
     const auto fetch_behind = [&](Pack* stage, int row) {
         const int head = head_of(row);
         if (row < rows && threadIdx.x % 32 < PACKS && behind <= columns - head - MARGIN) {
-            copy_async(stage + 32 + threadIdx.x % 32 * (SLOTS - 1), around(x + row * x_row + head) + (behind - place));
+            const Element* const from = around(x + row * x_row + head);
+            copy_async(stage + amid(from) + 32 + threadIdx.x % 32 * (SLOTS - 1), from + (behind - place));
         }
     };
 
@@ -394,6 +400,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_ring_t256_n4_v8
     const auto lift = [&](Pack (&values)[PACKS], const Pack* stage, int row) {
         const int head = head_of(row);
         const Element* const from = x + row * x_row + head;
+        stage += amid(from);
         __syncwarp();  // what its lanes have copied is there
         move_by_words(from, [&](auto by) {
 #pragma unroll

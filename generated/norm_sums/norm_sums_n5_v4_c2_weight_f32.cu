@@ -19,7 +19,7 @@
 //   parts   norm_sums.cu.j2 face0ef5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_ring.cuh.j2 988fe7bd, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
+//           common/rows_ring.cuh.j2 f6649a68, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,
 //           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 9ee24d78,

@@ -13,12 +13,12 @@
 //   dtype             f32  float in memory, float in registers
 //   threads           256  per block
 //   shared memory     320  bytes, static
-//   shared memory  105600  bytes, dynamic: asked for at launch
+//   shared memory  108800  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_words.cu.j2 86b7829a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_words.cu.j2 cb5b6cba, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/after_previous.cuh.j2 9af5dfb3, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 46e93e03, common/rows_ring_claims.cuh.j2 2470b31e,
@@ -43,7 +43,7 @@ __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
 constexpr int STAGES = 5;  // rows of which a block has its part in shared memory
-constexpr int SLOTS = 264;  // for a pack of each thread: a warp has one more
+constexpr int SLOTS = 272;  // for a pack of each thread: a warp has two more
 constexpr int PART = SLOTS * 5;  // slots of such a part
 constexpr int WORD = 1;  // elements of a word
 constexpr int SECTOR = 8;  // elements that memory is read and written by
@@ -287,8 +287,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_words_t256_n5_v
     const int behind = whole * VEC - (PACKS - 1) * STRIDE - (place - lane * VEC);
     const int words = min(max(behind, 0), 32 * VEC) / WORD;  // that its warp has of the last pack
     const auto has_word = [&](int pack, int nth) { return pack < PACKS - 1 || nth * 32 + lane < words; };
-    const auto offset_of = [&](const Element* from) {  // of a row's first pack in one of memory
-        return static_cast<unsigned>(reinterpret_cast<size_t>(from + head) / sizeof(Element) % VEC);
+    const auto offset_of = [&](const Element* from) {  // of a row's first pack in a sector of memory
+        return static_cast<unsigned>(reinterpret_cast<size_t>(from + head) / sizeof(Element) % (2 * VEC));
     };
 
     // Meanwhile the weights.
@@ -316,9 +316,11 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_words_t256_n5_v
     }
 
     // The packs of this thread, of one row after another: those of memory in which its columns begin. They end in the
-    // next lane's, or, for the last lane of a warp, in another that it copies, too.
-    extern __shared__ __align__(16) unsigned char memory[];
-    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32;  // its packs are SLOTS apart
+    // next lane's, or, for the last lane of a warp, in another that it copies, too. Where a row's first pack begins amid
+    // a sector of memory, all of its packs lie one slot further: they are copied faster to the same place in a sector. So
+    // a warp has two slots more than lanes, an even number.
+    extern __shared__ __align__(32) unsigned char memory[];
+    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32 * 2;  // its packs are SLOTS apart
     const bool begins = place + (PACKS - 1) * STRIDE <= whole * VEC;  // there is one pack more to be copied
     // Where a row is read from, if it is one.
     struct Source {
@@ -331,12 +333,15 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_words_t256_n5_v
             around(x + row * x_row + head) + place,
         };
     };
+    const auto amid = [&](const Element* from) {  // whether a row whose packs are read from there begins amid a sector
+        return reinterpret_cast<size_t>(from - place) / sizeof(Pack) % 2;
+    };
     const auto fetch = [&](Pack* stage, const Source& from, int pack) {
         if (from.comes && (pack < PACKS - 1 || begins)) {
-            copy_async(stage + pack * SLOTS, from.x + pack * STRIDE);
+            copy_async(stage + amid(from.x) + pack * SLOTS, from.x + pack * STRIDE);
         }
         if (from.comes && lane == 31 && there(pack)) {
-            copy_async(stage + pack * SLOTS + 1, from.x + pack * STRIDE + VEC);
+            copy_async(stage + amid(from.x) + pack * SLOTS + 1, from.x + pack * STRIDE + VEC);
         }
     };
     const auto words_of = [&](Pack* stage, int pack, unsigned offset) {
@@ -384,7 +389,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_words_t256_n5_v
     // Sums are those of packs of memory, which may begin before the thread's columns, and leave other elements to it.
     const auto ask = [&](int row) {
         const Element* const from = x + row * x_row;
-        const int left = loose + static_cast<int>(offset_of(from)) < head ? loose : loose + whole * VEC;
+        const int left = loose + static_cast<int>(offset_of(from) % VEC) < head ? loose : loose + whole * VEC;
         return row < rows && edged ? from[left] : Element{};
     };
     Element edge = ask(row[0]);
@@ -461,7 +466,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_words_t256_n5_v
     Element next_edge = ask(row[1]);
     wait_for_rows<1>();
     if (row[0] < rows) {
-        find(ring, edge, 0);
+        find(ring + offset_of(x + row[0] * x_row) / VEC, edge, 0);
     }
 #pragma unroll
     for (int stage = 2; stage < STAGES; ++stage) {
@@ -474,7 +479,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_words_t256_n5_v
         const Element own = edged ? x[row[0] * x_row + edge_column] : Element{};
         wait_for_rows<STAGES - 2>();
         if (row[1] < rows) {
-            find(next, next_edge, turn + 1);
+            find(next + offset_of(x + row[1] * x_row) / VEC, next_edge, turn + 1);
         }
 
         const Known known = know(row[0], exchanges[turn % EXCHANGES], turn / EXCHANGES % 2);

@@ -14,12 +14,12 @@
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           256  per block
 //   shared memory     224  bytes, static
-//   shared memory  211200  bytes, dynamic: asked for at launch
+//   shared memory  217600  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_words.cu.j2 86b7829a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_words.cu.j2 cb5b6cba, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/after_previous.cuh.j2 9af5dfb3, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 46e93e03, common/rows_ring_claims.cuh.j2 2470b31e,
@@ -47,7 +47,7 @@ __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
 constexpr int STAGES = 5;  // rows of which a block has its part in shared memory
-constexpr int SLOTS = 264;  // for a pack of each thread: a warp has one more
+constexpr int SLOTS = 272;  // for a pack of each thread: a warp has two more
 constexpr int PART = 2 * SLOTS * 5;  // slots of such a part, first those of x, then those of residual
 constexpr int WORD = 2;  // elements of a word
 constexpr int TOGETHER = 4;  // packs of a thread that are on their way at once
@@ -358,8 +358,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const int behind = whole * VEC - (PACKS - 1) * STRIDE - (place - lane * VEC);
     const int words = min(max(behind, 0), 32 * VEC) / WORD;  // that its warp has of the last pack
     const auto has_word = [&](int pack, int nth) { return pack < PACKS - 1 || nth * 32 + lane < words; };
-    const auto offset_of = [&](const Element* from) {  // of a row's first pack in one of memory
-        return static_cast<unsigned>(reinterpret_cast<size_t>(from + head) / sizeof(Element) % VEC);
+    const auto offset_of = [&](const Element* from) {  // of a row's first pack in a sector of memory
+        return static_cast<unsigned>(reinterpret_cast<size_t>(from + head) / sizeof(Element) % (2 * VEC));
     };
 
     // Meanwhile the weights.
@@ -377,9 +377,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     }
 
     // The packs of this thread, of one row after another: those of memory in which its columns begin. They end in the
-    // next lane's, or, for the last lane of a warp, in another that it copies, too.
-    extern __shared__ __align__(16) unsigned char memory[];
-    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32;  // its packs are SLOTS apart
+    // next lane's, or, for the last lane of a warp, in another that it copies, too. Where a row's first pack begins amid
+    // a sector of memory, all of its packs lie one slot further: they are copied faster to the same place in a sector. So
+    // a warp has two slots more than lanes, an even number.
+    extern __shared__ __align__(32) unsigned char memory[];
+    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32 * 2;  // its packs are SLOTS apart
     const bool begins = place + (PACKS - 1) * STRIDE <= whole * VEC;  // there is one pack more to be copied
     // Where a row is read from, if it is one.
     struct Source {
@@ -394,14 +396,17 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             around(residual + row * residual_row + head) + place,
         };
     };
+    const auto amid = [&](const Element* from) {  // whether a row whose packs are read from there begins amid a sector
+        return reinterpret_cast<size_t>(from - place) / sizeof(Pack) % 2;
+    };
     const auto fetch = [&](Pack* stage, const Source& from, int pack) {
         if (from.comes && (pack < PACKS - 1 || begins)) {
-            copy_async(stage + pack * SLOTS, from.x + pack * STRIDE);
-            copy_async(stage + (PACKS + pack) * SLOTS, from.residual + pack * STRIDE);
+            copy_async(stage + amid(from.x) + pack * SLOTS, from.x + pack * STRIDE);
+            copy_async(stage + amid(from.residual) + (PACKS + pack) * SLOTS, from.residual + pack * STRIDE);
         }
         if (from.comes && lane == 31 && there(pack)) {
-            copy_async(stage + pack * SLOTS + 1, from.x + pack * STRIDE + VEC);
-            copy_async(stage + (PACKS + pack) * SLOTS + 1, from.residual + pack * STRIDE + VEC);
+            copy_async(stage + amid(from.x) + pack * SLOTS + 1, from.x + pack * STRIDE + VEC);
+            copy_async(stage + amid(from.residual) + (PACKS + pack) * SLOTS + 1, from.residual + pack * STRIDE + VEC);
         }
     };
     const auto words_of = [&](Pack* stage, int pack, unsigned offset) {

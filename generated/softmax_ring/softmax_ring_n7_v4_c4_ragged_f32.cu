@@ -17,9 +17,9 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 d02739e0, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
+//   parts   softmax_ring.cu.j2 f92823ae, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
 //           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49, common/after_previous.cuh.j2
-//           9af5dfb3, common/rows_ring.cuh.j2 988fe7bd, common/rows_ring_second.cuh.j2 12f958ea,
+//           9af5dfb3, common/rows_ring.cuh.j2 f6649a68, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,
@@ -79,7 +79,7 @@ __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, bo
 constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
 constexpr int PART = 3584;  // packs of such a part
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
-constexpr int SECTOR = 8;  // elements that memory is read and written by
+constexpr int LINE = 32;  // elements of a line of memory
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 7;  // packs of a thread, all in flight at once
 constexpr int CLUSTER = 4;  // blocks that share a row
@@ -304,11 +304,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
-    // A row's packs begin with a sector of memory, wherever the row does, so that no two warps load or store parts of
+    // A row's packs begin with a line of memory, wherever the row does, so that no two warps load or store parts of
     // one. The elements before and behind them are its edge, of which each of the last threads has one.
-    const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % SECTOR;
+    const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % LINE;
     const auto head_of = [&](int row) {  // elements before its packs
-        return static_cast<int>((0u - begin - row * static_cast<unsigned>(x_row)) % SECTOR);
+        return static_cast<int>((0u - begin - row * static_cast<unsigned>(x_row)) % LINE);
     };
     const auto packs_of = [&](int head) {
         const unsigned whole = static_cast<unsigned>(columns - head) / VEC;

@@ -13,14 +13,14 @@
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
 //   shared memory     640  bytes, static
-//   shared memory  177408  bytes, dynamic: asked for at launch
+//   shared memory  182784  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 d02739e0, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
+//   parts   softmax_ring.cu.j2 f92823ae, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
 //           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49, common/after_previous.cuh.j2
-//           9af5dfb3, common/rows_ring.cuh.j2 988fe7bd, common/rows_ring_second.cuh.j2 12f958ea,
+//           9af5dfb3, common/rows_ring.cuh.j2 f6649a68, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,
@@ -54,12 +54,12 @@ __device__ __forceinline__ float exponential(float x)
 }
 
 constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
-constexpr int SLOTS = 528;  // for a pack of each thread: a warp has one more
+constexpr int SLOTS = 544;  // for a pack of each thread: a warp has two more
 constexpr int PART = SLOTS * 7;  // slots of such a part
 constexpr int WORD = 2;  // elements of a word
 constexpr int TAKEN = STAGES + 1;  // of a cluster, with the one in registers
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
-constexpr int SECTOR = 16;  // elements that memory is read and written by
+constexpr int LINE = 64;  // elements of a line of memory
 constexpr int MARGIN = 8;  // elements before and behind packs at least, so that what is copied lies in its row
 constexpr int LANES = 512;  // threads of a block that share a row
 constexpr int PACKS = 7;  // packs of a thread, all in flight at once
@@ -313,11 +313,11 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
 
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
     const int teams = gridDim.x / CLUSTER;  // which take rows in turn
-    // The packs of a row of the result begin with a sector of memory, wherever the row does, so that no two warps store
+    // The packs of a row of the result begin with a line of memory, wherever the row does, so that no two warps store
     // parts of one. The elements before and behind them are its edge, of which each of the last threads has one.
-    const unsigned begin = reinterpret_cast<size_t>(y) / sizeof(Element) % SECTOR;
+    const unsigned begin = reinterpret_cast<size_t>(y) / sizeof(Element) % LINE;
     const auto head_of = [&](int row) {  // elements before its packs
-        return MARGIN + static_cast<int>((0u - MARGIN - begin - row * static_cast<unsigned>(y_row)) % SECTOR);
+        return MARGIN + static_cast<int>((0u - MARGIN - begin - row * static_cast<unsigned>(y_row)) % LINE);
     };
     const auto packs_of = [&](int head) {
         const unsigned whole = static_cast<unsigned>(columns - head - MARGIN) / VEC;
@@ -337,17 +337,22 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     };
 
     // The packs of this thread, of one row after another: those of memory in which its packs of the result begin. They
-    // end in the next lane's, or, for the last lane of a warp, in another that it copies, too.
-    extern __shared__ __align__(16) unsigned char memory[];
-    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32;  // its packs are SLOTS apart
+    // end in the next lane's, or, for the last lane of a warp, in another that it copies, too. Where a row's first pack
+    // begins amid a sector of memory, all of its packs lie one slot further: they are copied faster to the same place in
+    // a sector. So a warp has two slots more than lanes, an even number.
+    extern __shared__ __align__(32) unsigned char memory[];
+    Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32 * 2;  // its packs are SLOTS apart
+    const auto amid = [&](const Element* from) {  // whether a row whose packs are read from there begins amid a sector
+        return reinterpret_cast<size_t>(from - place) / sizeof(Pack) % 2;
+    };
     const auto fetch = [&](Pack* to, int row, int pack) {
         const int head = head_of(row);
         const Element* const from = around(x + row * x_row + head);
         if (row < rows && needed(pack, head)) {
-            copy_async(to, from + pack * STRIDE);
+            copy_async(to + amid(from), from + pack * STRIDE);
         }
         if (row < rows && threadIdx.x % 32 == 31 && there(pack, head)) {
-            copy_async(to + 1, from + pack * STRIDE + VEC);
+            copy_async(to + amid(from) + 1, from + pack * STRIDE + VEC);
         }
     };
 
@@ -359,7 +364,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     };
     const auto take = [&](const Pack* stage, int pack, int row) {
         const int head = head_of(row);
-        const unsigned offset = reinterpret_cast<size_t>(x + row * x_row + head) / sizeof(Element) % VEC;
+        const unsigned offset = reinterpret_cast<size_t>(x + row * x_row + head - place) / sizeof(Element) % (2 * VEC);
         const Element* const copied = reinterpret_cast<const Element*>(stage + pack * SLOTS) - aside;
         const unsigned* const words = reinterpret_cast<const unsigned*>(copied) + offset / WORD;
         Pack taken = filled(-INF);
@@ -412,6 +417,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const auto find_top = [&](const Pack* stage, int row, Element edge) {
         const int head = head_of(row);
         float top = edge_column(head) < columns ? to_float(edge) : -INF;
+        stage += amid(x + row * x_row + head);
         // What lies around the packs of the result may be the greatest, too. Of the packs that the last lane has copied
         // besides, each lane takes one.
         const int nth = threadIdx.x % 32;

@@ -16,9 +16,9 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 d02739e0, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
+//   parts   softmax_ring.cu.j2 f92823ae, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
 //           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49, common/after_previous.cuh.j2
-//           9af5dfb3, common/rows_ring.cuh.j2 988fe7bd, common/rows_ring_second.cuh.j2 12f958ea,
+//           9af5dfb3, common/rows_ring.cuh.j2 f6649a68, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
 //           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,

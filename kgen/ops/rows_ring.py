@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kgen.device import multiprocessors, shared_memory
 from kgen.ops import rows_cut
 from kgen.ops.reduce.workspace import workspace
-from kgen.ops.rows import REACH, SHARED, VECTOR
+from kgen.ops.rows import LINE, REACH, SHARED, VECTOR
 from kgen.ops.rows_cut import Packs
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import ALIGNED
@@ -31,8 +31,10 @@ STAGES = 3  # such rows, at least: one that is written, one that is gone through
 WIDE = 4096  # packs of a row that a block has room for
 WEIGHTS = 64  # registers of a thread, at most, for weights
 SECTOR = 32  # bytes that memory is read and written by
-EDGE = 4
+EDGE = SECTOR // VECTOR + 2
 """Packs of a row that begins anywhere, at most, whose elements are taken one by one: the first begins with a sector."""
+EDGE_OF_LINES = LINE // VECTOR + 2
+"""The same where the first begins with a line."""
 TURNS = 8  # rows of a cluster, from which on it mostly pays
 
 
@@ -101,20 +103,30 @@ def cut(
     return None
 
 
-def edge(lanes: int, vec: int) -> int:
+def edge(lanes: int, vec: int, most: int = EDGE) -> int:
     """Packs of a row that begins anywhere, at most, whose elements so many threads take one by one."""
-    return min(EDGE, lanes // vec - 1)
+    return min(most, lanes // vec - 1)
 
 
-def by_sectors(taken: Packs, columns: int, pitch: int) -> Packs:
+def slots(threads: int, *, shifted: bool) -> int:
+    """For a pack of each of so many threads, in shared memory.
+
+    Where results begin elsewhere than what is read, a pack ends in the slot of the next lane, so that a warp has one
+    slot more than lanes. And it has another: what begins amid a sector of memory is put amid one of shared memory,
+    since copies from there to anywhere else take longer, and the next warp's slots begin with a sector again.
+    """
+    return threads + threads // 32 * 2 * shifted
+
+
+def by_sectors(taken: Packs, columns: int, pitch: int, edge: int = EDGE) -> Packs:
     """Rows that begin at multiples of a pack, so many elements apart, as if they began anywhere, where that pays.
 
-    Packs begin with a sector then, which otherwise two warps write parts of; and some are left to the edge, for which
-    each thread would need one more.
+    Packs begin with a sector then, or with a line, while otherwise two warps write parts of a sector; and some, `edge`
+    at most, are left to the edge, for which each thread would need one more.
     """
     total = columns // taken.vec
     amid = pitch % (SECTOR // VECTOR * taken.vec) > 0
-    return taken._replace(ragged=True) if taken.full and (amid or _room(total - EDGE) < _room(total)) else taken
+    return taken._replace(ragged=True) if taken.full and (amid or _room(total - edge) < _room(total)) else taken
 
 
 def _room(total: int) -> int:
@@ -145,23 +157,22 @@ def derive(
     spec: Spec,
     found: int,
     arrays: int = 1,
-    slots: int = 0,
     posted: bool = False,
     beside: int = 0,
     behind: int = 0,
     threads: int = THREADS,
     teams: int = 1,
     room: int = SHARED,
+    shifted: bool = False,
 ) -> dict[str, int]:
-    """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `slots`: of a block,
-    for a pack of each thread, if they are more than `threads`; `posted`: one warp posts 16 bytes of a row for all;
-    `beside`: bytes of what else a block keeps in shared memory, of which it has so much `room`; `behind`: of what lies
-    there behind the rows.
+    """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `posted`: one warp
+    posts 16 bytes of a row for all; `beside`: bytes of what else a block keeps in shared memory, of which it has so
+    much `room`; `behind`: of what lies there behind the rows; `shifted`: results begin elsewhere than what is read.
     """
     blocks = spec["CLUSTER"] if spec["CLUSTER"] > 1 else 0  # that tell one another
     exchange = -(-(found * (threads // 32 + blocks) + 4 + 8) // 8 * 8)
     static = beside + teams * EXCHANGES * (-(-(exchange + 16 + 8) // 16 * 16) if posted else exchange)
-    part = (slots or threads) * spec["PACKS"] * VECTOR * arrays  # of a row
+    part = slots(threads, shifted=shifted) * spec["PACKS"] * VECTOR * arrays  # of a row
     stages = (room - static - behind) // (teams * part)
     return {
         "LANES": threads,
@@ -183,9 +194,10 @@ def check(spec: Spec, stages: int = STAGES) -> str | None:
     return None
 
 
-def text(spec: Spec, reduced: str, *, claimed: bool = True) -> dict[str, Any]:
+def text(spec: Spec, reduced: str, *, claimed: bool = True, lined: bool = False) -> dict[str, Any]:
     """What the templates need beside numbers; `reduced`: the type of what is found of a part; `claimed`: clusters claim
-    rows as they get on, instead of at fixed turns."""
+    rows as they get on, instead of at fixed turns; `lined`: packs of rows that begin anywhere begin with a line of
+    memory, not only with a sector."""
     alone = spec["CLUSTER"] == 1
     return {
         **ALIGNED,
@@ -198,6 +210,8 @@ def text(spec: Spec, reduced: str, *, claimed: bool = True) -> dict[str, Any]:
         "several_rows": False,
         "ragged": RAGGED.name in spec.flags,
         "sector": SECTOR // spec.dtype.itemsize,
+        "line": LINE // spec.dtype.itemsize,
+        "boundary": "LINE" if lined else "SECTOR",  # that packs begin with
         "there": "there(pack, head)" if RAGGED.name in spec.flags else "there(pack)",
         "shared": True,
         "turns": True,

@@ -46,16 +46,16 @@ def _of_teams(spec: Spec, parts: int, teams: int, shape: Shape) -> tuple[Shape, 
     return shape, ((rows_grid, "cut", lambda *about, **more: cut), (rows_grid, "preferred", lambda *about: True))
 
 
-def in_turn(spec: Spec, shape: Shape | None) -> tuple[tuple[Shape, Settings], ...]:
+def in_turn(spec: Spec, shape: Shape | None, edge: int = rows_ring.EDGE) -> tuple[tuple[Shape, Settings], ...]:
     """Rows that nearly fill a cluster, or their part of a block, for each of two so many that its ring comes round; and
-    one, for one of them, which leaves as much as it may to its edge where it begins anywhere."""
+    one, for one of them, which leaves as much as it may to its edge where it begins anywhere: so many packs at most."""
     vec, at_once = spec["VEC"], spec.derived.get("ROWS", 1)
     lanes = spec.threads // at_once
     room = spec["CLUSTER"] * lanes * spec["PACKS"] * vec
     cut = rows_ring.Cut(spec["PACKS"], vec, spec["CLUSTER"], 2, bool(spec["ragged"]), lanes)
     settings = ((rows_ring, "cut", lambda *about, **more: cut),)
     columns = room - 5 * vec + spec["ragged"]
-    most = room + (rows_ring.edge(lanes, vec) + 1) * vec - 1 if spec["ragged"] else columns
+    most = room + (rows_ring.edge(lanes, vec, edge) + 1) * vec - 1 if spec["ragged"] else columns
     rounds = 4 if spec["ragged"] else 2  # so that clusters have rows of their own before they claim any
     own = ((rounds * at_once * spec.derived["STAGES"] + 4, columns), (1, most))  # that begin at all places of a sector
     shapes = (shape,) if shape else own

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from kgen.ops import rows_ring
 from kgen.ops.rows import VECTOR
 from kgen.ops.softmax import backward as softmax_backward
 from kgen.ops.softmax import column_plans, columns, strip_plans, strips
@@ -167,7 +168,8 @@ def _backward_of_softmax(spec: Spec, shape: Shape, settings: Settings) -> Case:
 
 def softmax_of_clusters(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
-    return tuple(_softmax_in_turn(spec, *about) for about in in_turn(spec, shape))
+    turns = in_turn(spec, shape, rows_ring.EDGE_OF_LINES)
+    return tuple(_softmax_in_turn(spec, *about) for about in turns)
 
 
 def _softmax_in_turn(spec: Spec, shape: Shape, settings: Settings) -> Case:

@@ -21,7 +21,7 @@ from kgen.launch import listing_steps
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.norm.norm import fused_add_rms_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
-from kgen.ops.rows_ring import EDGE, SECTOR, THREADS, Cut
+from kgen.ops.rows_ring import EDGE, EDGE_OF_LINES, THREADS, Cut
 from kgen.ops.softmax.backward import log_softmax_backward, softmax_backward
 from kgen.ops.softmax.ring import RING
 from kgen.ops.softmax.softmax import log_softmax, softmax
@@ -45,10 +45,12 @@ CASES = [
 ]
 # Of blocks that take rows in turn alone.
 ALONE = [("bf16", 19, 8184, Cut(2, 8, 1, 3)), ("f32", 11, 6139, Cut(3, 4, 1, 2, ragged=True))]
-# Some of these have no pack more than all threads have, where packs begin with a sector of memory, have a margin, or
-# begin with any pack.
+# Some of these have no pack more than all threads have, where packs begin with a sector of memory, with a line, with a
+# line behind a margin, or with any pack.
 SECTORS = ("f32", 23, 8199, Cut(3, 4, 2, 2, ragged=True))
-MASKED = ("f32", 23, 8207, Cut(3, 4, 2, 2, ragged=True))
+LINES = ("f32", 23, 8223, Cut(3, 4, 2, 2, ragged=True))
+MASKED = ("f32", 23, 8231, Cut(3, 4, 2, 2, ragged=True))
+EDGES = (EDGE, EDGE_OF_LINES)
 ANY = ("f32", 23, 8197, Cut(3, 4, 2, 2, ragged=True))
 
 
@@ -65,7 +67,7 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
     return (np.random.default_rng(seed).standard_normal(shape) + 3).astype(DTYPES[dtype].numpy)
 
 
-@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, SECTORS, *ALONE])
+@pytest.mark.parametrize(("dtype", "rows", "columns", "cut"), [*CASES, LINES, *ALONE])
 def test_softmax_of_rows_in_turn_agrees_with_float64(
     dtype: str, rows: int, columns: int, cut: Cut, xp: ModuleType, asnumpy: AsNumpy, take: Take
 ) -> None:
@@ -146,7 +148,8 @@ def test_rows_that_begin_anywhere_are_read_and_written_where_they_lie(
     vec = 16 // DTYPES[dtype].numpy.itemsize
     cut = Cut(2, vec, 2, data.draw(st.integers(1, 3)), ragged=True)
     rows = data.draw(st.integers(1, 19))
-    columns = data.draw(st.integers((1025 + EDGE) * vec, (2049 + EDGE) * vec - 1))
+    edge = EDGE if normal else EDGE_OF_LINES
+    columns = data.draw(st.integers((1025 + edge) * vec, (2049 + edge) * vec - 1))
     offset, apart = (data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2))
     x, y, other, total = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for _ in range(4))
     x[:], weight, bias = numbers((rows, columns), dtype), numbers((columns,), dtype, 2), numbers((columns,), dtype, 3)
@@ -398,7 +401,7 @@ def test_results_may_begin_at_other_places_than_what_is_read(
     """Of each row: distances differ, too."""
     vec = 16 // DTYPES[dtype].numpy.itemsize
     rows = data.draw(st.integers(1, 13))
-    columns = data.draw(st.integers((1025 + EDGE) * vec, (2049 + EDGE) * vec - 1))
+    columns = data.draw(st.integers((1025 + EDGE_OF_LINES) * vec, (2049 + EDGE_OF_LINES) * vec - 1))
     places = [[data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2)] for _ in range(2)]
     x, y = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for apart, offset in places)
     x[:] = numbers(x.shape, dtype)
@@ -488,13 +491,13 @@ def test_what_is_left_out_of_rows_in_turn_is_left_out(
 @pytest.mark.parametrize(
     ("dtype", "columns", "cut", "stages"),
     [
-        ("f32", 17429, Cut(9, 4, 2, 1, ragged=True, threads=256), 3),
-        ("f32", 19003, Cut(10, 4, 2, 2, ragged=True, threads=256), 2),
-        ("bf16", 18439, Cut(5, 8, 2, 2, ragged=True, threads=256), 5),
+        ("f32", 17429, Cut(9, 4, 2, 1, ragged=True, threads=256), (3, 2)),  # slots behind those of lanes take the rest
+        ("f32", 19003, Cut(10, 4, 2, 2, ragged=True, threads=256), (2, 2)),
+        ("bf16", 18439, Cut(5, 8, 2, 2, ragged=True, threads=256), (5, 5)),
     ],
 )
 def test_two_blocks_that_share_a_multiprocessor_take_rows_in_turn(
-    dtype: str, columns: int, cut: Cut, stages: int, by: int, causal: bool
+    dtype: str, columns: int, cut: Cut, stages: tuple[int, int], by: int, causal: bool
 ) -> None:
     """Of float32, where there is no room for three rows, exponentials stay in registers."""
     x, y = (rows_apart(11, columns, 0, offset, DTYPES[dtype].numpy) for offset in (by, 0))
@@ -506,7 +509,7 @@ def test_two_blocks_that_share_a_multiprocessor_take_rows_in_turn(
         with listing_steps() as steps:
             softmax(x, -1, causal=causal, out=y)
         constants = [(step.spec.derived["STAGES"], step.spec.derived["RESIDENT"]) for step in steps]
-        assert constants == [(stages, 2)]
+        assert constants == [(stages[by], 2)]
         softmax(x, -1, causal=causal, out=y)
     test_softmax.assert_close(np.asarray(y), test_softmax.reference(x, -1, keep=keep), dtype)
     assert surroundings(y).tobytes() == poison.tobytes()
@@ -542,7 +545,7 @@ def test_a_mask_may_begin_anywhere_beside_rows_in_turn(data: st.DataObject, dtyp
     """Every element of the mask but those of rows would choose what is not theirs."""
     vec = 16 // DTYPES[dtype].numpy.itemsize
     rows = data.draw(st.integers(1, 13))
-    columns = data.draw(st.integers((1025 + EDGE) * vec, (2049 + EDGE) * vec - 1))
+    columns = data.draw(st.integers((1025 + EDGE_OF_LINES) * vec, (2049 + EDGE_OF_LINES) * vec - 1))
     offset, apart = (data.draw(st.integers(0, 2 * vec - 1)) for _ in range(2))
     mask_offset, mask_apart = (data.draw(st.integers(0, 9)) for _ in range(2))
     x, y = (rows_apart(rows, columns, apart, offset, DTYPES[dtype].numpy) for _ in range(2))
@@ -614,29 +617,31 @@ def test_gradients_of_rows_that_begin_anywhere_are_written_where_they_lie(data: 
     columns=st.integers(16400, 500000),
     vec=st.sampled_from([4, 8]),
     threads=st.sampled_from([THREADS // 2, THREADS]),
-    about=st.sampled_from([(EDGE, 0), (EDGE, 4), (0, 0)]),
+    about=st.sampled_from([(EDGE, 0), (EDGE, 8), (EDGE_OF_LINES, 0), (EDGE_OF_LINES, 8), (0, 0)]),
 )
 def test_rows_that_begin_anywhere_have_the_packs_that_all_threads_take(
     columns: int, vec: int, threads: int, about: tuple[int, int]
 ) -> None:
     """All but a thread's last, wherever a row begins; and threads for its edge, which is what the packs leave.
 
-    With a mask some elements before and behind the packs are left to the edge.
+    With a mask, or where results begin elsewhere, a pack at most is left to the edge on both sides.
     """
-    edge, margin = about
+    edge, margin = about[0], min(about[1], vec)
     with mock.patch.object(rows_ring, "multiprocessors", lambda device: 132):
         cut = rows_ring.cut(
             10**6, columns, rows_cut.Packs(vec, ragged=True, full=True), HOST, edge=edge, threads=threads
         )
     if cut is not None:
-        head = (SECTOR // 16 if edge else 1) * vec - 1 + margin  # elements before a row's packs, at most
+        head = max(edge - 2, 1) * vec - 1 + margin  # elements before a row's packs, at most
         of_row = cut.cluster * threads
         assert (cut.packs - 1) * of_row <= (columns - head - margin) // vec
         assert columns - cut.packs * of_row * vec < (edge + 1) * vec
         assert head + (edge + 2) * vec + margin <= threads
 
 
-@pytest.mark.parametrize("columns", [4 * 4096 + 4, 4 * 4096 + 7, 4 * (4096 + EDGE) + 3, 4 * (4096 + EDGE) + 4])
+@pytest.mark.parametrize(
+    "columns", [4 * (4096 + edge) + more for edge, more in ((0, 4), (0, 7), *((e, m) for e in EDGES for m in (3, 4)))]
+)
 def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread has eight packs of all rows but the widest, which make five of two blocks."""
     monkeypatch.setattr(rows_ring, "multiprocessors", lambda device: 2)
@@ -647,15 +652,17 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
     monkeypatch.setattr(rows_ring, "cut", lambda *about, **more: cuts.append(cut(*about, **more)) or cuts[-1])
     with kgen.backend("cpu"):
         softmax(x, -1, out=y)
-    wide = columns == 4 * (4097 + EDGE)
-    of_softmax = len(cuts)  # which may take two blocks of half as many threads for one
-    assert cuts[0] == (Cut(5, 4, 2, 1, ragged=True) if wide else Cut(8, 4, 1, 2, ragged=True))
+    of_layer_norm, of_softmax = (
+        Cut(5, 4, 2, 1, ragged=True) if columns >= 4 * (4097 + edge) else Cut(8, 4, 1, 2, ragged=True) for edge in EDGES
+    )
+    softmaxes = len(cuts)  # which may take two blocks of half as many threads for one
+    assert cuts[0] == of_softmax
     test_softmax.assert_close(y, test_softmax.reference(x, -1), "f32")
     assert surroundings(y).tobytes() == poison.tobytes()
     x += 30
     with kgen.backend("cpu"):
         _, mean, rstd = layer_norm(x, out=y, return_stats=True)
-    assert cuts[of_softmax:] == cuts[:1]
+    assert cuts[softmaxes:] == [of_layer_norm]
     expected, means, rstds = test_norm.reference(x, (1,))
     np.testing.assert_allclose(mean, means, rtol=3e-7)
     np.testing.assert_allclose(rstd, rstds, rtol=3e-7)
@@ -667,7 +674,8 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
     ("dtype", "columns", "taken"),
     [
         ("f32", 16396, {"softmax": "t256_n8_v4_c2_ragged", "layer_norm": "n4_v4_c2_weight_bias_ragged"}),
-        ("f32", 16416, {"softmax": "n5_v4_c2", "layer_norm": "n5_v4_c2_weight_bias_ragged"}),
+        ("f32", 16416, {"softmax": "t256_n8_v4_c2_ragged", "layer_norm": "n5_v4_c2_weight_bias_ragged"}),
+        ("f32", 16440, {"softmax": "n5_v4_c2", "layer_norm": "n5_v4_c2_weight_bias_ragged"}),
         ("bf16", 16648, {"softmax": "t256_n5_v8_c2_ragged", "layer_norm": "n5_v8_c1_weight_bias_ragged"}),
         ("bf16", 32776, {"softmax": "t256_n8_v8_c2_ragged", "layer_norm": "n4_v8_c2_weight_bias_ragged"}),
     ],

@@ -36,13 +36,13 @@ def _constants(spec: Spec, behind: int, teams: int = 1, *, posted: bool) -> dict
         spec,
         found,
         arrays,
-        lanes + spec["shifted"] * lanes // 32,
         posted=posted,
         beside=channels,
         behind=behind,
         threads=lanes,
         teams=teams,
         room=shared_for(resident),
+        shifted=bool(spec["shifted"]),
     )
     return {**derived, "RESIDENT": resident}
 

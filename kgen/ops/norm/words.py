@@ -66,9 +66,9 @@ def _derive(spec: Spec) -> dict[str, int]:
     lanes, found, arrays = spec["LANES"], 4 if spec["rms"] else 8, 1 + spec["residual"]
     resident = _resident(lanes, spec["PACKS"] * arrays, _kept(spec))
     room = shared_for(resident)
-    derived = rows_ring.derive(spec, found, arrays, lanes + lanes // 32, threads=lanes, room=room)
+    derived = rows_ring.derive(spec, found, arrays, threads=lanes, room=room, shifted=True)
     stages = min(derived["STAGES"], STAGES)
-    memory = stages * (lanes + lanes // 32) * spec["PACKS"] * arrays * VECTOR
+    memory = stages * rows_ring.slots(lanes, shifted=True) * spec["PACKS"] * arrays * VECTOR
     return {**derived, "STAGES": stages, "DYNAMIC_SMEM": memory, "RESIDENT": resident}
 
 

@@ -47,9 +47,9 @@ FLAGS = tuple(flag for flag in softmax_flags.FLAGS if flag.name in ("log", "scal
 
 def _derive(spec: Spec) -> dict[str, int]:
     lanes = spec["LANES"]
-    slots = lanes + spec["shifted"] * lanes // 32
     resident = THREADS // lanes
-    derived = rows_ring.derive(spec, found=8, slots=slots, threads=lanes, room=shared_for(resident))
+    shifted = bool(spec["shifted"])
+    derived = rows_ring.derive(spec, found=8, threads=lanes, room=shared_for(resident), shifted=shifted)
     return {**derived, "RESIDENT": resident}
 
 
@@ -60,7 +60,7 @@ def _raised(spec: Spec) -> bool:
 
 
 def _text(spec: Spec) -> dict[str, Any]:
-    ring = rows_ring.text(spec, "float2")
+    ring = rows_ring.text(spec, "float2", lined=True)
     number = softmax_flags.scaled(spec, "float_of(taken, i)")
     spread = spec.flags == {RAGGED.name, SHIFTED.name}
     raised = _raised(spec)
@@ -150,32 +150,27 @@ def _wide(wanted: Wanted, taken: rows_cut.Packs) -> int:
 
 
 def _held(wanted: Wanted, taken: rows_cut.Packs) -> int:
-    """Packs of a thread, at most: of a logarithm, three rows must lie in shared memory; for exponentials of 16 bits
-    there are fewer registers, and beside a mask and what is to be moved few."""
+    """Packs of a thread, at most: of a logarithm, three rows must lie in shared memory, where those to be moved take
+    more slots; for exponentials of 16 bits there are fewer registers, and beside a mask and what is to be moved few."""
     if taken.vec == 8 and wanted.mask:
         return FULL if taken.shifted else rows_ring.MOST
     if wanted.op == "log_softmax":
-        return MANY - 1
+        return MANY - 1 - taken.shifted
     return PACKS.values[-1] - (taken.vec == 8)
+
+
+def _cut(read: Rows, taken: rows_cut.Packs, device: int, **about: Any) -> rows_ring.Cut | None:
+    """As `rows_ring.cut`, of rows whose packs begin with a line."""
+    edge = rows_ring.EDGE_OF_LINES
+    return rows_ring.cut(read.rows, read.columns, taken, device, turns=TURNS, edge=edge, anywhere=True, **about)
 
 
 def _halved(cut: rows_ring.Cut, wanted: Wanted, read: Rows, taken: rows_cut.Packs, device: int) -> rows_ring.Cut | None:
     """The same rows for blocks of half as many threads, of which two share a multiprocessor, where that pays."""
     sizes = HALVES.get(cut.cluster, ((cut.cluster, MANY),) if taken.shifted else ())
     for cluster, most in sizes:
-        found = rows_ring.cut(
-            read.rows,
-            read.columns,
-            taken,
-            device,
-            turns=TURNS,
-            wide=0,
-            most=min(most, _held(wanted, taken)),
-            anywhere=True,
-            threads=HALF,
-            clusters=(cluster,),
-            resident=THREADS // HALF,
-        )
+        about = {"most": min(most, _held(wanted, taken)), "threads": HALF, "resident": THREADS // HALF}
+        found = _cut(read, taken, device, wide=0, clusters=(cluster,), **about)
         if found:
             return found
     return None
@@ -193,9 +188,8 @@ def plan_ring(
     taken = taken._replace(ragged=taken.ragged or taken.shifted)
     wide = _wide(wanted, taken)
     if not taken.shifted:
-        taken = rows_ring.by_sectors(taken, read.columns, read.pitch)
-    most = min(rows_ring.MOST, _held(wanted, taken))
-    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, turns=TURNS, wide=wide, most=most, anywhere=True)
+        taken = rows_ring.by_sectors(taken, read.columns, read.pitch, rows_ring.EDGE_OF_LINES)
+    cut = _cut(read, taken, y.device, wide=wide, most=min(rows_ring.MOST, _held(wanted, taken)))
     if cut is None:
         return None
     cut = _halved(cut, wanted, read, taken, y.device) or cut
