@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_words.cu.j2 cb5b6cba, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
+//   parts   norm_words.cu.j2 24c98b7f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
 //           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           048ee80b, common/after_previous.cuh.j2 9af5dfb3, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 46e93e03, common/rows_ring_claims.cuh.j2 2470b31e,
@@ -397,7 +397,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         };
     };
     const auto amid = [&](const Element* from) {  // whether a row whose packs are read from there begins amid a sector
-        return reinterpret_cast<size_t>(from - place) / sizeof(Pack) % 2;
+        return (reinterpret_cast<size_t>(from) / sizeof(Pack) + lane) % 2;
     };
     const auto fetch = [&](Pack* stage, const Source& from, int pack) {
         if (from.comes && (pack < PACKS - 1 || begins)) {
