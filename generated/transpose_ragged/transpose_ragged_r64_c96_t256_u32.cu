@@ -15,7 +15,7 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 8f6a740e, common/shared_address.cuh.j2 0bac500b,
+//   parts   transpose_ragged.cu.j2 3b627752, common/shared_address.cuh.j2 0bac500b,
 //           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_ragged_r64_c96_t256_u32
 
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r
     source -= past(source);
     const unsigned first_place = shared_address(tile + place_of(own_row));
 
-    // What is read stays in the L2 cache rather than what is written: the tiles beside this one read sectors of it, too.
+    // What is read stays in the L2 cache rather than what is written: the tiles beside this one read some of it, too.
     unsigned long long stays;
     asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(stays));
 

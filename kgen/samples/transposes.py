@@ -77,7 +77,8 @@ def transpose_ragged_short(spec: Spec, shape: Shape | None = None) -> Case:
         return _reversed(spec, shape, margin=257)._replace(settings=(_NOT_IN_WORDS,))
     lines, unit = spec["LINES"], 16 // spec.dtype.itemsize
     width = min(37, (spec["KIB"] << 10) // (128 * (lines + 1)))
-    long = (7 >> spec["BATCH"]) * (16 * lines - 2) * unit - 3
+    pieces, own = (5, 8 * lines) if spec["split"] else (14, 8 * lines - 2)
+    long = ((pieces >> spec["BATCH"]) * own - (8 if spec["split"] else 0)) * unit - 3
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))
     shape = (*(2 for _ in outer), *matrix)
