@@ -16,7 +16,7 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 1ec9629c, common/shared_address.cuh.j2 0bac500b,
+//   parts   transpose_ragged.cu.j2 3b627752, common/shared_address.cuh.j2 0bac500b,
 //           common/after_previous.cuh.j2 9af5dfb3
 //   again   kgen build transpose_ragged_r128_c192_across_u16
 
@@ -81,6 +81,16 @@ __device__ __forceinline__ unsigned shared_address(const void* x)
     return static_cast<unsigned>(__cvta_generic_to_shared(x));
 }
 
+// A pack that is only read, with what the L2 cache is told of it.
+__device__ __forceinline__ Pack load_pack(const Pack* from, unsigned long long policy)
+{
+    Pack x;
+    asm volatile("ld.global.nc.L2::cache_hint.v4.u32 { %0, %1, %2, %3 }, [%4], %5;"
+                 : "=r"(x.at[0]), "=r"(x.at[1]), "=r"(x.at[2]), "=r"(x.at[3])
+                 : "l"(from), "l"(policy));
+    return x;
+}
+
 // How many elements after a multiple of 16 bytes an address lies.
 __device__ __forceinline__ int past(const Element* address)
 {
@@ -126,6 +136,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_transpose_ragged_r
     source -= past(source);
     const unsigned first_place = shared_address(tile + place_of(own_row));
 
+    // What is read stays in the L2 cache rather than what is written: the tiles beside this one read some of it, too.
+    unsigned long long stays;
+    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(stays));
+
     // All loads of a thread are under way before the first is waited for.
     Pack loaded[LOADS];
     constexpr unsigned NOWHERE = ~0u;
@@ -138,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_transpose_ragged_r
         const bool there = row < inner && pack < packs;
         place_of_pack[i] = there ? first_place + pack * 16 : NOWHERE;
         if (there) {
-            loaded[i] = reinterpret_cast<const Pack*>(source)[pack];
+            loaded[i] = load_pack(reinterpret_cast<const Pack*>(source) + pack, stays);
         }
         source += STEP * x_row;
     }

@@ -16,7 +16,7 @@
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 be85eb03, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
+//   parts   transpose_short.cu.j2 100155c2, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
 //           9af5dfb3
 //   again   kgen build transpose_short_w1_k24_anywhere_u8
 
@@ -41,6 +41,16 @@ union Pack {
     uint4 all;
     Element at[UNIT];
 };
+
+// A pack that is only read. The L2 cache takes the whole line of 128 bytes around it, which seven more lanes read.
+__device__ __forceinline__ uint4 load_of_line(const Element* from)
+{
+    uint4 x;
+    asm volatile("ld.global.nc.L2::128B.v4.u32 { %0, %1, %2, %3 }, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(from));
+    return x;
+}
 
 // How many elements after a multiple of so many an address lies.
 __device__ __forceinline__ int past(const Element* address, int elements)
@@ -130,8 +140,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_w1_k2
                     const int early = past(source, UNIT);
                     const int at = first + pack * UNIT - early;
                     if ((0 <= at || column + k != lowest) && (at + 2 * UNIT <= length || column + k != highest)) {
-                        own[turn][k].all = reinterpret_cast<const uint4*>(source - early)[0];
-                        behind[turn][k].all = reinterpret_cast<const uint4*>(source - early)[1];
+                        own[turn][k].all = load_of_line(source - early);
+                        behind[turn][k].all = load_of_line(source - early + UNIT);
                         skipped[turn][k] = early;
                     } else {
                         own[turn][k] = {};

@@ -16,7 +16,7 @@
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 be85eb03, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
+//   parts   transpose_short.cu.j2 100155c2, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
 //           9af5dfb3
 //   again   kgen build transpose_short_w4_k12_split_u8
 

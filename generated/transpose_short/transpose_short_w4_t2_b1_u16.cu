@@ -15,7 +15,7 @@
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 be85eb03, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
+//   parts   transpose_short.cu.j2 100155c2, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
 //           9af5dfb3
 //   again   kgen build transpose_short_w4_t2_b1_u16
 
@@ -43,6 +43,16 @@ union Pack {
     Element at[UNIT];
     unsigned word[4];
 };
+
+// A pack that is only read. The L2 cache takes the whole line of 128 bytes around it, which seven more lanes read.
+__device__ __forceinline__ uint4 load_of_line(const Element* from)
+{
+    uint4 x;
+    asm volatile("ld.global.nc.L2::128B.v4.u32 { %0, %1, %2, %3 }, [%4];"
+                 : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                 : "l"(from));
+    return x;
+}
 
 // Packs of IN_WORD long rows, as words of UNIT short ones, which lie `width` elements apart.
 __device__ __forceinline__ void spread(Element* elements, int width, const Pack* packs)
@@ -119,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_w4_t2
 #pragma unroll
             for (int k = 0; k < GROUP; ++k) {
                 if (k < left[turn]) {
-                    own[turn][k].all = *reinterpret_cast<const uint4*>(source + k * row);
+                    own[turn][k].all = load_of_line(source + k * row);
                 }
             }
             next();

@@ -76,13 +76,14 @@ def transpose_ragged_short(spec: Spec, shape: Shape | None = None) -> Case:
     if shape:
         return _reversed(spec, shape, margin=257)._replace(settings=(_NOT_IN_WORDS,))
     lines, unit = spec["LINES"], 16 // spec.dtype.itemsize
-    width = min(37, spec.derived["ROOM"] // (16 * (8 * lines + 2)))
-    long = (7 >> spec["BATCH"]) * (16 * lines - 2) * unit - 3
+    width = min(37, (spec["KIB"] << 10) // (128 * (lines + 1)))
+    pieces, own = (5, 8 * lines) if spec["split"] else (14, 8 * lines - 2)
+    long = ((pieces >> spec["BATCH"]) * own - (8 if spec["split"] else 0)) * unit - 3
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))
     shape = (*(2 for _ in outer), *matrix)
     case = _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)), margin=257)
-    return case._replace(settings=(_NOT_IN_WORDS, (transpose_short_steps, "RAGGED_KIBS", (spec["KIB"],))))
+    return case._replace(settings=(_NOT_IN_WORDS, (transpose_short_steps, "STEP_KIB", spec["KIB"])))
 
 
 def transpose_padded_short(spec: Spec, shape: Shape | None = None) -> Case:

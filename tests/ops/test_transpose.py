@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kgen
+from kgen.backend import HOST
 from kgen.checking import watching
+from kgen.launch import bind, listing_steps
 from kgen.ops.moving import transpose_short, transpose_steps
 from kgen.ops.moving.transpose import _transpose, transpose
 from kgen.ops.moving.transpose_short import ShortRows
@@ -234,6 +237,20 @@ def test_short_rows_of_any_width_and_place_are_taken_whole(data):
     assert np.array_equal(out, np.transpose(x, axes))
     assert np.array_equal(around[:first], kept[:first])
     assert np.array_equal(around[first + x.size :], kept[first + x.size :])
+
+
+@pytest.mark.parametrize("dtype", SIZES)
+def test_no_two_blocks_that_split_short_rows_write_to_one_line(dtype):
+    x, around = np.ones((3001, 37), dtype), np.zeros(3001 * 37 + 5, dtype)
+    out = around[5:].reshape(37, 3001)
+    with mock.patch.object(ShortRows, "cut", lambda *_, **__: None), kgen.backend("cpu"), listing_steps() as steps:
+        transpose(x, out=out)
+    assert steps[0].spec.name.startswith("transpose_ragged_short") and steps[0].blocks > 2
+    (first_two,) = bind([steps[0]._replace(blocks=2)], HOST)
+    first_two((x.ctypes.data, out.ctypes.data), 0)
+    for row in out:
+        written = int(row.astype(bool).sum())
+        assert row[:written].all() and (row.ctypes.data + written * row.itemsize) % 128 == 0
 
 
 @pytest.mark.parametrize("width", [31, 96])

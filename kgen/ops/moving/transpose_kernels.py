@@ -154,13 +154,12 @@ NARROW = register(
 )
 
 RAGGED_ROOM = 48 << 10
-"""Bytes of short rows that a block takes where long rows start anywhere."""
+"""Bytes of short rows that a block of 256 threads takes where long rows start anywhere."""
 LINES = (1, 2, 4, 8, 16, 32, 64)
 """Lines of each such long row that it takes."""
-
-
-RAGGED_KIBS = (8, 12, 16, 20, 24, 32, 48)
-"""The same in KiB, where long rows are merged: as much as a tile needs, so that many are under way."""
+STEP_KIB, MOST_KIB = 4, 112
+"""KiB in which room for short rows is counted; and the most, with which two blocks of 512 threads share a
+multiprocessor."""
 
 
 def _short_geometry(spec: Spec) -> dict[str, int]:
@@ -168,12 +167,15 @@ def _short_geometry(spec: Spec) -> dict[str, int]:
     return {"THREADS": THREADS, "TURNS": turns, "ROOM": RAGGED_ROOM, "STATIC_SMEM": RAGGED_ROOM}
 
 
+def ragged_threads(nbytes: int, *, split: bool) -> int:
+    """Of a block with so much room: twice as many where that is large, and always where short rows are split."""
+    return 2 * THREADS if split or nbytes > RAGGED_ROOM else THREADS
+
+
 def _ragged_short_geometry(spec: Spec) -> dict[str, int]:
-    return {**_short_geometry(spec), "ROOM": spec["KIB"] << 10, "STATIC_SMEM": spec["KIB"] << 10}
-
-
-def _ragged_short_problem(spec: Spec) -> str | None:
-    return "short rows that are split have all of it" if spec["split"] and spec["KIB"] < RAGGED_KIBS[-1] else None
+    nbytes = spec["KIB"] << 10
+    threads = ragged_threads(nbytes, split=bool(spec["split"]))
+    return {**_short_geometry(spec), "THREADS": threads, "STATIC_SMEM": 0, "DYNAMIC_SMEM": nbytes}
 
 
 RAGGED_SHORT = register(
@@ -183,16 +185,20 @@ RAGGED_SHORT = register(
         formula="out[..., c, ..., r] = x[..., r, ..., c]",
         axes=(
             Axis("LINES", "n", LINES, "lines of 128 bytes of each long row that a block takes"),
-            Axis("KIB", "k", RAGGED_KIBS, "KiB of short rows for which a block has room", default=RAGGED_KIBS[-1]),
+            Axis(
+                "KIB",
+                "k",
+                tuple(range(STEP_KIB, MOST_KIB + 1, STEP_KIB)),
+                "KiB of short rows for which a block has room",
+            ),
             BATCH._replace(default=0),
         ),
         flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
         dtypes=(U8, U16, U32, U64),
         derive=_ragged_short_geometry,
-        check=_ragged_short_problem,
         grid="(ceil(length / LENGTH) * further axes): one block per LENGTH elements of the long rows",
         origin="arrays of structures and structures of arrays, in tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_short_n2_u16", "transpose_ragged_short_n4_b1_split_u32"),
+        defaults=("transpose_ragged_short_n2_k16_u16", "transpose_ragged_short_n4_k64_b1_split_u32"),
     )
 )
 

@@ -10,28 +10,38 @@ from kgen.launch import Step
 from kgen.operand import INT_MAX
 from kgen.ops.moving.transpose_kernels import (
     LINES,
+    MOST_KIB,
     MOST_NARROW,
     NARROW,
     PACK,
     PADDED_SHORT,
-    RAGGED_KIBS,
     RAGGED_ROOM,
     RAGGED_SHORT,
     SECTOR,
+    STEP_KIB,
     THREADS,
+    ragged_threads,
 )
 from kgen.ops.moving.transpose_words import KIBS, MOST_TURNS, SHORT, group
 from kgen.ops.moving.transpose_words import room as room_of
 
 OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
 WAVE = 2
-"""Blocks for each multiprocessor that keep it busy."""
-MOST_SPLIT, MOST_MERGED = {1: 306, 2: 306, 4: 224, 8: 306}, 160
-"""Elements of short rows that begin anywhere: as many as a block has room for, with the rows before its own, where they
-are split, by the size of elements (tiles do better for longer ones of four bytes); and as many as leave room for long
-enough pieces of the long rows where these are merged."""
-MOST_IN_LINES = 85
-"""Up to which a block takes four lines of each: lanes that have a line each find columns in different banks."""
+"""Blocks of 256 threads for each multiprocessor that keep it busy."""
+LINE, LANES = 128, 8
+"""Bytes of a line, and the lanes that take its packs. A short row of as many is taken whole there, too."""
+FEW_LINES = 4
+"""Lines of each long row up to which a block has all the room with which two of 512 threads share a multiprocessor:
+pieces of long rows are the faster the longer they are, up to 512 bytes."""
+SMALL_ROOM = 16 << 10
+"""Bytes that suit blocks which merge elements of four bytes and more, of each long row more lines than that."""
+MOST_SPLIT, MOST_MERGED = {1: 298, 2: 298, 4: 224, 8: 298}, 160
+"""Elements of short rows that begin anywhere. Where they are split, as many as leave room for two lines of each long
+row and the one before them, by the size of elements (tiles do better for longer ones of four bytes); where they are
+merged, as many as leave room for long enough pieces of the long rows."""
+MOST_IN_LINES = (MOST_KIB << 10) // ((FEW_LINES + 1) * LINE)
+"""Up to which a block takes four lines of each and the one before: lanes that have a line each find columns in
+different banks."""
 MOST_IN_WORDS, MOST_BYTES = {1: 320, 2: 256, 4: 160, 8: 80}, 319
 """Elements of short rows up to which these are merged, and bytes are split, where they begin with packs."""
 MOST_WHOLE, MOST_NOT_TILED = 80, 192
@@ -43,8 +53,6 @@ MOST_PADDED = {1: 278, 2: 160, 4: 128, 8: 48}
 SAME_BANK, SAME_BANK_IN_PACKS = 8, 4
 """Lanes that find elements of short rows in one bank of shared memory, up to which these are taken whole nevertheless;
 and where tiles could take packs on both sides."""
-LINE, LANES = 128, 8
-"""Bytes of a line, and the lanes that take its packs. A short row of as many is taken whole there, too."""
 PADDED_IN_PACKS = 64
 """Bytes of a short row up to which packs beside rows help where tiles could take packs on both sides."""
 FEW_PACKS = 2
@@ -53,8 +61,6 @@ TILED = 64
 """Rows and columns from which on a matrix is worth tiles of rows that begin anywhere."""
 LARGE = 32 << 20
 """Bytes from which on packs of half the width do worse than such tiles: of less, the L2 cache may hold both sides."""
-SMALL_ROOM, FEW_LINES = 16 << 10, 4
-"""Bytes that suit blocks which merge elements of four bytes and more, of each long row more than so few lines."""
 AROUND = 4
 """What a block costs besides the packs of its long rows, in packs of each."""
 
@@ -199,28 +205,34 @@ class ShortRows(NamedTuple):
         if not fits or (tiled and not padded):
             return None
         widest = PACK // self.itemsize
-        beside = SECTOR * widest  # elements of a long row that are loaded too, or that packs hold beside a block's own
-        before = beside * self.split
+        sector, line = SECTOR * widest, LANES * widest
+        # Elements of a long row that are loaded too, before a block's own; and that packs hold beside these.
+        before, beside = (sector if padded else line, 0) if self.split else (0, sector)
 
         def own(lines: int) -> int:
-            return 8 * lines * widest - beside + before
+            return line * lines - beside
 
         def blocks(lines: int) -> int:
-            # Sectors begin up to all but one element early, so that the last elements may need a block more.
+            # Sectors and lines begin up to all but one element early, so that the last elements may need a block more.
             return -(-(self.long + max(0, before - 1)) // own(lines))
 
         def room(lines: int) -> int:
             packs = (8 * lines + 3) * (self.width | 1)  # with those beside, and what sticks out on both sides
             return packs * PACK if padded else (own(lines) + before) * nbytes + PACK
 
+        def most(lines: int) -> int:
+            if padded or (lines > FEW_LINES and (self.split or self.itemsize < 4)):
+                return RAGGED_ROOM
+            return SMALL_ROOM if lines > FEW_LINES else MOST_KIB << 10
+
         def suits(lines: int) -> bool:
-            most = SMALL_ROOM if small and lines > FEW_LINES else RAGGED_ROOM
-            return room(lines) <= most and blocks(lines) * math.prod(self.sizes) >= WAVE * multiprocessors
+            threads = THREADS if padded else ragged_threads(room(lines), split=self.split)
+            busy = blocks(lines) * math.prod(self.sizes) * threads >= WAVE * multiprocessors * THREADS
+            return room(lines) <= most(lines) and busy
 
         def cost(lines: int) -> int:
             return blocks(lines) * (8 * lines + AROUND) * self.width
 
-        small = self.itemsize >= 4 and not (self.split or padded)
         lines = min((n for n in LINES if n == 1 or suits(n)), key=lambda n: (cost(n), -n))
         axes: dict[str, Any] = {
             "LINES": lines,
@@ -230,9 +242,7 @@ class ShortRows(NamedTuple):
         }
         if padded:
             spec = PADDED_SHORT.spec(**axes)
-        elif self.split:
-            spec = RAGGED_SHORT.spec(**axes)
         else:
-            spec = RAGGED_SHORT.spec(KIB=next(kib for kib in RAGGED_KIBS if kib << 10 >= room(lines)), **axes)
+            spec = RAGGED_SHORT.spec(KIB=-(-room(lines) // (STEP_KIB << 10)) * STEP_KIB, **axes)
         ints = (self.long, self.width, blocks(lines), *self.sizes)
         return cost(lines), Step(spec, math.prod(ints[2:]), 2, ints, (*self.strides, self.row))
