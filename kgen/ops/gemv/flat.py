@@ -12,7 +12,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.gemv.kernels import PACK, QUANTIZED_FLAGS, WARP
 from kgen.ops.gemv.product import Product, flags_of
 from kgen.ops.gemv.types import QUANTIZED, total_of, types_of
-from kgen.ops.reduce.flat import COHORT, STATIC_LIMIT, counters_of, period_of, reads_of
+from kgen.ops.reduce.flat import COUNTERS, MEETING, STATIC_LIMIT, period_of, reads_of
 from kgen.ops.reduce.workspace import workspace
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -44,7 +44,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         "THREADS": threads,
         "VEC": vec,
         "ITEMS": ITEMS,
-        "COHORT": COHORT,
+        **MEETING,
         "BLOCKS": MOST[spec.dtype.itemsize] // threads,
         "STATIC_SMEM": (threads * (vec + 1) + 1) * total_of(spec).itemsize,
     }
@@ -151,7 +151,7 @@ def plan_flat(product: Product, why: str) -> Plan | None:
 
     def launch(at: Sequence[int], stream: int) -> None:
         a, x, y, scale, out = at
-        partials, counters, held = workspace(nbytes, counters_of(found.parts), device, stream)
+        partials, counters, held = workspace(nbytes, COUNTERS, device, stream)
         run((*((a, x, scale) if quantized else (a, x)), y or out, out, partials, counters), stream)
         del held
 

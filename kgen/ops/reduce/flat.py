@@ -31,8 +31,10 @@ THREADS = Axis(
 )
 ITEMS = {True: 4, False: 8}
 """Loads of a thread that are in flight together: of sums, which take more registers, and of all else."""
-COHORT = 16
-"""Blocks whose parts meet first: so many loads of a thread are under way together."""
+MEETING = {"AT_ONCE": 16, "FINISHERS": 32}
+"""Findings of a column that a thread takes at once, where they meet, and blocks that put all parts together."""
+COUNTERS = 2
+"""Counters with which all blocks meet."""
 STATIC_LIMIT = 48 << 10
 """Bytes of shared memory that a block has without asking for more."""
 MOST = {True: {2: 1024, 4: 1152}, False: {2: 768, 4: 768}}
@@ -68,7 +70,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         "THREADS": threads,
         "VEC": LOAD_BYTES // size,
         "ITEMS": ITEMS[operation(spec) == "sum"],
-        "COHORT": COHORT,
+        **MEETING,
         "BLOCKS": max(1, MOST[operation(spec) == "sum"][size] // threads),
         "STATIC_SMEM": _shared_bytes(threads, spec.dtype, value_bytes(spec)),
     }
@@ -150,8 +152,3 @@ def reads_of(elements: int, spec: Spec, period: int, parts: int) -> tuple[int, i
     """
     together = spec.threads // period * period * spec.derived["VEC"]
     return divmod(-(-elements // together), parts)
-
-
-def counters_of(parts: int) -> int:
-    """Counters with which so many blocks meet: one for each cohort, and one for all of these."""
-    return 1 + -(-parts // COHORT)
