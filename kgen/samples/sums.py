@@ -71,7 +71,7 @@ def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
 
 
 def reduce_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Rows of odd widths, from the midst of a pack, in more parts than there are finishers, and in two of two rounds."""
+    """Rows of odd widths, from the midst of a pack, in more parts than finishers, and in two of two rounds."""
     cases = []
     for one, parts in [(shape, 2)] if shape else of_flat(spec):
         case = _reduction(spec, one, 0)
