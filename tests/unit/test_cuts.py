@@ -420,7 +420,7 @@ def test_few_long_rows_of_a_product_are_cut_so_that_the_last_wave_of_blocks_is_f
     [
         ("f32", 9, "logsumexp_t1_n9_v1_f32"),
         ("f32", 33, "logsumexp_narrow_i9_f32"),
-        ("bf16", 7, "logsumexp_narrow_i7_k7_bf16"),  # with loops 60 to 90 % of copy
+        ("bf16", 7, "logsumexp_narrow_i7_n7_bf16"),  # with loops 60 to 90 % of copy
         ("bf16", 20, "logsumexp_t1_n5_v4_bf16"),
         ("bf16", 17, "logsumexp_narrow_i9_bf16"),
         ("f32", 129, "logsumexp_t8_n4_v4_ragged_f32"),

@@ -17,7 +17,7 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 FEW = {2: range(3, 16), 4: range(3, 6)}
 """Elements of a row, by their bytes, for which this does better than a thread that has one to itself and loads it so,
 too: where their number is part of the kernel, which without loops takes a third of the instructions."""
-LENGTH = Axis("LENGTH", "k", (0, *FEW[2]), "elements of a row; 0: any number", default=0)
+LENGTH = Axis("LENGTH", "n", (0, *FEW[2]), "elements of a row; 0: any number", default=0)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -51,7 +51,7 @@ NARROW = register(
         check=lambda spec: "float32 is wide" if spec["wide"] and spec.dtype is F32 else None,
         grid="a block for as many rows as go into its shared memory",
         origin="the transposition of arrays of structures through shared memory",
-        defaults=("logsumexp_narrow_i9_f32", "logsumexp_narrow_i9_bf16", "logsumexp_narrow_i9_k3_bf16"),
+        defaults=("logsumexp_narrow_i9_f32", "logsumexp_narrow_i9_bf16", "logsumexp_narrow_i9_n3_bf16"),
     )
 )
 
