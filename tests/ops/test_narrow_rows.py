@@ -204,7 +204,8 @@ def test_logarithms_of_sums_along_rows_of_a_few_loads(everywhere: None, data: st
     kind = data.draw(NUMBERS)
     itemsize = np.dtype(kind).itemsize
     wider = st.integers(logsumexp_kernel.OWN // itemsize + 1, narrow.WIDEST // itemsize)
-    columns = data.draw(st.sampled_from(logsumexp_narrow.FEW[itemsize]) | wider.filter(lambda n: n * itemsize % 16))
+    few = st.sampled_from(logsumexp_narrow.FEW[itemsize])
+    columns = data.draw((few | wider).filter(lambda n: n * itemsize % 16))
     rows = data.draw(st.integers(2, 600))
     x = (4 * np.random.default_rng(rows).standard_normal((rows, columns))).astype(kind)
     x[0], x[1, -1] = -np.inf, np.nan
