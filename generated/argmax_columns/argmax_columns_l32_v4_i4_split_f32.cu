@@ -17,7 +17,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_columns.cu.j2 47ed557f, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           e35658b5, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
+//           b80e771d, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350,
 //           common/first_found.cuh.j2 be9e2bcd
 //   again   kgen build argmax_columns_l32_v4_i4_split_f32

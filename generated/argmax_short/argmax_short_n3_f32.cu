@@ -12,7 +12,7 @@
 //
 //   after   the transposition of arrays of structures through shared memory
 //   parts   reduce_short.cu.j2 59c8e11c, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           e35658b5, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           b80e771d, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build argmax_short_n3_f32
 

@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   dot.cu.j2 b0198644, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 e35658b5,
+//   parts   dot.cu.j2 b0198644, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 b80e771d,
 //           common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build dot_v8_i2_bf16
@@ -101,7 +101,7 @@ using Result = __nv_bfloat16;
 
 __device__ __forceinline__ Accumulator widen(Element x) { return __bfloat162float(x); }
 
-// A mean is a sum divided by the count. Where the divisor is 1 nothing is divided: it would take longer than a few sums.
+// A mean is a sum divided by the count. By 1 nothing is divided: it would take longer than to add a few numbers.
 __device__ __forceinline__ Result finish(Accumulator x, double divisor)
 {
     const float total = static_cast<float>(x);

@@ -14,7 +14,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //   parts   gemv_flat.cu.j2 eb49724f, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/last_few.cuh.j2 db52c0ee, common/after_previous.cuh.j2 9af5dfb3,
-//           common/flat_meeting.cuh.j2 ea3305cf
+//           common/flat_meeting.cuh.j2 bfd4481a
 //   again   kgen build gemv_flat_quantized_t256_inner_i8
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
@@ -250,6 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_flat_quantize
     }
     gather(
         finisher * columns / finishers, (finisher + 1) * columns / finishers, gridDim.x,
-        [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); }, finish);
+        [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
+        finish);
     leave(counters, finishers);
 }

@@ -12,9 +12,9 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 db52c0ee, common/reduction.cuh.j2 e35658b5,
+//   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 db52c0ee, common/reduction.cuh.j2 b80e771d,
 //           common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
-//           common/flat_meeting.cuh.j2 ea3305cf, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
+//           common/flat_meeting.cuh.j2 bfd4481a, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
 //           be9e2bcd
 //   again   kgen build max_flat_t512_f32
 
@@ -219,6 +219,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_max_flat_t512_f32(
     }
     gather(
         finisher * columns / finishers, (finisher + 1) * columns / finishers, gridDim.x,
-        [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); }, finish_column);
+        [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
+        finish_column);
     leave(counters, finishers);
 }

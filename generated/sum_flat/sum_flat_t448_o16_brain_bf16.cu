@@ -14,9 +14,9 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 db52c0ee, common/reduction.cuh.j2 e35658b5,
+//   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 db52c0ee, common/reduction.cuh.j2 b80e771d,
 //           common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
-//           common/flat_meeting.cuh.j2 ea3305cf, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
+//           common/flat_meeting.cuh.j2 bfd4481a, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
 //           be9e2bcd
 //   again   kgen build sum_flat_t448_o16_brain_bf16
 
@@ -68,7 +68,7 @@ using Result = __nv_bfloat16;
 
 __device__ __forceinline__ Accumulator widen(Element x) { return __bfloat162float(x); }
 
-// A mean is a sum divided by the count. Where the divisor is 1 nothing is divided: it would take longer than a few sums.
+// A mean is a sum divided by the count. By 1 nothing is divided: it would take longer than to add a few numbers.
 __device__ __forceinline__ Result finish(Accumulator x, double divisor)
 {
     const float total = static_cast<float>(x);
@@ -215,6 +215,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_sum_flat_t448_o16_
     }
     gather(
         finisher * columns / finishers, (finisher + 1) * columns / finishers, gridDim.x,
-        [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); }, finish_column);
+        [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
+        finish_column);
     leave(counters, finishers);
 }

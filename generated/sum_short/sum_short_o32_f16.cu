@@ -13,7 +13,7 @@
 //
 //   after   the transposition of arrays of structures through shared memory
 //   parts   reduce_short.cu.j2 59c8e11c, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           e35658b5, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           b80e771d, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_short_o32_f16
 
@@ -33,7 +33,7 @@ using Result = float;
 
 __device__ __forceinline__ Accumulator widen(Element x) { return __half2float(x); }
 
-// A mean is a sum divided by the count. Where the divisor is 1 nothing is divided: it would take longer than a few sums.
+// A mean is a sum divided by the count. By 1 nothing is divided: it would take longer than to add a few numbers.
 __device__ __forceinline__ Result finish(double x, double divisor)
 {
     const float total = static_cast<float>(x);
