@@ -12,9 +12,9 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 db52c0ee, common/reduction.cuh.j2 b80e771d,
+//   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 ecf45f90, common/reduction.cuh.j2 b80e771d,
 //           common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
-//           common/flat_meeting.cuh.j2 bfd4481a, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
+//           common/flat_meeting.cuh.j2 0e06e494, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
 //           be9e2bcd
 //   again   kgen build max_flat_t512_f32
 
@@ -28,27 +28,41 @@ constexpr int THREADS = 512;
 constexpr int AT_ONCE = 16;  // findings of a column that a thread takes at once
 constexpr int FINISHERS = 32;  // blocks that put the parts together
 
-// Which of the last `few` of `blocks` to come here this block is, or less than 0. Those wait until all have come, and
-// then all their threads see what the threads of the others wrote before. Both counters are 0 at first.
-__device__ __forceinline__ int among_last(unsigned* counters, int blocks, int few)
+constexpr unsigned ALONE = 1u << 31;  // stands in the counter of blocks: the last block does it all
+constexpr int PATIENCE = 4096;  // times that a block looks whether all have come: some milliseconds
+
+// The last `few` of `blocks` to come here wait until all have come, and share what is left to do: `work(n, of)` does
+// part n of so many, by all threads of a block, which see what the blocks wrote before. Both counters are 0 at first,
+// and afterwards, ready for the next launch.
+//
+// A block that waits keeps its place on a multiprocessor, and one that has not begun may need just that: where there
+// are fewer than `few` places, or other kernels have the rest. So none waits for ever: who loses patience before all
+// have come leaves all parts to the last block, which waits for nobody.
+template <class Work>
+__device__ __forceinline__ void share_among_last(unsigned* counters, int blocks, int few, Work work)
 {
-    __shared__ int place;
+    __shared__ int part;  // less than 0: none; `few`: all of them
+    bool among = false;
     if (threadIdx.x == 0) {
         unsigned come;
         asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(come) : "l"(counters) : "memory");
-        place = static_cast<int>(come) - (blocks - few);
-        for (++come; place >= 0 && come < blocks;) {
+        const int place = static_cast<int>(come & ~ALONE) - (blocks - few);
+        const bool last = place == few - 1;
+        among = place >= 0;
+        for (int looks = 0; among && !last && come < blocks; ++looks) {
             asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(come) : "l"(counters) : "memory");
+            if (looks >= PATIENCE && come < blocks) {
+                atomicCAS(counters, come, come | ALONE);  // unless another has come since
+            }
         }
+        part = come < ALONE ? place : last ? few : -1;
     }
     __syncthreads();  // all threads know
-    return place;
-}
-
-// The last of the few to leave makes the counters 0 again, ready for the next launch.
-__device__ __forceinline__ void leave(unsigned* counters, int few)
-{
-    if (threadIdx.x == 0) {
+    if (part >= 0) {
+        work(part % few, part < few ? few : 1);
+    }
+    if (among) {
+        // The last to leave makes the counters 0 again.
         unsigned left;
         asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
                      : "=r"(left) : "l"(counters + 1), "r"(few - 1) : "memory");
@@ -213,13 +227,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_max_flat_t512_f32(
     // Parts meet in memory. The last FINISHERS blocks to be done have a share of the columns each, of which they put
     // all parts together in their order: whoever they are, what comes of it is the same.
     const int finishers = min(FINISHERS, min(static_cast<int>(gridDim.x), columns));
-    const int finisher = among_last(counters, gridDim.x, finishers);
-    if (finisher < 0) {
-        return;
-    }
-    gather(
-        finisher * columns / finishers, (finisher + 1) * columns / finishers, gridDim.x,
-        [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
-        finish_column);
-    leave(counters, finishers);
+    share_among_last(counters, gridDim.x, finishers, [&](int share, int of) {
+        gather(
+            share * columns / of, (share + 1) * columns / of, gridDim.x,
+            [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
+            finish_column);
+    });
 }

@@ -31,8 +31,9 @@ THREADS = Axis(
 )
 ITEMS = {True: 4, False: 8}
 """Loads of a thread that are in flight together: of sums, which take more registers, at least, and of all else."""
-MEETING = {"AT_ONCE": 16, "FINISHERS": 32}
-"""Findings of a column that a thread takes at once, where they meet, and blocks that put all parts together."""
+MEETING = {"AT_ONCE": 16, "FINISHERS": 32, "PATIENCE": 4096}
+"""Findings of a column that a thread takes at once, where they meet; blocks that put all parts together, and how often
+they look for the others: on no GPU need all blocks be resident at once."""
 COUNTERS = 2
 """Counters with which all blocks meet."""
 STATIC_LIMIT = 48 << 10
