@@ -12,87 +12,64 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_flat.cu.j2 3cc10cf4, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           859525fa, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
-//           common/flat_meeting.cuh.j2 ec592cb9, common/last_to_arrive.cuh.j2 c3cf8008,
-//           common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2 be9e2bcd
+//   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 ecf45f90, common/reduction.cuh.j2 b80e771d,
+//           common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
+//           common/flat_meeting.cuh.j2 0e06e494, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
+//           be9e2bcd
 //   again   kgen build argmax_flat_t512_f32
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
 // packs at once as begin again in the same column, so that each of its threads meets the same columns in all packs.
-// Each block has one of several parts, and the last one to be done puts together what all have found.
+// Each block has one of several parts, and the last ones to be done put together what all have found.
 
 constexpr int VEC = 4;  // elements of a pack
 constexpr int ITEMS = 8;  // packs of a thread that are in flight together
 constexpr int THREADS = 512;
-constexpr int COHORT = 16;  // blocks whose parts meet first
+constexpr int AT_ONCE = 16;  // findings of a column that a thread takes at once
+constexpr int FINISHERS = 32;  // blocks that put the parts together
 
-// Reductions over a warp, over a block, and over blocks, for any operation. An operation is a type with
+constexpr unsigned ALONE = 1u << 31;  // stands in the counter of blocks: the last block does it all
+constexpr int PATIENCE = 4096;  // times that a block looks whether all have come: some milliseconds
+
+// The last `few` of `blocks` to come here wait until all have come, and share what is left to do: `work(n, of)` does
+// part n of so many, by all threads of a block, which see what the blocks wrote before. Both counters are 0 at first,
+// and afterwards, ready for the next launch.
 //
-//     using Value = ...;                                    what is combined: a number, or a struct of a few
-//     static __device__ Value identity();                   combine(identity(), x) is x
-//     static __device__ Value combine(Value a, Value b);    associative and commutative, but for rounding
-//
-// The order in which values are combined is fixed: same input, same bits. Every thread gets the result, so nothing has
-// to be broadcast. A Value that is a struct brings overloads of shuffle_xor and load_shared_by_grid for itself.
-
-template <typename Number>
-__device__ __forceinline__ Number shuffle_xor(Number x, int distance)
+// A block that waits keeps its place on a multiprocessor, and one that has not begun may need just that: where there
+// are fewer than `few` places, or other kernels have the rest. So none waits for ever: who loses patience before all
+// have come leaves all parts to the last block, which waits for nobody.
+template <class Work>
+__device__ __forceinline__ void share_among_last(unsigned* counters, int blocks, int few, Work work)
 {
-    return __shfl_xor_sync(0xffffffff, x, distance);
-}
-
-// What another block wrote before it arrived: past the L1, which may hold what was there earlier.
-template <typename Number>
-__device__ __forceinline__ Number load_shared_by_grid(const Number* at) { return __ldcg(at); }
-
-// Over aligned groups of LANES lanes, a power of two. All 32 lanes of the warp take part.
-template <typename Op, int LANES = 32>
-__device__ __forceinline__ typename Op::Value warp_reduce(typename Op::Value x)
-{
-    static_assert(LANES >= 1 && LANES <= 32 && (LANES & (LANES - 1)) == 0, "lanes pair up");
-#pragma unroll
-    for (int distance = 1; distance < LANES; distance *= 2) {
-        x = Op::combine(x, shuffle_xor(x, distance));
-    }
-    return x;
-}
-
-// Over a block of THREADS threads, any multiple of 32. Between two calls for one operation there is a barrier.
-template <typename Op, int THREADS>
-__device__ __forceinline__ typename Op::Value block_reduce(typename Op::Value x)
-{
-    static_assert(THREADS % 32 == 0 && THREADS <= 1024, "a warp takes part as a whole");
-    constexpr int WARPS = THREADS / 32;
-    constexpr int LANES = WARPS <= 1 ? 1 : WARPS <= 2 ? 2 : WARPS <= 4 ? 4 : WARPS <= 8 ? 8 : WARPS <= 16 ? 16 : 32;
-    __shared__ typename Op::Value of_warp[WARPS];
-
-    const int lane = threadIdx.x % 32;
-    x = warp_reduce<Op>(x);
-    if (lane == 0) {
-        of_warp[threadIdx.x / 32] = x;
-    }
-    __syncthreads();  // every warp's share is there
-
-    // Each warp combines all shares, the same way; where they are no power of two, identities fill up.
-    const int share = lane % LANES;
-    return warp_reduce<Op, LANES>(share < WARPS ? of_warp[share] : Op::identity());
-}
-
-// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
-// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
-__device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
-{
-    __shared__ unsigned last;
+    __shared__ int part;  // less than 0: none; `few`: all of them
+    bool among = false;
     if (threadIdx.x == 0) {
-        // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
-        unsigned before;
-        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                     : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
-        last = before == blocks - 1;
+        unsigned come;
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(come) : "l"(counters) : "memory");
+        const int place = static_cast<int>(come & ~ALONE) - (blocks - few);
+        const bool last = place == few - 1;
+        among = place >= 0;
+        for (int looks = 0; among && !last && come < blocks; ++looks) {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(come) : "l"(counters) : "memory");
+            if (looks >= PATIENCE && come < blocks) {
+                atomicCAS(counters, come, come | ALONE);  // unless another has come since
+            }
+        }
+        part = come < ALONE ? place : last ? few : -1;
     }
     __syncthreads();  // all threads know
-    return last;
+    if (part >= 0) {
+        work(part % few, part < few ? few : 1);
+    }
+    if (among) {
+        // The last to leave makes the counters 0 again.
+        unsigned left;
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                     : "=r"(left) : "l"(counters + 1), "r"(few - 1) : "memory");
+        if (left == few - 1) {
+            counters[0] = 0;
+        }
+    }
 }
 
 using Element = float;
@@ -194,8 +171,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
     }
     const long long first_pack = static_cast<long long>(first_read) * together + threadIdx.x;
     const Pack* from = reinterpret_cast<const Pack*>(x + before) + first_pack;
-#pragma unroll 1  // a tile has loads enough in flight
-    for (int left = own_reads; left > 0; left -= ITEMS) {
+    // Takes so many packs, ITEMS at most.
+    const auto take = [&](int left) {
         Pack taken[ITEMS];
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -211,6 +188,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
             }
         }
         nth += ITEMS;
+    };
+    int left = own_reads;
+#pragma unroll 1  // a tile has loads enough in flight
+    for (; left >= ITEMS; left -= ITEMS) {
+        take(ITEMS);
+    }
+    if (left > 0) {
+        take(left);
     }
     const unsigned begin = before + threadIdx.x * VEC;
     const unsigned first_row = begin / columns;
@@ -233,24 +218,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
         return value;
     };
     const auto finish_column = [&](int column, Value value) { out[column * out_column] = finish(value); };
-    // Some threads share a column, where columns are few. COHORT loads of each are under way together.
-    const int wide = min(columns, THREADS);
-    const int sharers = THREADS / wide;
-    const int share = threadIdx.x / wide;
+    // Puts together what was found of columns from one to before another, so many times of each. Several threads share
+    // a column where there are more than columns, and each has AT_ONCE loads under way.
     __shared__ Value shares[THREADS];
-    const auto gather = [&](int count, auto found, auto give) {
-        for (int first_column = 0; first_column < columns; first_column += wide) {
+    const auto gather = [&](int from, int to, int count, auto found, auto give) {
+        const int wide = min(to - from, THREADS);
+        const int sharers = min(THREADS / wide, (count + AT_ONCE - 1) / AT_ONCE);
+        const int share = threadIdx.x / wide;
+        for (int first_column = from; first_column < to; first_column += wide) {
             const int column = first_column + threadIdx.x % wide;
-            const bool own = share < sharers && column < columns;
+            const bool own = share < sharers && column < to;
             Value value = Combine::identity();
-            for (int at = share; own && at < count; at += COHORT * sharers) {
-                Value other[COHORT];
+            for (int at = share; own && at < count; at += AT_ONCE * sharers) {
+                Value other[AT_ONCE];
 #pragma unroll
-                for (int i = 0; i < COHORT; ++i) {
+                for (int i = 0; i < AT_ONCE; ++i) {
                     other[i] = at + i * sharers < count ? found(at + i * sharers, column) : Combine::identity();
                 }
 #pragma unroll
-                for (int i = 0; i < COHORT; ++i) {
+                for (int i = 0; i < AT_ONCE; ++i) {
                     value = Combine::combine(value, other[i]);
                 }
             }
@@ -277,27 +263,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
         }
     }
     __syncthreads();  // all findings are there
-    Value* const parts_of_all = partials + static_cast<long long>(blockIdx.x) * columns;
+    Value* const part = partials + static_cast<long long>(blockIdx.x) * columns;
     gather(
-        size / columns, [&](int at, int column) { return shared[at * columns + column]; },
-        [&](int column, Value value) { parts_of_all[column] = blockIdx.x == 0 ? edge(column, value) : value; });
+        0, columns, size / columns, [&](int at, int column) { return shared[at * columns + column]; },
+        [&](int column, Value value) { part[column] = blockIdx.x == 0 ? edge(column, value) : value; });
 
-    // Parts meet in memory, those of a cohort of blocks first, and then those of all cohorts: the last to arrive puts
-    // them together in their order.
-    const int cohort = blockIdx.x / COHORT;
-    Value* const of_cohort = partials + static_cast<long long>(cohort) * COHORT * columns;
-    const int members = min(static_cast<int>(gridDim.x) - cohort * COHORT, COHORT);
-    if (!last_to_arrive(counters + 1 + cohort, members)) {
-        return;
-    }
-    gather(
-        members, [&](int at, int column) { return load_shared_by_grid(of_cohort + at * columns + column); },
-        [&](int column, Value value) { of_cohort[column] = value; });
-    const int cohorts = (gridDim.x + COHORT - 1) / COHORT;
-    if (!last_to_arrive(counters, cohorts)) {
-        return;
-    }
-    gather(
-        cohorts, [&](int at, int column) { return load_shared_by_grid(partials + at * (COHORT * columns) + column); },
-        finish_column);
+    // Parts meet in memory. The last FINISHERS blocks to be done have a share of the columns each, of which they put
+    // all parts together in their order: whoever they are, what comes of it is the same.
+    const int finishers = min(FINISHERS, min(static_cast<int>(gridDim.x), columns));
+    share_among_last(counters, gridDim.x, finishers, [&](int share, int of) {
+        gather(
+            share * columns / of, (share + 1) * columns / of, gridDim.x,
+            [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
+            finish_column);
+    });
 }

@@ -12,7 +12,7 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_narrow.cu.j2 fae0c7f8, common/reduction.cuh.j2 859525fa, common/narrow_copy.cuh.j2
+//   parts   reduce_narrow.cu.j2 fae0c7f8, common/reduction.cuh.j2 b80e771d, common/narrow_copy.cuh.j2
 //           304df729, common/first_found.cuh.j2 be9e2bcd, common/after_previous.cuh.j2 9af5dfb3,
 //           common/narrow_rows.cuh.j2 94a98bd9, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build argmax_narrow_i9_bf16

@@ -11,8 +11,8 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_short.cu.j2 7f2590b1, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           859525fa, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//   parts   reduce_short.cu.j2 59c8e11c, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           b80e771d, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build argmax_short_n3_f32
 
@@ -191,6 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_argmax_short_n3_f32(
     }
     __syncthreads();  // all rows are there
 
+    out += (first + threadIdx.x) * out_row;
     Row own[EACH];
 #pragma unroll
     for (int turn = 0; turn < EACH; ++turn) {
@@ -198,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_argmax_short_n3_f32(
         own[turn] = reinterpret_cast<const Row*>(packs)[min(row, count - 1)];
     }
 #pragma unroll
-    for (int turn = 0; turn < EACH; ++turn) {
+    for (int turn = 0; turn < EACH; ++turn, out += THREADS * out_row) {
         const int row = turn * THREADS + threadIdx.x;
         if (row >= count) {
             break;
@@ -212,6 +213,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_argmax_short_n3_f32(
                 value = {candidate, i};
             }
         }
-        out[(first + row) * out_row] = finish(value);
+        *out = finish(value);
     }
 }

@@ -13,7 +13,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   dot.cu.j2 b0198644, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 859525fa,
+//   parts   dot.cu.j2 b0198644, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 b80e771d,
 //           common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build dot_v4_i2_f32
@@ -99,10 +99,11 @@ using Result = float;
 
 __device__ __forceinline__ Accumulator widen(Element x) { return static_cast<Accumulator>(x); }
 
-// A mean is a sum divided by the count, a sum is divided by 1.
+// A mean is a sum divided by the count. By 1 nothing is divided: it would take longer than to add a few numbers.
 __device__ __forceinline__ Result finish(Accumulator x, double divisor)
 {
-    return static_cast<Result>(static_cast<double>(x) / static_cast<double>(divisor));
+    const double total = static_cast<double>(x);
+    return static_cast<Result>(divisor == 1 ? total : total / static_cast<double>(divisor));
 }
 
 struct Combine {

@@ -11,19 +11,20 @@
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
-//   parts   gemv_flat.cu.j2 6404fc24, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
-//           common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3,
-//           common/flat_meeting.cuh.j2 ec592cb9
+//   parts   gemv_flat.cu.j2 eb49724f, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//           common/last_few.cuh.j2 ecf45f90, common/after_previous.cuh.j2 9af5dfb3,
+//           common/flat_meeting.cuh.j2 0e06e494
 //   again   kgen build gemv_flat_t416_f32
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
 // packs at once as begin again in the same column, so that each of its threads meets the same columns in all packs, of
-// one row or of two. Each block has one of several parts, and the last one to be done adds up what all have found.
+// one row or of two. Each block has one of several parts, and the last ones to be done add up what all have found.
 
 constexpr int VEC = 4;  // numbers of a pack
-constexpr int ITEMS = 4;  // packs of a thread that are in flight together
+constexpr int ITEMS = 5;  // packs of a thread that are in flight together
 constexpr int THREADS = 416;
-constexpr int COHORT = 16;  // blocks whose parts meet first
+constexpr int AT_ONCE = 16;  // findings of a column that a thread takes at once
+constexpr int FINISHERS = 32;  // blocks that put the parts together
 
 using Weight = float;  // of the matrix
 using Value = float;  // of the vectors
@@ -97,20 +98,48 @@ __device__ __forceinline__ Sum product_of(float a, float b)
 }
 #endif
 
-// Whether this block is the last of `blocks` to come here: then all threads see what the first threads of the others
-// wrote before, and what was ordered before that. `counter` is 0 at first, and afterwards, ready for the next launch.
-__device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned blocks)
+constexpr unsigned ALONE = 1u << 31;  // stands in the counter of blocks: the last block does it all
+constexpr int PATIENCE = 4096;  // times that a block looks whether all have come: some milliseconds
+
+// The last `few` of `blocks` to come here wait until all have come, and share what is left to do: `work(n, of)` does
+// part n of so many, by all threads of a block, which see what the blocks wrote before. Both counters are 0 at first,
+// and afterwards, ready for the next launch.
+//
+// A block that waits keeps its place on a multiprocessor, and one that has not begun may need just that: where there
+// are fewer than `few` places, or other kernels have the rest. So none waits for ever: who loses patience before all
+// have come leaves all parts to the last block, which waits for nobody.
+template <class Work>
+__device__ __forceinline__ void share_among_last(unsigned* counters, int blocks, int few, Work work)
 {
-    __shared__ unsigned last;
+    __shared__ int part;  // less than 0: none; `few`: all of them
+    bool among = false;
     if (threadIdx.x == 0) {
-        // It comes before the arrival, for whoever arrives later; the fences of __threadfence would order far more.
-        unsigned before;
-        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                     : "=r"(before) : "l"(counter), "r"(blocks - 1) : "memory");
-        last = before == blocks - 1;
+        unsigned come;
+        asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(come) : "l"(counters) : "memory");
+        const int place = static_cast<int>(come & ~ALONE) - (blocks - few);
+        const bool last = place == few - 1;
+        among = place >= 0;
+        for (int looks = 0; among && !last && come < blocks; ++looks) {
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(come) : "l"(counters) : "memory");
+            if (looks >= PATIENCE && come < blocks) {
+                atomicCAS(counters, come, come | ALONE);  // unless another has come since
+            }
+        }
+        part = come < ALONE ? place : last ? few : -1;
     }
     __syncthreads();  // all threads know
-    return last;
+    if (part >= 0) {
+        work(part % few, part < few ? few : 1);
+    }
+    if (among) {
+        // The last to leave makes the counters 0 again.
+        unsigned left;
+        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                     : "=r"(left) : "l"(counters + 1), "r"(few - 1) : "memory");
+        if (left == few - 1) {
+            counters[0] = 0;
+        }
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t416_f32(
@@ -206,24 +235,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t416_f32
         const Total kept = beta == 0 ? 0 : beta * Total{to_real(y[column * y_step])};
         out[column * out_step] = from_real(alpha * total + kept);
     };
-    // Some threads share a column, where columns are few. COHORT loads of each are under way together.
-    const int wide = min(columns, THREADS);
-    const int sharers = THREADS / wide;
-    const int share = threadIdx.x / wide;
+    // Puts together what was found of columns from one to before another, so many times of each. Several threads share
+    // a column where there are more than columns, and each has AT_ONCE loads under way.
     __shared__ Total shares[THREADS];
-    const auto gather = [&](int count, auto found, auto give) {
-        for (int first_column = 0; first_column < columns; first_column += wide) {
+    const auto gather = [&](int from, int to, int count, auto found, auto give) {
+        const int wide = min(to - from, THREADS);
+        const int sharers = min(THREADS / wide, (count + AT_ONCE - 1) / AT_ONCE);
+        const int share = threadIdx.x / wide;
+        for (int first_column = from; first_column < to; first_column += wide) {
             const int column = first_column + threadIdx.x % wide;
-            const bool own = share < sharers && column < columns;
+            const bool own = share < sharers && column < to;
             Total value = 0;
-            for (int at = share; own && at < count; at += COHORT * sharers) {
-                Total other[COHORT];
+            for (int at = share; own && at < count; at += AT_ONCE * sharers) {
+                Total other[AT_ONCE];
 #pragma unroll
-                for (int i = 0; i < COHORT; ++i) {
+                for (int i = 0; i < AT_ONCE; ++i) {
                     other[i] = at + i * sharers < count ? found(at + i * sharers, column) : 0;
                 }
 #pragma unroll
-                for (int i = 0; i < COHORT; ++i) {
+                for (int i = 0; i < AT_ONCE; ++i) {
                     value = value + other[i];
                 }
             }
@@ -250,27 +280,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t416_f32
         }
     }
     __syncthreads();  // all findings are there
-    Total* const parts_of_all = partials + static_cast<long long>(blockIdx.x) * columns;
+    Total* const part = partials + static_cast<long long>(blockIdx.x) * columns;
     gather(
-        size / columns, [&](int at, int column) { return shared[at * columns + column]; },
-        [&](int column, Total value) { parts_of_all[column] = blockIdx.x == 0 ? edge(column, value) : value; });
+        0, columns, size / columns, [&](int at, int column) { return shared[at * columns + column]; },
+        [&](int column, Total value) { part[column] = blockIdx.x == 0 ? edge(column, value) : value; });
 
-    // Parts meet in memory, those of a cohort of blocks first, and then those of all cohorts: the last to arrive puts
-    // them together in their order.
-    const int cohort = blockIdx.x / COHORT;
-    Total* const of_cohort = partials + static_cast<long long>(cohort) * COHORT * columns;
-    const int members = min(static_cast<int>(gridDim.x) - cohort * COHORT, COHORT);
-    if (!last_to_arrive(counters + 1 + cohort, members)) {
-        return;
-    }
-    gather(
-        members, [&](int at, int column) { return __ldcg(of_cohort + at * columns + column); },
-        [&](int column, Total value) { of_cohort[column] = value; });
-    const int cohorts = (gridDim.x + COHORT - 1) / COHORT;
-    if (!last_to_arrive(counters, cohorts)) {
-        return;
-    }
-    gather(
-        cohorts, [&](int at, int column) { return __ldcg(partials + at * (COHORT * columns) + column); },
-        finish);
+    // Parts meet in memory. The last FINISHERS blocks to be done have a share of the columns each, of which they put
+    // all parts together in their order: whoever they are, what comes of it is the same.
+    const int finishers = min(FINISHERS, min(static_cast<int>(gridDim.x), columns));
+    share_among_last(counters, gridDim.x, finishers, [&](int share, int of) {
+        gather(
+            share * columns / of, (share + 1) * columns / of, gridDim.x,
+            [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
+            finish);
+    });
 }

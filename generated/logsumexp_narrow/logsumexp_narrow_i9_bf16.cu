@@ -5,13 +5,14 @@
 //     y = log(sum over i of exp(x[i]))
 //
 //   ITEMS              9  loads of a thread, all in flight at once
+//   LENGTH             0  elements of a row; 0: any number
 //   dtype           bf16  __nv_bfloat16 in memory, float in registers
 //   threads          128  per block
 //   shared memory  18432  bytes, static
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   logsumexp_narrow.cu.j2 50034e6b, common/convert.cuh.j2 2d24696b, common/exponentials.cuh.j2
+//   parts   logsumexp_narrow.cu.j2 9761e34d, common/convert.cuh.j2 2d24696b, common/exponentials.cuh.j2
 //           8ab8324d, common/narrow_copy.cuh.j2 304df729, common/after_previous.cuh.j2 9af5dfb3,
 //           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 0a964d68
 //   again   kgen build logsumexp_narrow_i9_bf16
@@ -111,7 +112,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_logsumexp_narrow_i
     wait_for_copies();
     __syncthreads();  // all rows are there
 
-    for (int row = threadIdx.x; row < count; row += THREADS) {
+    y += (first_row + threadIdx.x) * y_row;
+    for (int row = threadIdx.x; row < count; row += THREADS, y += THREADS * y_row) {
         const Element* const line = elements + row * length;
         // Twos lie at even places: of an odd number of elements, the first or the last one is left over.
         const int odd = static_cast<int>(line - elements) % 2;
@@ -132,6 +134,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_logsumexp_narrow_i
             const __nv_bfloat162 both = twos[i];
             sum += exponential(to_float(both.x), by) + exponential(to_float(both.y), by);
         }
-        y[(first_row + row) * y_row] = from_float(result(top, sum));
+        *y = from_float(result(top, sum));
     }
 }

@@ -17,8 +17,8 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 47d1283a, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           859525fa, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
+//   parts   reduce_columns.cu.j2 47ed557f, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           b80e771d, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350,
 //           common/first_found.cuh.j2 be9e2bcd
 //   again   kgen build sum_columns_l32_v4_i4_o32_split_f32
@@ -204,9 +204,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
     const long long end = own_column < columns ? length : 0;
     const long long step = DEPTH * row;
     const long long stride = static_cast<long long>(parts) * (DEPTH * ITEMS);
-#pragma unroll 1  // a tile has loads enough in flight
-    for (long long at = static_cast<long long>(part) * (DEPTH * ITEMS) + depth; at < end; at += stride) {
-        const int rows = static_cast<int>(min((end - at + DEPTH - 1) / DEPTH, static_cast<long long>(ITEMS)));
+    // Takes ITEMS rows from `at` on, but for those before `skipped` and from `rows` on.
+    const auto take = [&](long long at, int rows) {
         const Element* from = line + at * row;
         Pack packs[ITEMS];
 #pragma unroll
@@ -226,6 +225,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
                 }
             }
             values[j] = Combine::combine(values[j], total);
+        }
+    };
+#pragma unroll 1  // a tile has loads enough in flight
+    for (long long at = static_cast<long long>(part) * (DEPTH * ITEMS) + depth; at < end; at += stride) {
+        if (at + (ITEMS - 1) * DEPTH < end) {
+            take(at, ITEMS);  // nothing is compared for each row
+        } else {
+            take(at, static_cast<int>((end - at + DEPTH - 1) / DEPTH));
         }
     }
 

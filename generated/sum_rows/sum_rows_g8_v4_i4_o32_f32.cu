@@ -15,7 +15,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_rows.cu.j2 98aa5e47, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           859525fa, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           b80e771d, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_rows_g8_v4_i4_o32_f32
 

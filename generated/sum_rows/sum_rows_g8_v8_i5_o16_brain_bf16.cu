@@ -16,7 +16,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_rows.cu.j2 98aa5e47, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           859525fa, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           b80e771d, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_rows_g8_v8_i5_o16_brain_bf16
 
@@ -106,10 +106,11 @@ using Result = __nv_bfloat16;
 
 __device__ __forceinline__ Accumulator widen(Element x) { return __bfloat162float(x); }
 
-// A mean is a sum divided by the count, a sum is divided by 1.
+// A mean is a sum divided by the count. By 1 nothing is divided: it would take longer than to add a few numbers.
 __device__ __forceinline__ Result finish(Accumulator x, double divisor)
 {
-    return __float2bfloat16_rn(static_cast<float>(x) / static_cast<float>(divisor));
+    const float total = static_cast<float>(x);
+    return __float2bfloat16_rn(divisor == 1 ? total : total / static_cast<float>(divisor));
 }
 
 struct Combine {

@@ -12,8 +12,8 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_short.cu.j2 7f2590b1, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           859525fa, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//   parts   reduce_short.cu.j2 59c8e11c, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//           b80e771d, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build sum_short_o32_f16
 
@@ -33,10 +33,11 @@ using Result = float;
 
 __device__ __forceinline__ Accumulator widen(Element x) { return __half2float(x); }
 
-// A mean is a sum divided by the count, a sum is divided by 1.
+// A mean is a sum divided by the count. By 1 nothing is divided: it would take longer than to add a few numbers.
 __device__ __forceinline__ Result finish(double x, double divisor)
 {
-    return static_cast<Result>(static_cast<float>(x) / static_cast<float>(divisor));
+    const float total = static_cast<float>(x);
+    return static_cast<Result>(divisor == 1 ? total : total / static_cast<float>(divisor));
 }
 
 struct Add {
@@ -92,12 +93,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_sum_short_o32_f16(
     }
     __syncthreads();  // all rows are there
 
-    for (int row = threadIdx.x; row < count; row += THREADS) {
+    out += (first + threadIdx.x) * out_row;
+    for (int row = threadIdx.x; row < count; row += THREADS, out += THREADS * out_row) {
         const Element* line = elements + row * length;
         Value value = widen(line[0]);
         for (int i = 1; i < length; ++i) {
             value = Combine::combine(value, widen(line[i]));
         }
-        out[(first + row) * out_row] = finish(value, divisor);
+        *out = finish(value, divisor);
     }
 }

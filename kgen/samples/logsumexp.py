@@ -40,10 +40,14 @@ def _logsumexp(spec: Spec, shape: Shape) -> Case:
 
 
 def logsumexp_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Rows of an odd number of elements, each thread one or three of them, for two blocks and a part of one."""
+    """Rows of an odd number of elements, each thread one or three of them, for two blocks and a part of one.
+
+    Of a number that is the kernel's own, as many as a thread has.
+    """
     room = spec["ITEMS"] * LOAD_BYTES // spec.dtype.itemsize
+    columns = (spec["LENGTH"],) if spec["LENGTH"] else (room - 1, (room // 3 - 1) | 1)
     cases = []
-    for one in [shape] if shape else [(2 * spec.threads + 5, room - 1), (6 * spec.threads + 5, (room // 3 - 1) | 1)]:
+    for one in [shape] if shape else [(2 * spec.threads * (room // n) + 5, n) for n in columns]:
         cut = (room // one[1], spec["ITEMS"])
         settings = (
             (passes, "BUSY", 0),

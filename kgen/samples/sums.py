@@ -71,7 +71,7 @@ def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
 
 
 def reduce_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """Rows of odd widths, from the midst of a pack, in parts of two cohorts, and in two that have a second round."""
+    """Rows of odd widths, from the midst of a pack, in more parts than finishers, and in two of two rounds."""
     cases = []
     for one, parts in [(shape, 2)] if shape else of_flat(spec):
         case = _reduction(spec, one, 0)
@@ -83,7 +83,7 @@ def reduce_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
 def of_flat(spec: Spec) -> Iterator[tuple[Shape, int]]:
     """Rows and columns, few or more than a block has threads, and parts: rounds that are nearly full."""
-    for columns, parts, rounds in ((21, flat.COHORT + 2, 1), (spec.threads + 2, 2, 2)):
+    for columns, parts, rounds in ((21, flat.MEETING["FINISHERS"] + 2, 1), (spec.threads + 2, 2, 2)):
         period = flat.period_of(columns, spec.dtype)
         together = spec.threads // period * period * spec.derived["VEC"]  # elements that a block reads at once
         yield ((rounds * parts * spec.derived["ITEMS"] - parts // 2) * together // columns - 3, columns), parts

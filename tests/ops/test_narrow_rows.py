@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fnmatch import fnmatch
 from types import ModuleType
 from typing import Any
@@ -204,7 +205,8 @@ def test_logarithms_of_sums_along_rows_of_a_few_loads(everywhere: None, data: st
     kind = data.draw(NUMBERS)
     itemsize = np.dtype(kind).itemsize
     wider = st.integers(logsumexp_kernel.OWN // itemsize + 1, narrow.WIDEST // itemsize)
-    columns = data.draw(st.sampled_from(logsumexp_narrow.FEW) | wider.filter(lambda n: n * itemsize % 16))
+    few = st.sampled_from(logsumexp_narrow.FEW[itemsize])
+    columns = data.draw((few | wider).filter(lambda n: n * itemsize % 16))
     rows = data.draw(st.integers(2, 600))
     x = (4 * np.random.default_rng(rows).standard_normal((rows, columns))).astype(kind)
     x[0], x[1, -1] = -np.inf, np.nan
@@ -295,3 +297,19 @@ def test_threads_meet_the_same_columns_in_all_packs(columns: int, rows: int, dty
         together = cut.spec.threads // cut.period * cut.period * vec
         assert together > 0 and together % columns == 0
         assert cut.parts >= 1 and (cut.parts - 1) * together < rows * columns
+
+
+@pytest.mark.parametrize("patience", [0, 4096])
+def test_the_last_block_does_it_all_where_others_wait_in_vain(
+    everywhere: None, patience: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block that has not begun may need the place of one that waits."""
+    x = np.random.default_rng(1).integers(-9, 10, (30000 + patience, 33)).astype("f")  # of no plan that is kept
+    derive = flat._derive
+    impatient = replace(flat.FLAT["sum"], derive=lambda spec: {**derive(spec), "PATIENCE": patience})
+    monkeypatch.setitem(flat.FLAT, "sum", impatient)
+    with backend("cpu"), watching() as watch:
+        assert parts_of(explain(reduce.sum, x, 0)) > 2
+        for _ in range(2):  # counters are zero again
+            np.testing.assert_array_equal(reduce.sum(x, 0), x.astype("f8").sum(0))
+    assert watch.findings == []

@@ -22,6 +22,7 @@ from kgen.ops.gemv import row_plans
 from kgen.ops.gemv import span as gemv_span
 from kgen.ops.moving import transpose_steps
 from kgen.ops.norm import span
+from kgen.ops.reduce import flat as reduce_flat
 from kgen.ops.reduce import plan as reduce_plan
 from kgen.ops.softmax import logsumexp
 from kgen.scratch import listing
@@ -182,15 +183,15 @@ def test_three_blocks_are_resident_where_registers_allow() -> None:
         ("f32", 16, "gemv_columns_v4_l4_u4_t512_partial_f32"),
         ("f32", 33, "gemv_flat_t576_f32"),
         ("bf16", 17, "gemv_flat_t1024_bf16"),
-        ("bf16", 97, "gemv_flat_t1024_bf16"),
+        ("bf16", 97, "gemv_flat_t992_bf16"),
         ("bf16", 9, "gemv_flat_t1024_bf16"),
         ("bf16", 264, "gemv_flat_t1024_bf16"),
         ("bf16", 200, "gemv_columns_v8_l16_u4_t512_partial_bf16"),
         ("f32", 401, "gemv_columns_v4_l16_p2_u2_t512_ragged_partial_f32"),
         ("f32", 8193, "gemv_columns_v4_l32_p2_u2_t512_ragged_partial_f32"),
         ("bf16", 8193, "gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16"),
-        ("bf16", 129, "gemv_flat_t1024_bf16"),
-        ("f32", 257, "gemv_flat_t576_f32"),
+        ("bf16", 129, "gemv_flat_t928_bf16"),
+        ("f32", 257, "gemv_flat_t544_f32"),
     ],
 )
 def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected: str) -> None:
@@ -424,6 +425,7 @@ def test_few_long_rows_of_a_product_are_cut_so_that_the_last_wave_of_blocks_is_f
     [
         ("f32", 9, "logsumexp_t1_n9_v1_f32"),
         ("f32", 33, "logsumexp_narrow_i9_f32"),
+        ("bf16", 7, "logsumexp_narrow_i7_n7_bf16"),  # with loops 60 to 90 % of copy
         ("bf16", 20, "logsumexp_t1_n5_v4_bf16"),
         ("bf16", 17, "logsumexp_narrow_i9_bf16"),
         ("f32", 129, "logsumexp_t8_n4_v4_ragged_f32"),
@@ -454,6 +456,7 @@ def test_rows_of_which_one_number_is_wanted_are_taken_at_once(dtype: str, width:
         ("argmax", "bf16", 255, 1, "argmax_rows_g8_v8_i4_bf16"),  # 94; 77 where four threads read the same banks
         ("argmax", "f32", 311, 1, "argmax_rows_g16_v4_i5_f32"),
         ("sum", "bf16", 98883, 0, "sum_columns_l32_v8_i4_o16_brain_ragged_bf16"),  # 95; 82 in waves and a bit
+        ("argmax", "bf16", 1001, 0, "argmax_flat_t1024_bf16"),  # 85 in tiles, of whose lanes a fifth had no columns
     ],
 )
 def test_reductions_are_cut_as_was_measured_to_be_fastest(
@@ -463,6 +466,21 @@ def test_reductions_are_cut_as_was_measured_to_be_fastest(
     own = TYPES[dtype]
     found = told(getattr(kgen, name), np.empty((BYTES // own.itemsize // width, width), own), axis)
     assert found.split(" on ")[0] == expected
+
+
+@pytest.mark.parametrize("columns", [129, 289, 449, 601, 799, 897, 1001])
+def test_odd_columns_that_are_read_flat_have_loads_enough_in_flight(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Products down 601 columns had 2404 on a multiprocessor, and took 90 % of copy."""
+    monkeypatch.setattr(reduce_plan, "multiprocessors", lambda device: 132)
+    a = np.empty((BYTES // 2 // columns, columns), TYPES["bf16"])
+    for found in (told(kgen.sum, a, 0), told(kgen.gemv, a, a[:1, :1].repeat(len(a)), trans=True)):
+        assert "_flat_" in found
+        spec = parse(found.split(" on ")[0])
+        period = reduce_flat.period_of(columns, spec.dtype)
+        active = spec.derived["BLOCKS"] * (spec.threads // period * period)
+        assert active * spec.derived["ITEMS"] > 3400
 
 
 @pytest.mark.parametrize("columns", [7, 9, 17, 33, 63, 127, 129, 200])

@@ -12,7 +12,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.gemv.kernels import PACK, QUANTIZED_FLAGS, WARP
 from kgen.ops.gemv.product import Product, flags_of
 from kgen.ops.gemv.types import QUANTIZED, total_of, types_of
-from kgen.ops.reduce.flat import COHORT, STATIC_LIMIT, counters_of, period_of, reads_of
+from kgen.ops.reduce.flat import COUNTERS, MEETING, STATIC_LIMIT, items_of, period_of, reads_of
 from kgen.ops.reduce.workspace import workspace
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -22,7 +22,7 @@ MOST = {1: 768, 2: 1024, 4: 1152}
 """Threads among which the registers of a multiprocessor are divided, by the bytes of a number: those have columns of
 their own each."""
 ITEMS = 4
-"""Packs of a thread that are in flight together."""
+"""Packs of a thread that are in flight together, at least."""
 LARGE = 128 << 20
 PAYS = {
     1: {range(17, 64): 16 << 20, range(65, 128, 2): 16 << 20, range(66, 128, 4): 16 << 20},
@@ -39,13 +39,14 @@ LINE = 128
 
 def _derive(spec: Spec) -> dict[str, int]:
     threads, vec = spec["THREADS"], PACK // spec.dtype.itemsize
+    blocks = MOST[spec.dtype.itemsize] // threads
     return {
         **{name: int(name in spec.flags) for name in ("half", "brain", "inner")},
         "THREADS": threads,
         "VEC": vec,
-        "ITEMS": ITEMS,
-        "COHORT": COHORT,
-        "BLOCKS": MOST[spec.dtype.itemsize] // threads,
+        "ITEMS": ITEMS if spec.dtype in QUANTIZED else items_of(blocks * threads),
+        **MEETING,
+        "BLOCKS": blocks,
         "STATIC_SMEM": (threads * (vec + 1) + 1) * total_of(spec).itemsize,
     }
 
@@ -130,9 +131,14 @@ def cut(product: Product, sms: int) -> Cut | None:
         return None
     period = period_of(columns, a.dtype)
     most = MOST[a.dtype.itemsize]
-    # As many of a multiprocessor's threads as may have work; of blocks that have, the largest, which are few that meet.
+    # As many of a multiprocessor's threads as may have work; of blocks that have, the fewest, without idle threads.
     fitting = [threads for threads in THREADS.values if period <= threads <= most_threads(a.dtype)]
-    threads = max(fitting, key=lambda threads: (most // threads * (threads // period * period), threads))
+
+    def used(threads: int) -> tuple[int, int, int]:
+        blocks = most // threads
+        return blocks * (threads // period * period), -blocks, -threads
+
+    threads = max(fitting, key=used)
     spec = kernel.spec(THREADS=threads, **flags, dtype=a.dtype)
     tile = spec.derived["ITEMS"] * (threads // period * period) * vec
     return Cut(spec, period, min(sms * spec.derived["BLOCKS"], max(1, columns * product.depth // tile)))
@@ -151,7 +157,7 @@ def plan_flat(product: Product, why: str) -> Plan | None:
 
     def launch(at: Sequence[int], stream: int) -> None:
         a, x, y, scale, out = at
-        partials, counters, held = workspace(nbytes, counters_of(found.parts), device, stream)
+        partials, counters, held = workspace(nbytes, COUNTERS, device, stream)
         run((*((a, x, scale) if quantized else (a, x)), y or out, out, partials, counters), stream)
         del held
 

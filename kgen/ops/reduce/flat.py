@@ -30,9 +30,12 @@ THREADS = Axis(
     "THREADS", "t", tuple(range(256, WIDEST + 1, 32)), "of a block: a multiple of a period, and few to spare"
 )
 ITEMS = {True: 4, False: 8}
-"""Loads of a thread that are in flight together: of sums, which take more registers, and of all else."""
-COHORT = 16
-"""Blocks whose parts meet first: so many loads of a thread are under way together."""
+"""Loads of a thread that are in flight together: of sums, which take more registers, at least, and of all else."""
+MEETING = {"AT_ONCE": 16, "FINISHERS": 32, "PATIENCE": 4096}
+"""Findings of a column that a thread takes at once, where they meet; blocks that put all parts together, and how often
+they look for the others: on no GPU need all blocks be resident at once."""
+COUNTERS = 2
+"""Counters with which all blocks meet."""
 STATIC_LIMIT = 48 << 10
 """Bytes of shared memory that a block has without asking for more."""
 MOST = {True: {2: 1024, 4: 1152}, False: {2: 768, 4: 768}}
@@ -57,27 +60,30 @@ MOST_PACKS = 1 << 16
 """Packs of a thread whose numbers are of 16 bits, where the place of an extreme is looked for."""
 
 
-def _shared_bytes(threads: int, dtype: DType, size: int) -> int:
-    """What the threads find, what those that share a column do, and a word that says which block was last."""
-    return threads * (LOAD_BYTES // dtype.itemsize + 1) * size + min(size, 8)
+def _shared_bytes(threads: int, dtype: DType, size: int) -> tuple[int, int]:
+    """What the threads find; and what those that share a column do, with a word that says who comes last."""
+    return threads * (LOAD_BYTES // dtype.itemsize) * size, threads * size + min(size, 8)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    threads, size = spec["THREADS"], spec.dtype.itemsize
+    threads, size, summing = spec["THREADS"], spec.dtype.itemsize, operation(spec) == "sum"
+    blocks = max(1, MOST[summing][size] // threads)
+    found, others = _shared_bytes(threads, spec.dtype, value_bytes(spec))
+    asks = found + others > STATIC_LIMIT
     return {
         "THREADS": threads,
         "VEC": LOAD_BYTES // size,
-        "ITEMS": ITEMS[operation(spec) == "sum"],
-        "COHORT": COHORT,
-        "BLOCKS": max(1, MOST[operation(spec) == "sum"][size] // threads),
-        "STATIC_SMEM": _shared_bytes(threads, spec.dtype, value_bytes(spec)),
+        "ITEMS": items_of(blocks * threads) if summing else ITEMS[False],
+        **MEETING,
+        "BLOCKS": blocks,
+        "STATIC_SMEM": others + (0 if asks else found),
+        "DYNAMIC_SMEM": found if asks else 0,
     }
 
 
-def _check(spec: Spec) -> str | None:
-    if spec.static_smem > STATIC_LIMIT:
-        return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
-    return illegal_widening(spec)
+def items_of(threads: int) -> int:
+    """Loads of a thread that are in flight together, where a multiprocessor has so many threads: few have more."""
+    return max(ITEMS[True], round(ITEMS[True] * WIDEST / threads))
 
 
 def _kernel(op: str) -> Kernel:
@@ -90,7 +96,7 @@ def _kernel(op: str) -> Kernel:
         dtypes=FLOATS,
         derive=_derive,
         text=lambda spec: text_of(spec) | {"whole": False},
-        check=_check,
+        check=illegal_widening,
         grid="(parts): of all elements",
         origin="fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction sample",
         defaults=tuple(name for name in DEFAULTS if name.startswith(f"{op}_flat_")),
@@ -120,7 +126,7 @@ def cut(op: str, columns: int, elements: int, dtype: DType, sms: int, *, even: b
 
     `even`: all rows begin with a load.
     """
-    items, most = ITEMS[op == "sum"], MOST[op == "sum"][dtype.itemsize]
+    most = MOST[op == "sum"][dtype.itemsize]
     vec, period = LOAD_BYTES // dtype.itemsize, period_of(columns, dtype)
     if columns < NARROWEST or elements * dtype.itemsize < LEAST:
         return None
@@ -129,18 +135,19 @@ def cut(op: str, columns: int, elements: int, dtype: DType, sms: int, *, even: b
     if even and op == "sum" and power_of_two(columns) < IDLE * columns:
         return None
     axes = result_axes(op, dtype, dtype)
-    size = value_bytes(FLAT[op].spec(THREADS=min(THREADS.values), dtype=dtype, **axes))
-    legal = [t for t in THREADS.values if period <= t and _shared_bytes(t, dtype, size) <= STATIC_LIMIT]
-    if not legal:
+    wide = [threads for threads in THREADS.values if period <= threads]
+    if not wide:
         return None
-    several = [threads for threads in legal if threads <= most // 2]
-    threads = max(several or legal, key=lambda threads: (threads // period * period / threads, -threads))
+    several = [threads for threads in wide if threads <= most // 2]
+    threads = max(several or wide, key=lambda threads: (threads // period * period / threads, -threads))
+    spec = FLAT[op].spec(THREADS=threads, dtype=dtype, **axes)
+    items = spec.derived["ITEMS"]
     tile = items * (threads // period * period) * vec
-    parts = min(sms * max(1, most // threads), max(1, elements // tile))
+    parts = min(sms * spec.derived["BLOCKS"], max(1, elements // tile))
     packs = (elements // (parts * tile) + 2) * items  # of a thread
     if op.startswith("arg") and (packs > MOST_PACKS or elements // columns > MOST_ROWS):
         return None
-    return Cut(FLAT[op].spec(THREADS=threads, dtype=dtype, **axes), period, parts)
+    return Cut(spec, period, parts)
 
 
 def reads_of(elements: int, spec: Spec, period: int, parts: int) -> tuple[int, int]:
@@ -150,8 +157,3 @@ def reads_of(elements: int, spec: Spec, period: int, parts: int) -> tuple[int, i
     """
     together = spec.threads // period * period * spec.derived["VEC"]
     return divmod(-(-elements // together), parts)
-
-
-def counters_of(parts: int) -> int:
-    """Counters with which so many blocks meet: one for each cohort, and one for all of these."""
-    return 1 + -(-parts // COHORT)

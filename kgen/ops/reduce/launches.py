@@ -59,5 +59,5 @@ def _columns(one: Pass) -> Kept | None:
 def _groups(step: Step) -> int:
     """Of blocks that meet."""
     if step.spec.kernel in flat.FLAT.values():
-        return flat.counters_of(step.blocks)
+        return flat.COUNTERS
     return step.blocks // step.ints[0]
