@@ -13,24 +13,18 @@ from kgen.dtypes import F32, F64, I64
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
+from kgen.ops.histogram.fixed import DIGIT_BYTES, FRACTION, LARGEST, LONGEST, SUM_BYTES, THREADS, TOTAL
 from kgen.ops.histogram.kernels import COPIES, ELEMENTS, INDICES, MAPS, Cut, map_of
 from kgen.ops.histogram.memory import Line
+from kgen.ops.histogram.parts import CELLS, KIB, parts_for, plan_parts
 from kgen.registry import register
 from kgen.scratch import fill, scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
 
-THREADS = 256
 DENSITY_THREADS = 1024
 ITEMS = 4
-FRACTION = 93
-"""Bits of a sum below the power of two above the largest weight."""
-SUM_BYTES = 16
-DIGIT_BYTES = 32
-"""Of a sum in digits, as float64 weights need it that are added in global memory at once."""
 PASSES = 2
 """Times that elements are read, at most, before adding in global memory takes over, which is as fast as three."""
-LONGEST = 1 << 32
-"""Elements whose sum cannot run over: as many as the bits above the largest weight, and a sign, allow."""
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
@@ -82,31 +76,6 @@ WEIGHTS = register(
         defaults=("histogram_weights_k112_c8_uniform_f32",),
     )
 )
-LARGEST = register(
-    Kernel(
-        name="histogram_largest",
-        summary="The largest finite magnitude among weights, as the bits of a double.",
-        formula="largest = max over n of |weights[n]|",
-        axes=(),
-        dtypes=(F64, F32),
-        derive=lambda spec: {"THREADS": THREADS, "ITEMS": ITEMS},
-        grid="(resident blocks)",
-        defaults=("histogram_largest_f64",),
-    )
-)
-TOTAL = register(
-    Kernel(
-        name="histogram_total",
-        summary="Sums of weights, from fixed point.",
-        formula="out[b] = sums[b]",
-        axes=(),
-        flags=(Flag("digits", "sums come in digits"),),
-        dtypes=(F64,),
-        derive=lambda spec: {"THREADS": THREADS, "FRACTION": FRACTION},
-        grid="(ceil(bins / THREADS))",
-        defaults=("histogram_total_f64",),
-    )
-)
 DENSITY = register(
     Kernel(
         name="histogram_density",
@@ -140,6 +109,8 @@ def plan_weights(x: Operand, weights: Operand, out: Operand, bins: int, uniform:
     if line.length > LONGEST:
         raise ValueError(f"histogram: x has {line.length} elements; with weights it takes {LONGEST}")
     cut = cut_for(bins, device)
+    if not cut.kib and parts_for(bins) <= CELLS and shared_memory(device) >= 1024 * KIB:
+        return plan_parts(x, weights, line, weight_line, bins, uniform)
     spec = WEIGHTS.spec(SMEM=cut.kib, COPIES=cut.copies, dtype=x.dtype, single=weights.dtype is F32, **map_of(uniform))
     sms = multiprocessors(device)
     side_by_side = max(1, sms * spec.derived["BLOCKS"] // cut.passes)
