@@ -10,18 +10,19 @@
 //   shared memory  229376  bytes, dynamic: asked for at launch
 //   grid                   (about the resident blocks)
 //
-//   parts   histogram_part_sums.cu.j2 b5d2f955, common/histogram_sum.cuh.j2 215f0c77,
+//   parts   histogram_part_sums.cu.j2 fc152274, common/histogram_sum.cuh.j2 215f0c77,
 //           common/scan_cells.cuh.j2 a94d0c47, common/after_previous.cuh.j2 9af5dfb3,
 //           common/histogram_unit.cuh.j2 1102af4c, common/histogram_words_at.cuh.j2 57ce3fa1,
-//           common/histogram_whole.cuh.j2 bad25f1c, common/histogram_words.cuh.j2 bcd9cd4d
+//           common/histogram_whole.cuh.j2 bad25f1c, common/histogram_words.cuh.j2 a5de4e65
 //   again   kgen build histogram_part_sums_f64
 
 // Weights are added as integers, whose sums are the same in any order: the unit is 2^-93 of the power of two above the
 // largest weight, so that 128 bits hold any sum of 2^32 weights, and more digits of each than a double has.
 //
 // A block adds weights of one part of the bins, as histogram_parts sorted them, in shared memory: four words for a bin,
-// each passing on what it carries over to the next one. A part has as many blocks as its share of all elements asks for,
-// which take its tiles in turn, a warp a tile at a time. At the end a block adds its sums to those in global memory.
+// each passing on what it carries over to the next one. A part has as many blocks as its share of all elements asks
+// for, which take its tiles in turn, a warp a tile at a time. At the end a block adds its sums to those in global
+// memory.
 
 using Weight = double;
 using Long = unsigned long long;
@@ -151,7 +152,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_histogram_part_sum
             carry = addend < carry;
             if (addend) {
                 unsigned before;
-                asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(word + 4 * i * plane), "r"(addend) : "memory");
+                asm volatile("atom.shared.add.u32 %0, [%1], %2;"
+                             : "=r"(before) : "r"(word + 4 * i * plane), "r"(addend) : "memory");
                 carry = before + addend < addend;
             }
         }

@@ -10,15 +10,15 @@
 //   shared memory  81920  bytes, dynamic: asked for at launch
 //   grid                  (resident blocks)
 //
-//   parts   histogram_parts.cu.j2 53ed402e, common/histogram_bins.cuh.j2 7baf56bf,
+//   parts   histogram_parts.cu.j2 de7f0b48, common/histogram_bins.cuh.j2 7baf56bf,
 //           common/histogram_met.cuh.j2 812ebf99, common/scan_cells.cuh.j2 a94d0c47,
 //           common/after_previous.cuh.j2 9af5dfb3, common/histogram_map.cuh.j2 1f00784b
 //   again   kgen build histogram_parts_i32
 
-// More bins than a block has shared memory for are cut into `parts`, a power of two: bin b is number
-// b / parts of part b % parts. Elements are sorted by their part here, so that histogram_part_sums finds together what
-// it adds together. A block sorts a tile at a time, in shared memory, and writes it to where the tile's place is: within
-// a tile every part is a run. In which order a run's weights lie is left to chance, and does not matter to their sum.
+// More bins than a block has shared memory for are cut into `parts`, a power of two: bin b is number b / parts of part
+// b % parts. Elements are sorted by their part here, so that histogram_part_sums finds together what it adds together.
+// A block sorts a tile at a time, in shared memory, and writes it to the tile's own place: within a tile every part is
+// a run. In which order a run's weights lie is left to chance, and does not matter to their sum.
 //
 // Elements outside all bins and weights that are not finite go into no run; the latter set a bit beside the sums.
 

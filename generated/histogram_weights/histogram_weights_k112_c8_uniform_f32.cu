@@ -17,7 +17,7 @@
 //           common/histogram_met.cuh.j2 812ebf99, common/histogram_sum.cuh.j2 215f0c77,
 //           common/after_previous.cuh.j2 9af5dfb3, common/histogram_map.cuh.j2 1f00784b,
 //           common/histogram_unit.cuh.j2 1102af4c, common/histogram_words_at.cuh.j2 57ce3fa1,
-//           common/histogram_whole.cuh.j2 bad25f1c, common/histogram_words.cuh.j2 bcd9cd4d
+//           common/histogram_whole.cuh.j2 bad25f1c, common/histogram_words.cuh.j2 a5de4e65
 //   again   kgen build histogram_weights_k112_c8_uniform_f32
 
 // Weights are added as integers, whose sums are the same in any order: the unit is 2^-93 of the power of two above the
@@ -155,7 +155,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
             carry = addend < carry;
             if (addend) {
                 unsigned before;
-                asm volatile("atom.shared.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(word + 4 * i * plane), "r"(addend) : "memory");
+                asm volatile("atom.shared.add.u32 %0, [%1], %2;"
+                             : "=r"(before) : "r"(word + 4 * i * plane), "r"(addend) : "memory");
                 carry = before + addend < addend;
             }
         }

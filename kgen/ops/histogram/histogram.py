@@ -1,6 +1,6 @@
 """Counting: `bincount` of indices and `histogram` of numbers, with NumPy's counts, edges and errors.
 
-Counts are integers, and exact. Sums of weights are in fixed point (weights.py), and as reproducible.
+Counts are integers, and exact. Sums of weights are in fixed point (fixed.py), and as reproducible.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def bincount(
     """How often each non-negative integer occurs in `x`, as `numpy.bincount`: int64, max(x) + 1 of them or `minlength`.
 
     x          a vector of integers
-    weights    float64 or float32, one for each element: their sums (float64) instead of counts
+    weights    float64 or float32, one for each element: their sums (float64) instead of counts. Millions of them in
+               more bins than shared memory has sums for are sorted first, in scratch memory for as many again
+               (`kgen.workspace`)
     minlength  the least number of bins
     length     the exact number of bins: what is negative or not below it is not counted, and the host waits for
                nothing, so that the call fits a CUDA graph. Without it the host waits once, to learn the maximum
