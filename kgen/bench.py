@@ -9,10 +9,13 @@ import importlib.metadata
 import math
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from kgen.bench_hosts import pairs
 from kgen.bench_table import Row, table
 from kgen.benchmarks import Array, Bars, Bench, Case, Contestant, bench_of, select
 from kgen.timing import Timing, copy_bandwidth, host_cost, measure
@@ -42,12 +45,12 @@ def run(
 
     rows        shapes as the table writes them, declared or not; none: all that are declared
     dtypes      f32, f16, bf16; none: all
-    stages      forward, backward; none: both
+    stages      passes, or patterns of them; none: all
     quick       the small rows only, in few samples
     ladder      kgen's own algorithms side by side, on the first row, dtype and pass unless others are named
     algorithms  further algorithms to time, by name
     graph       replay kgen's calls as CUDA graphs: for problems so small that the host sets the pace
-    on_row      called with each dict as soon as it stands
+    on_row      called with each dict as soon as it stands, those of the host included
     """
     bench = bench_of(operator)
     cases = select(bench, rows=rows, dtypes=dtypes, stages=stages, quick=quick)
@@ -62,8 +65,9 @@ def run(
         for row in _case_rows(bench, case, named, peers, graph, bandwidth, effort):
             found.append(row | {"operator": operator, "machine": facts})
             on_row(found[-1])
-    if not ladder:
-        found += [row | {"operator": operator, "machine": facts} for row in _host_rows(bench)]
+    for row in [] if ladder else _host_rows(bench, peers):
+        found.append(row | {"operator": operator, "machine": facts})
+        on_row(found[-1])
     return found
 
 
@@ -157,23 +161,38 @@ def _worst(values: Sequence[float]) -> float:
 def verdict(rms: float, max_rel: float, bars: Bars) -> str:
     """ok, inexact (beyond its bar), or wrong (so far beyond it, or not a number, that its time would mean nothing)."""
     excess = max(rms / bars.rms, max_rel / bars.max_rel if bars.max_rel else 0.0) if not math.isnan(rms) else math.inf
-    return "ok" if excess <= 1 else "inexact" if rms <= WRONG * bars.rms else "wrong"
+    return "ok" if excess <= 1 else "inexact" if rms <= max(WRONG * bars.rms, bars.known) else "wrong"
 
 
-def _host_rows(bench: Bench) -> list[Row]:
-    """A hot call of kgen beside CuPy's of a kernel that does nothing."""
+def _host_rows(bench: Bench, peers: bool) -> list[Row]:
+    """A hot call of kgen beside CuPy's of a kernel that does nothing; calls on torch tensors beside torch's own."""
+    rows = _host_row("host", {"kgen": bench.host_call, "cupy.RawKernel": _raw_kernel_call})
+    with suppress(ImportError):
+        for name, (own, torchs) in (pairs(bench.operator) if peers else {}).items():
+            rows += _host_row(f"host {name}", {"kgen": partial(_itself, own), "torch": partial(_itself, torchs)})
+    return rows
+
+
+def _itself(call: Callable[[], object]) -> Callable[[], object]:
+    return call
+
+
+def _host_row(stage: str, makers: Mapping[str, Callable[[], Callable[[], object]]]) -> list[Row]:
+    place = {"shape": "tiny", "dtype": "f32", "pass": stage, "floor_ms": None}
+    rows: list[Row] = []
     calls: dict[str, Callable[[], object]] = {}
-    place = {"shape": "tiny", "dtype": "f32", "pass": "host", "floor_ms": None}
-    try:
-        calls["kgen"] = bench.host_call()
-        calls["kgen"]()
-    except Exception as error:
-        return [
-            place | {"contestant": "kgen", "status": "failed", "note": f"{type(error).__name__}: {error}", "ms": None}
-        ]
-    calls["cupy.RawKernel"] = _raw_kernel_call()
+    for name, make in makers.items():
+        try:
+            call = make()
+            call()
+            calls[name] = call
+        except Exception as error:
+            note = f"{type(error).__name__}: {error}"
+            rows.append(place | {"contestant": name, "status": "failed", "note": note, "ms": None})
     times = host_cost(calls)
-    return [place | {"contestant": n, "status": "ok"} | timing(t, None, times["kgen"]) for n, t in times.items()]
+    return rows + [
+        place | {"contestant": n, "status": "ok"} | timing(t, None, times.get("kgen")) for n, t in times.items()
+    ]
 
 
 def _raw_kernel_call() -> Callable[[], object]:

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 GRAPH_CALLS = 10
 """Calls captured into one CUDA graph: enough to hide its own launch, few enough to capture at once."""
 
+LEAST, ENOUGH_MS = 3, 200.0
+"""Samples that a slow contestant gets at the least: its others end where they have lasted so long together."""
+
 Call = Callable[[int], object]
 """A contestant: called with a running number, by which it rotates its input sets."""
 
@@ -100,23 +103,28 @@ def measure(
     A sample is as many calls back to back as last `min_ms`, so that the events' resolution does not show. Each
     contestant is warmed up for `warm_ms` first: kernels loaded, clocks raised. Those named in
     `graph` are replayed as a CUDA graph: what the device needs when the host cannot keep it busy.
+    One whose samples last long gets fewer of them, spread over the run: it varies little, and all would wait for it.
     """
     calls: dict[str, int] = {}
     turns: dict[str, Callable[[], object]] = {}
     weights: dict[str, int] = {}
+    wanted: dict[str, int] = {}
     for name, contestant in contestants.items():
         turn = _numbered(contestant)
-        timer(turn, 1)
+        each = timer(turn, 1)
         weights[name] = GRAPH_CALLS if name in graph else 1
         turns[name] = capture(turn) if name in graph else turn
-        each = max(timer(turns[name], 3) / 3, 1e-4)
-        timer(turns[name], math.ceil(warm_ms / each))
+        if each < warm_ms:
+            each = max(timer(turns[name], 3) / 3, 1e-4)
+            timer(turns[name], math.ceil(warm_ms / each))
         calls[name] = math.ceil(min_ms / each)
+        wanted[name] = min(reps, max(LEAST, math.ceil(ENOUGH_MS / (calls[name] * each))))
 
     samples: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(reps):
+    for rep in range(reps):
         for name, turn in turns.items():
-            samples[name].append(timer(turn, calls[name]) / (calls[name] * weights[name]))
+            if rep * wanted[name] % reps < wanted[name]:
+                samples[name].append(timer(turn, calls[name]) / (calls[name] * weights[name]))
     return {name: Timing.of(samples[name], calls[name] * weights[name]) for name in contestants}
 
 

@@ -10,11 +10,14 @@
 //   dtype             f32  float in memory, float in registers
 //   threads           512  per block
 //   shared memory  114688  bytes, dynamic: asked for at launch
-//   grid                   (resident blocks): passes vary fastest
+//   grid                   (resident blocks)
 //
 //   after   fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013
-//   parts   histogram_weights.cu.j2 1e049a90, common/histogram_bins.cuh.j2 7baf56bf,
-//           common/after_previous.cuh.j2 9af5dfb3
+//   parts   histogram_weights.cu.j2 44bdb349, common/histogram_bins.cuh.j2 7baf56bf,
+//           common/histogram_met.cuh.j2 812ebf99, common/histogram_sum.cuh.j2 215f0c77,
+//           common/after_previous.cuh.j2 9af5dfb3, common/histogram_map.cuh.j2 1f00784b,
+//           common/histogram_unit.cuh.j2 1102af4c, common/histogram_words_at.cuh.j2 57ce3fa1,
+//           common/histogram_whole.cuh.j2 bad25f1c, common/histogram_words.cuh.j2 a5de4e65
 //   again   kgen build histogram_weights_k112_c8_uniform_f32
 
 // Weights are added as integers, whose sums are the same in any order: the unit is 2^-93 of the power of two above the
@@ -68,6 +71,12 @@ constexpr unsigned INFINITE = 1;
 constexpr unsigned NEGATIVE_INFINITE = 2;
 constexpr unsigned NOT_A_NUMBER = 4;
 
+// What a weight is that is not finite.
+__device__ __forceinline__ unsigned kind_of(Weight weight)
+{
+    return isnan(weight) ? NOT_A_NUMBER : weight > 0 ? INFINITE : NEGATIVE_INFINITE;
+}
+
 // A sum in global memory, in two's complement.
 struct Sum {
     Long low, high;
@@ -98,9 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
 #endif
 
     extern __shared__ unsigned words[];  // the lowest words of all sums, then the next ones
-
-    const unsigned here = bins;
-    const unsigned plane = here * COPIES;
+    const unsigned plane = bins * COPIES;
     for (unsigned i = threadIdx.x; i < 4 * plane; i += THREADS) {
         words[i] = 0;
     }
@@ -112,10 +119,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
     // Every weight is below 2^unit, by the exponent of the largest; what is below the normal range is all one unit.
     const int unit = max(static_cast<int>(*largest >> 52), 1) - 1022;
     const int lowest_bit = unit - FRACTION + BIAS + MANTISSA;  // the exponent, as stored, of weights in whole units
+    unsigned words_at;  // kept, or the compiler would make it anew for each addition
+    asm volatile("mov.u32 %0, %1;" : "=r"(words_at) : "r"(static_cast<unsigned>(__cvta_generic_to_shared(words))));
 
     const auto add = [&](unsigned bin, Weight weight) {
         if (!isfinite(weight)) {
-            atomicOr(&met[bin], isnan(weight) ? NOT_A_NUMBER : weight > 0 ? INFINITE : NEGATIVE_INFINITE);
+            atomicOr(&met[bin], kind_of(weight));
             return;
         }
         const Long bits = __double_as_longlong(weight);
@@ -128,25 +137,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
             digits = shift < -63 ? 0 : ((digits >> (-shift - 1)) + 1) >> 1;
             shift = 0;
         }
-        const int first = shift / 32;
-        const int rest = shift % 32;
-        const unsigned parts[4] = {
-            static_cast<unsigned>(digits << rest),
-            static_cast<unsigned>(digits << rest >> 32),
-            rest ? static_cast<unsigned>(digits >> (64 - rest)) : 0,
-            0,
+        Long low = digits << shift;  // by at most FRACTION - 53
+        Long high = digits >> 1 >> (63 - shift);
+        if (negative) {
+            low = 0 - low;
+            high = ~high + (low == 0);
+        }
+        const unsigned part[4] = {
+            static_cast<unsigned>(low), static_cast<unsigned>(low >> 32),
+            static_cast<unsigned>(high), static_cast<unsigned>(high >> 32),
         };
-        unsigned* word = &words[first * plane + bin * COPIES + threadIdx.x % COPIES];
-        unsigned carry = negative;  // the negative of a number is its complement and one
+        const unsigned word = words_at + 4 * (bin * COPIES + threadIdx.x % COPIES);
+        unsigned carry = 0;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            if (first + i < 4) {
-                const unsigned part = negative ? ~parts[i] : parts[i];
-                const unsigned addend = part + carry;
-                carry = addend < carry;
-                if (addend) {
-                    carry = atomicAdd(word + i * plane, addend) + addend < addend;
-                }
+            const unsigned addend = part[i] + carry;
+            carry = addend < carry;
+            if (addend) {
+                unsigned before;
+                asm volatile("atom.shared.add.u32 %0, [%1], %2;"
+                             : "=r"(before) : "r"(word + 4 * i * plane), "r"(addend) : "memory");
+                carry = before + addend < addend;
             }
         }
     };
@@ -166,14 +177,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             const unsigned bin = map.of(element[i]);
-            if (start + i * THREADS < length && bin < here) {
+            if (start + i * THREADS < length && bin < static_cast<unsigned>(bins)) {
                 add(bin, weight[i]);
             }
         }
     }
     __syncthreads();  // all weights are added
 
-    for (unsigned bin = threadIdx.x; bin < here; bin += THREADS) {
+    for (unsigned bin = threadIdx.x; bin < static_cast<unsigned>(bins); bin += THREADS) {
         Long low = 0;
         Long high = 0;
 #pragma unroll 4

@@ -7,6 +7,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from kgen.device import l2_cache
@@ -28,7 +29,7 @@ class BenchError(KgenError, ValueError):
 
 @dataclass(frozen=True)
 class Case:
-    """One row of a table: a problem's shape, element type, and pass (forward or backward)."""
+    """One row of a table: a problem's shape, element type, and pass ("forward", "backward", "sum rows", ...)."""
 
     shape: tuple[int, ...]
     dtype: DType
@@ -62,10 +63,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Bars:
-    """Errors up to which a result counts as right; None: not judged."""
+    """Errors up to which a result counts as right; None: not judged.
+
+    known  the RMS error that a peer's method is known to make: up to there its result is inexact, and no worse
+    """
 
     rms: float
     max_rel: float | None = None
+    known: float = 0.0
 
 
 class Bench(ABC):
@@ -167,7 +172,13 @@ def select(
         kinds: Mapping[tuple[DType, str], None] = dict.fromkeys((case.dtype, case.stage) for case in cases)
         cases = [Case(bench.shape_of(row), dtype, stage) for row in rows for dtype, stage in kinds]
     cases = [case for case in cases if not dtypes or case.dtype.name in dtypes]
-    chosen = [case for case in cases if not stages or case.stage.split()[-1] in stages]
+    chosen = [case for case in cases if not stages or any(_names(stage, case.stage) for stage in stages)]
     if not chosen:
-        raise BenchError(f"{bench.operator} has no such row", hint="kgen bench --help shows how rows are chosen")
+        passes = ", ".join(map(repr, dict.fromkeys(case.stage for case in bench.cases())))
+        raise BenchError(f"{bench.operator} has no such row", hint=f"its passes are {passes}")
     return chosen
+
+
+def _names(pattern: str, stage: str) -> bool:
+    """Whether a pattern is for a pass, or for its last word: "backward" takes "layer backward", too."""
+    return fnmatchcase(stage, pattern) or fnmatchcase(stage.split()[-1], pattern)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,11 +21,35 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     return [CompletionItem(name) for name in operators() if name.startswith(incomplete)]
 
 
+def _until_stopped(work: Callable[[], object]) -> int:
+    """Do the work; which signal ended it before it was done, or 0."""
+
+    def stop(number: int, frame: object) -> None:
+        raise _Stopped(number)
+
+    kept = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        work()
+    except _Stopped as stopped:
+        return stopped.number
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+    return 0
+
+
+class _Stopped(BaseException):
+    """A signal came: no Exception, lest it be taken for a contestant's failure."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
 @click.command()
 @click.argument("operator", shell_complete=_complete)
 @click.option("--row", "rows", multiple=True, help="A shape as the table writes it, declared or not; again for more.")
 @click.option("--dtype", "dtypes", multiple=True, help="f32, f16 or bf16; again for more; default all.")
-@click.option("--pass", "stages", multiple=True, type=click.Choice(["forward", "backward"]), help="Default both.")
+@click.option("--pass", "stages", multiple=True, help="A pass as the table writes it, or 'sum *'; default all.")
 @click.option("--quick", is_flag=True, help="The small rows only, in few samples.")
 @click.option("--ladder", is_flag=True, help="kgen's own algorithms side by side.")
 @click.option("--algorithm", "algorithms", multiple=True, help="One more of kgen's algorithms; again for more.")
@@ -33,7 +59,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 def bench(operator: str, as_json: bool, **choice: Any) -> None:
     """Check and time OPERATOR on this device, beside its peers.
 
-    A result that is wrong is said to be wrong, and never timed. Exits 1 when one of kgen's own is.
+    A result that is wrong is said to be wrong, and never timed. Exits 1 when one of kgen's own is. Interrupted, or
+    terminated as `timeout` does it, it prints the rows that stand.
     """
     from kgen.bench import run
     from kgen.bench_table import table
@@ -43,14 +70,18 @@ def bench(operator: str, as_json: bool, **choice: Any) -> None:
     bench_of(operator)  # a name that does not exist is said before a GPU that does not
     current_device()
     with StatusLine() as line:
+        rows: list[Row] = []
 
         def tick(row: Row) -> None:
+            rows.append(row)
             line.say(f"{row['shape']} {row['dtype']} {row['pass']}  {row['contestant']}")
 
-        rows = run(operator, on_row=tick, **choice)
+        stopped = _until_stopped(lambda: run(operator, on_row=tick, **choice))
     if as_json:
         print_json(rows)
     else:
         click.echo(table(rows))
+    if stopped:
+        raise click.exceptions.Exit(128 + stopped)
     if any(row["contestant"].startswith("kgen") and row["status"] in ("wrong", "failed") for row in rows):
         raise click.exceptions.Exit(1)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from kgen.dtypes import F32
+from kgen.ops.histogram import parts
 from kgen.ops.histogram.histogram import bincount
 from kgen.ops.histogram.histogram import histogram as kgen_histogram
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers
@@ -70,10 +72,34 @@ def weighted_histogram(spec: Spec, shape: Shape | None = None) -> tuple[Case, ..
     return tuple(Case(kgen_histogram, (x,), each, np.histogram(x, **each), 1e-12) for each in every)
 
 
+def sorted_by_parts(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Three tiles, the last of them short, for two blocks that sort; two parts of the bins, one of which is short too.
+
+    Bins are equally frequent, or nearly all elements are of one; some weights are not finite, or in no bin.
+    """
+    (count,) = shape or (2 * parts.TILE + 1003,)
+    bins = parts.ROOM + 77
+    rng = np.random.default_rng(2)
+    uniform = rng.integers(-9, bins + 9, count)
+    single = spec.dtype is F32 or (spec.kernel is parts.PARTS and spec["single"])
+    weights = (rng.standard_normal(count) * 10.0 ** rng.integers(-9, 9, count)).astype("f4" if single else "f8")
+    weights[[count // 3, count // 4]] = np.inf, np.nan
+    settings = ((parts, "LEAST", 1), (parts, "multiprocessors", lambda device: 2))
+    made = []
+    for x in (uniform, np.where(uniform % 9, bins // 2, uniform)):
+        inside = (x >= 0) & (x < bins)
+        summed = np.bincount(x[inside], weights[inside], minlength=bins)
+        index = x.astype(np.int32)
+        made.append(Case(bincount, (between_poison(index), between_poison(weights)), {"length": bins}, summed, 1e-12))
+    return tuple(case._replace(dtype=np.float64, settings=settings) for case in made)
+
+
 CASES = {
     "histogram": histogram,
     "histogram_extremes": histogram_extremes,
     "histogram_weights": weighted_histogram,
+    "histogram_parts": sorted_by_parts,
+    "histogram_part_sums": sorted_by_parts,
     "histogram_largest": weighted_histogram,
     "histogram_total": weighted_histogram,
     "histogram_density": weighted_histogram,

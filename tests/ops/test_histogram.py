@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -13,9 +14,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import kgen
+from kgen.backend import HOST
 from kgen.checking import watching
-from kgen.ops.histogram import kernels
+from kgen.ops.histogram import histogram as histogram_module
+from kgen.ops.histogram import kernels, parts
 from kgen.ops.histogram.histogram import bincount, histogram
+from kgen.ops.histogram.weights import weighted_bincount, weighted_histogram
 
 ToNumpy = Callable[[Any], np.ndarray]
 RANDOM = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -144,6 +148,21 @@ def test_edges_are_the_callers_own(xp: ModuleType, asnumpy: ToNumpy) -> None:
             edges[:] = -1
 
 
+def test_a_repeated_call_looks_for_no_edges(xp: ModuleType, asnumpy: ToNumpy, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = xp.asarray(np.linspace(-1, 9, 3001, dtype="f4"))
+    first, edges = histogram(x, 37, (0.0, 8.0))
+    monkeypatch.setattr(histogram_module, "edges_of", None)
+    again, same_edges = histogram(x, 37, (0.0, 8.0))
+    assert asnumpy(first).tolist() == asnumpy(again).tolist()
+    assert asnumpy(edges).tobytes() == asnumpy(same_edges).tobytes()
+    with pytest.raises(TypeError):  # what has other edges goes the long way
+        histogram(x, 37, (0.0, 8.5))
+    with pytest.raises(TypeError):
+        histogram(x.astype("f8"), 37, (0.0, 8.0))
+    with pytest.raises(TypeError):
+        histogram(x, 37, (np.float64(0), np.float64(8)))
+
+
 def test_a_counter_of_16_bits_does_not_run_over(xp: ModuleType, asnumpy: ToNumpy) -> None:
     """65536 bins are counted in half words; a few of them get everything."""
     x = np.repeat(np.array([0, 1, 40_001, 65_535], "i4"), [70_000, 33_000, 66_000, 131_073])
@@ -258,7 +277,7 @@ def test_a_graph_of_counts_replays() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("bins", [5, 3000, 20_000, 40_000, 130_000])
-def test_weights_add_up_in_copies_in_passes_and_in_global_memory(xp, asnumpy, shared_cache, bins, dtype):
+def test_weights_add_up_in_copies_and_in_global_memory(xp, asnumpy, shared_cache, bins, dtype):
     rng = np.random.default_rng(bins)
     x = rng.integers(-3, bins + 3, 9000)
     x[:3000] = bins // 2
@@ -269,3 +288,57 @@ def test_weights_add_up_in_copies_in_passes_and_in_global_memory(xp, asnumpy, sh
     found = asnumpy(bincount(xp.asarray(x), xp.asarray(weights), length=bins))
     assert (abs(found - expected) <= 1e-13 * size + 2.0**-90 * abs(weights).max()).all()
     assert np.array_equal(found, asnumpy(bincount(xp.asarray(x), xp.asarray(weights), length=bins)))
+
+
+@contextmanager
+def sorting() -> Iterator[None]:
+    """Inside the block, weights of more bins than shared memory holds are sorted by parts, however few there are."""
+
+    def forget() -> None:
+        for operator in (weighted_bincount, weighted_histogram):
+            operator._plans.clear()
+            operator.kinds.clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "LEAST", 1)
+        forget()
+        yield
+        forget()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bins", [14_337, 40_000, 130_000])
+@pytest.mark.parametrize("kind", ["uniform", "one bin", "sorted"])
+def test_weights_that_are_sorted_by_parts_of_the_bins_add_up_to_the_same_bits(
+    xp: ModuleType, asnumpy: ToNumpy, dtype: str, bins: int, kind: str
+) -> None:
+    rng = np.random.default_rng(bins)
+    x = rng.integers(-3, bins + 3, 20_011, "i4")
+    x = {"uniform": x, "one bin": np.where(x % 7, bins - 1, x), "sorted": np.sort(x)}[kind]
+    weights = (rng.standard_normal(x.size) * 10.0 ** rng.integers(-12, 12, x.size)).astype(dtype)
+    weights[[5, 500, 5000, 5001]] = np.inf, -np.inf, np.nan, 0
+    given = xp.asarray(x), xp.asarray(weights)
+    plain = bincount(*given, length=bins)
+    assert "histogram_weights_k0" in kgen.explain(bincount, *given, length=bins)
+    with sorting():
+        assert "histogram_parts" in kgen.explain(bincount, *given, length=bins)
+        assert asnumpy(bincount(*given, length=bins)).tobytes() == asnumpy(plain).tobytes()
+
+
+@pytest.mark.parametrize("bound", [None, (-2.0, 2.0)])
+def test_numbers_in_many_bins_are_sorted_by_parts_too(xp: ModuleType, asnumpy: ToNumpy, bound: Any) -> None:
+    rng = np.random.default_rng(3)
+    x, weights = rng.standard_normal(9001).astype("f4"), rng.standard_normal(9001)
+    bins = 15_000 if bound else np.sort(rng.standard_normal(15_001))
+    plain, _ = histogram(xp.asarray(x), bins, bound, xp.asarray(weights))
+    with sorting():
+        got, _ = histogram(xp.asarray(x), bins, bound, xp.asarray(weights))
+    np.testing.assert_allclose(asnumpy(got), np.histogram(x, bins, bound, weights=weights)[0], rtol=1e-12, atol=1e-15)
+    assert asnumpy(got).tobytes() == asnumpy(plain).tobytes()
+
+
+def test_sorting_pays_from_some_number_of_elements_on() -> None:
+    assert parts.sorting_pays(parts.LEAST, 65_536, HOST)
+    assert not parts.sorting_pays(parts.LEAST - 1, 65_536, HOST)
+    assert parts.sorting_pays(1 << 27, parts.ROOM * parts.CELLS, HOST)
+    assert not parts.sorting_pays(1 << 27, parts.ROOM * parts.CELLS + 1, HOST)

@@ -91,3 +91,12 @@ def test_of_a_call_of_several_operators_it_is_what_the_largest_takes(xp: ModuleT
     assert kgen.workspace(kgen.histogram, x, 99, (-1, 0), w) == sums + 8 * (99 + 3)
     assert kgen.workspace(kgen.quantize, x) == 8  # two parts of the largest magnitude
     assert kgen.workspace(kgen.quantize, x.reshape(50, 100), axis=0) == 4 * 100
+
+
+def test_weights_that_are_sorted_by_parts_of_the_bins_take_a_copy_of_them_and_of_their_places(xp: ModuleType) -> None:
+    x = xp.zeros(1 << 22, "i4")
+    for weights, moved in ((xp.zeros(x.shape, "f4"), 4 + 2), (xp.zeros(x.shape, "f8"), 8 + 2)):
+        sums = 65_536 * (16 + 4) + 8 * 8 + 8  # 128 bits a bin, what is not finite; 8 parts' shares, the largest weight
+        runs = (1 << 22) // 8192 * 8 * 4
+        taken = kgen.workspace(kgen.bincount, x, weights, length=65_536)
+        assert sums <= taken - moved * x.size - runs < sums + 4 * 256  # each piece may begin at a multiple of 256 bytes

@@ -61,6 +61,17 @@ def test_contestants_take_turns() -> None:
     assert "".join(clock.log[-12:]) == "abcabcabcabc"
 
 
+def test_a_slow_contestant_gets_fewer_samples_from_all_over_the_run() -> None:
+    clock = Clock()
+    contestants = {"slow": clock.takes("s", 150.0), "fast": clock.takes("f", 5.0)}
+    times = timing.measure(contestants, reps=20, timer=clock.timer)
+    assert (times["slow"].samples, times["fast"].samples) == (3, 20)
+    assert times["slow"].ms == pytest.approx(150)
+    assert "".join(clock.log).startswith("sfff")  # a call that lasts as long as a warm-up has warmed up
+    slow = [at for at, name in enumerate(clock.log[-23:]) if name == "s"]
+    assert slow == [0, 8, 16]
+
+
 def test_every_call_gets_the_next_number_so_that_input_sets_rotate() -> None:
     seen: list[int] = []
     clock = Clock()
@@ -307,6 +318,29 @@ def test_selection_by_row_dtype_and_pass() -> None:
         select(BENCH, rows=[], dtypes=["f64"], stages=[], quick=False)
 
 
+@pytest.mark.parametrize(
+    ("operator", "pattern", "found"),
+    [
+        ("reduce", "sum rows", {"sum rows"}),
+        ("reduce", "sum *", {"sum all", "sum rows", "sum columns"}),
+        ("reduce", "rows", {"sum rows", "max rows", "argmax rows"}),
+        ("gemv", "plain", {"plain"}),
+        ("elementwise", "add", {"add"}),
+        ("norm", "backward", {"layer backward", "rms backward"}),
+        ("histogram", "*weights", {"float32 weights", "float64 weights"}),
+    ],
+)
+def test_a_pass_is_chosen_by_its_name_its_last_word_or_a_pattern(operator: str, pattern: str, found: set[str]) -> None:
+    chosen = select(bench_of(operator), rows=[], dtypes=[], stages=[pattern], quick=False)
+    assert {case.stage for case in chosen} == found
+
+
+def test_an_unknown_pass_names_those_that_exist() -> None:
+    with pytest.raises(BenchError) as error:
+        select(bench_of("gemv"), rows=[], dtypes=[], stages=["forward"], quick=False)
+    assert "'plain', 'transposed'" in str(error.value)
+
+
 def test_a_ladder_takes_the_first_row_in_what_was_not_named() -> None:
     cases = BENCH.cases()
     assert bench._first(cases, any_shape=False, any_dtype=False, any_stage=False) == [Case(SHAPES[0], F32, "forward")]
@@ -323,6 +357,47 @@ def test_verdict_judges_by_the_worse_of_both_errors() -> None:
     assert bench.verdict(math.nan, math.nan, bars) == "wrong"
     assert bench.verdict(math.inf, 0.0, bars) == "wrong"
     assert bench.verdict(1e-7, 1.0, Bars(2e-6)) == "ok"
+
+
+def test_an_error_that_a_peers_method_is_known_to_make_is_inexact_and_still_timed() -> None:
+    assert bench.verdict(3e-5, 0.0, Bars(1e-6)) == "wrong"
+    assert bench.verdict(3e-5, 0.0, Bars(1e-6, known=1e-4)) == "inexact"
+    assert bench.verdict(2e-4, 0.0, Bars(1e-6, known=1e-4)) == "wrong"
+
+
+def test_angles_in_float32_are_off_by_no_more_than_rope_knows_of_peers() -> None:
+    bars = bench_of("rope").bars
+    for shape in ((4, 32, 4096, 128), (8, 32, 4096, 64)):
+        length, width = shape[2:]
+        exponent = -np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+        angle = np.arange(length, dtype=np.float32)[:, None] * np.float32(1e4) ** exponent
+        off = angle - np.arange(length)[:, None] * 1e4 ** (-2 * np.arange(width // 2) / width)
+        limits = bars(Case(shape, F32, "halves"))
+        assert bench.WRONG * limits.rms < math.sqrt((off**2).mean()) < abs(off).max() < limits.known
+
+
+def test_calls_of_torch_stand_beside_those_of_kgen_and_one_that_raises_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuses() -> None:
+        raise RuntimeError("not here")
+
+    found = {"sum": (lambda: None, lambda: None), "prod": (lambda: None, refuses)}
+    monkeypatch.setattr(bench, "pairs", lambda operator: found)
+    monkeypatch.setattr(bench, "_raw_kernel_call", lambda: lambda: None)
+    monkeypatch.setattr(bench, "host_cost", lambda calls: {name: timing.Timing.of([0.01], 1) for name in calls})
+    quiet = SimpleNamespace(operator="reduce", host_call=lambda: lambda: None)
+    rows = bench._host_rows(quiet, peers=True)  # type: ignore[arg-type]
+    assert [(row["pass"], row["contestant"], row["status"]) for row in rows] == [
+        ("host", "kgen", "ok"),
+        ("host", "cupy.RawKernel", "ok"),
+        ("host sum", "kgen", "ok"),
+        ("host sum", "torch", "ok"),
+        ("host prod", "torch", "failed"),
+        ("host prod", "kgen", "ok"),
+    ]
+    assert rows[4]["note"] == "RuntimeError: not here"
+    assert len(bench._host_rows(quiet, peers=False)) == 2  # type: ignore[arg-type]
 
 
 def test_errors_take_the_worst_output_and_keep_a_nan() -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -470,12 +473,11 @@ def test_bench_passes_the_choice_on_and_fails_with_a_result_that_is_wrong(
 ) -> None:
     asked: dict[str, Any] = {}
 
-    def run(operator: str, **choice: Any) -> list[dict[str, Any]]:
+    def run(operator: str, *, on_row: Any, **choice: Any) -> None:
         asked.update(choice, operator=operator)
-        return [
-            {"contestant": "kgen", "status": status, "rms": 1e-7},
-            {"contestant": "torch", "status": "wrong", "rms": float("nan")},
-        ]
+        place = {"shape": "9", "dtype": "f16", "pass": "forward"}
+        on_row(place | {"contestant": "kgen", "status": status, "rms": 1e-7})
+        on_row(place | {"contestant": "torch", "status": "wrong", "rms": float("nan")})
 
     monkeypatch.setattr(device, "current_device", lambda: 0)
     monkeypatch.setattr("kgen.bench.run", run)
@@ -487,6 +489,22 @@ def test_bench_passes_the_choice_on_and_fails_with_a_result_that_is_wrong(
         ("f16",),
         False,
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_bench_that_is_stopped_prints_the_rows_that_stand(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def run(operator: str, *, on_row: Any, **choice: Any) -> None:
+        on_row({"shape": "9", "dtype": "f32", "pass": "add", "contestant": "kgen", "status": "ok"})
+        os.kill(os.getpid(), number)
+        time.sleep(5)
+
+    monkeypatch.setattr(device, "current_device", lambda: 0)
+    monkeypatch.setattr("kgen.bench.run", run)
+    before = signal.getsignal(number)
+    assert [row["contestant"] for row in json_of("bench", "elementwise", code=128 + number)] == ["kgen"]
+    assert signal.getsignal(number) is before
 
 
 # cache

@@ -41,6 +41,7 @@ LAYERS = (
         "timing",
         "benchmarks",
         "bench",
+        "bench_hosts",
         "bench_table",
         "bandwidth",
         "report",

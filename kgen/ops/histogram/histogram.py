@@ -1,6 +1,6 @@
 """Counting: `bincount` of indices and `histogram` of numbers, with NumPy's counts, edges and errors.
 
-Counts are integers, and exact. Sums of weights are in fixed point (weights.py), and as reproducible.
+Counts are integers, and exact. Sums of weights are in fixed point (fixed.py), and as reproducible.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kgen.ops.histogram.kernels import ELEMENTS
 from kgen.ops.histogram.weights import density as _density
 from kgen.ops.histogram.weights import weighted_bincount as _weighted_bincount
 from kgen.ops.histogram.weights import weighted_histogram as _weighted_histogram
+from kgen.ops.kinds import remember
 from kgen.ops.options import whole
 from kgen.results import allocate, give_back
 from kgen.streams import stream_for
@@ -31,6 +32,8 @@ from kgen.streams import stream_for
 _MOST = (1 << 60) - 1  # bins, of eight bytes, that an array can have
 _REMEMBERED = 256
 _bins_of: dict[tuple[object, int], int] = {}  # by dtype and size: how many bins the last such array took
+_table_of: dict[Any, Any] = {}  # by kind of call: the table of edges of bins of one width, where x is
+_PLAIN = (float, int)
 
 
 def _calls_of_bincount(
@@ -53,7 +56,9 @@ def bincount(
     """How often each non-negative integer occurs in `x`, as `numpy.bincount`: int64, max(x) + 1 of them or `minlength`.
 
     x          a vector of integers
-    weights    float64 or float32, one for each element: their sums (float64) instead of counts
+    weights    float64 or float32, one for each element: their sums (float64) instead of counts. Millions of them in
+               more bins than shared memory has sums for are sorted first, in scratch memory for as many again
+               (`kgen.workspace`)
     minlength  the least number of bins
     length     the exact number of bins: what is negative or not below it is not counted, and the host waits for
                nothing, so that the call fits a CUDA graph. Without it the host waits once, to learn the maximum
@@ -140,10 +145,15 @@ def histogram(
     ...     kgen.histogram(np.array([1.0, 2.0, 1.0]), bins=[0, 1, 2, 3])
     (array([0, 2, 1]), array([0, 1, 2, 3]))
     """
+    kind = _kind_of(x, bins, range)
+    if kind in _table_of and weights is None and not density:
+        return _histogram((x, _table_of[kind]), (None, None), (bins, True), stream)
     operand = adopt(x, "histogram", "x", ELEMENTS)
     found = edges_of(operand, bins, range, stream)
     chosen = stream_for(operand.kind, [operand], stream)
     table, edges = placed(found, operand, chosen)
+    if kind is not None and found.uniform and found.plain:
+        remember(_table_of, kind, table)
     options, written = (found.bins, found.uniform), None
     if weights is not None:
         (result,) = _weighted_histogram((x, table, weights), (None,), options, stream)
@@ -154,6 +164,19 @@ def histogram(
     if density:
         (result,) = _density((result, table), (None,), (), stream)
     return result, written if written is not None and found.plain else own_edges(found, edges, chosen)
+
+
+def _kind_of(x: Any, bins: Any, bounds: Any) -> tuple[object, ...] | None:
+    """What decides the table of edges, for a number of bins between two of Python's numbers."""
+    if bins.__class__ is not int or bounds.__class__ is not tuple or len(bounds) != 2:
+        return None
+    low, high = bounds
+    if low.__class__ not in _PLAIN or high.__class__ not in _PLAIN:
+        return None
+    try:
+        return x.__class__, x.dtype, x.device, bins, low, high, low.__class__, high.__class__
+    except AttributeError:
+        return None
 
 
 def _count_into(x: Any, weights: Any, bins: int, out: Any, stream: Any) -> Any:

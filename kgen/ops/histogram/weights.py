@@ -13,24 +13,16 @@ from kgen.dtypes import F32, F64, I64
 from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
-from kgen.ops.histogram.kernels import COPIES, ELEMENTS, INDICES, MAPS, Cut, map_of
+from kgen.ops.histogram.fixed import DIGIT_BYTES, FRACTION, LARGEST, LONGEST, SUM_BYTES, THREADS, TOTAL
+from kgen.ops.histogram.kernels import COPIES, ELEMENTS, INDICES, MAPS, map_of
 from kgen.ops.histogram.memory import Line
+from kgen.ops.histogram.parts import plan_parts, sorting_pays
 from kgen.registry import register
 from kgen.scratch import fill, scratch
 from kgen.spec import Axis, Flag, Kernel, Spec
 
-THREADS = 256
 DENSITY_THREADS = 1024
 ITEMS = 4
-FRACTION = 93
-"""Bits of a sum below the power of two above the largest weight."""
-SUM_BYTES = 16
-DIGIT_BYTES = 32
-"""Of a sum in digits, as float64 weights need it that are added in global memory at once."""
-PASSES = 2
-"""Times that elements are read, at most, before adding in global memory takes over, which is as fast as three."""
-LONGEST = 1 << 32
-"""Elements whose sum cannot run over: as many as the bits above the largest weight, and a sign, allow."""
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
@@ -58,11 +50,6 @@ def _in_digits(spec: Spec) -> bool:
     return not spec["SMEM"] and not spec["single"]
 
 
-def _in_passes(spec: Spec) -> bool:
-    """Whether a block may have some of the bins only: sums in shared memory that have no copies may be too many."""
-    return spec["SMEM"] > 0 and spec["COPIES"] == 1
-
-
 WEIGHTS = register(
     Kernel(
         name="histogram_weights",
@@ -75,36 +62,11 @@ WEIGHTS = register(
         flags=(*MAPS, Flag("single", "weights are float32, instead of float64")),
         dtypes=ELEMENTS,
         derive=_geometry,
-        text=lambda spec: {"digits": _in_digits(spec), "in_passes": _in_passes(spec)},
+        text=lambda spec: {"digits": _in_digits(spec)},
         check=_illegal,
-        grid="(resident blocks): passes vary fastest",
+        grid="(resident blocks)",
         origin="fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013",
         defaults=("histogram_weights_k112_c8_uniform_f32",),
-    )
-)
-LARGEST = register(
-    Kernel(
-        name="histogram_largest",
-        summary="The largest finite magnitude among weights, as the bits of a double.",
-        formula="largest = max over n of |weights[n]|",
-        axes=(),
-        dtypes=(F64, F32),
-        derive=lambda spec: {"THREADS": THREADS, "ITEMS": ITEMS},
-        grid="(resident blocks)",
-        defaults=("histogram_largest_f64",),
-    )
-)
-TOTAL = register(
-    Kernel(
-        name="histogram_total",
-        summary="Sums of weights, from fixed point.",
-        formula="out[b] = sums[b]",
-        axes=(),
-        flags=(Flag("digits", "sums come in digits"),),
-        dtypes=(F64,),
-        derive=lambda spec: {"THREADS": THREADS, "FRACTION": FRACTION},
-        grid="(ceil(bins / THREADS))",
-        defaults=("histogram_total_f64",),
     )
 )
 DENSITY = register(
@@ -121,16 +83,15 @@ DENSITY = register(
 )
 
 
-def cut_for(bins: int, device: int) -> Cut:
-    """The most copies of all sums that leave room for two blocks, else the fewest passes."""
+def _cut_for(bins: int, device: int) -> tuple[int, int]:
+    """KiB of shared memory and sums for each bin: the most that leave room for two blocks, else what holds one each."""
     sizes = [kib for kib in (112, 224, 48) if 1024 * kib <= shared_memory(device)]
     room = {kib: 1024 * kib // SUM_BYTES for kib in sizes}
     for copies in COPIES:
         if bins * copies <= room[sizes[0]]:
-            return Cut(sizes[0], copies, False, bins, 1)
+            return sizes[0], copies
     large = max(sizes)
-    passes = -(-bins // room[large])
-    return Cut(large, 1, False, room[large], passes) if passes <= PASSES else Cut(0, 1, False, bins, 1)
+    return (large, 1) if bins <= room[large] else (0, 1)
 
 
 def plan_weights(x: Operand, weights: Operand, out: Operand, bins: int, uniform: bool | None) -> Plan:
@@ -139,17 +100,17 @@ def plan_weights(x: Operand, weights: Operand, out: Operand, bins: int, uniform:
     line, weight_line = Line(x, in_order=True), Line(weights, in_order=True)
     if line.length > LONGEST:
         raise ValueError(f"histogram: x has {line.length} elements; with weights it takes {LONGEST}")
-    cut = cut_for(bins, device)
-    spec = WEIGHTS.spec(SMEM=cut.kib, COPIES=cut.copies, dtype=x.dtype, single=weights.dtype is F32, **map_of(uniform))
+    kib, copies = _cut_for(bins, device)
+    if not kib and sorting_pays(line.length, bins, device):
+        return plan_parts(x, weights, line, weight_line, bins, uniform)
+    spec = WEIGHTS.spec(SMEM=kib, COPIES=copies, dtype=x.dtype, single=weights.dtype is F32, **map_of(uniform))
     sms = multiprocessors(device)
-    side_by_side = max(1, sms * spec.derived["BLOCKS"] // cut.passes)
-    blocks = min(side_by_side, max(1, -(-line.length // (spec.threads * ITEMS)))) * cut.passes
+    blocks = max(1, min(sms * spec.derived["BLOCKS"], -(-line.length // (spec.threads * ITEMS))))
     readers = max(1, min(8 * sms, -(-line.length // (THREADS * ITEMS))))
-    about = (bins, cut.per_pass, cut.passes) if _in_passes(spec) else (bins,)
     lengths = (line.length, line.step, weight_line.step)
     steps = [
         Step(LARGEST.spec(dtype=weights.dtype), readers, 2, (), (line.length, weight_line.step)),
-        Step(spec, blocks, 5 + (uniform is not None), about, lengths),
+        Step(spec, blocks, 5 + (uniform is not None), (bins,), lengths),
         Step(TOTAL.spec(digits=_in_digits(spec)), -(-bins // THREADS), 4, (bins,)),
     ]
     find, add, total = bind(steps, device)
@@ -169,7 +130,7 @@ def plan_weights(x: Operand, weights: Operand, out: Operand, bins: int, uniform:
         total((*sums, pointers[-1]), stream)
         del held_x, held_weights
 
-    why = f"{bins} bins in {cut.passes} passes, {cut.copies} sums each, {cut.kib} KiB of a block"
+    why = f"{bins} bins of {copies} sums each in {kib} KiB of a block" if kib else f"{bins} bins in global memory"
     return Plan(launch, tuple(map(str, steps)), why)
 
 
