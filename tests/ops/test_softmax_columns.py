@@ -480,3 +480,16 @@ def test_what_strips_cannot_do_is_refused(xp: ModuleType) -> None:
     ]:
         with pytest.raises(SpecError, match=words):
             call()
+
+
+@pytest.mark.parametrize(
+    "name", ["t16_d16_n8_v8_bf16", "t8_d32_n8_v8_f16", "t128_d1_n8_v8_bf16", "t8_d32_n8_v8_log_bf16"]
+)
+def test_columns_of_16_bits_have_as_many_blocks_as_they_need_no_spills_for(name: str) -> None:
+    spec = parse(f"softmax_columns_{name}")
+    resources = kgen.build(spec, kgen.Arch.parse("sm_90a")).resources
+    assert resources.spill_stores == resources.spill_loads == 0
+    threads = spec.derived["RESIDENT"] * spec.derived["THREADS"]
+    assert threads == (
+        768 if spec["DEPTH"] >= 16 and not spec["log"] else 640 // spec.derived["THREADS"] * spec.derived["THREADS"]
+    )

@@ -45,7 +45,8 @@ def _resident(spec: Spec) -> int:
     if spec.dtype is F32:
         threads = 1024 if spec["lse"] or spec["partial"] or not spec["online"] else 768
     else:
-        threads = 768 if spec["online"] else 640
+        # Those who share a column by few threads, or want its logarithm, would have to spill for a third block.
+        threads = 768 if spec["online"] or (spec["DEPTH"] >= 16 and not spec["log"]) else 640
     return threads - 128 if spec["scaled"] else threads
 
 
