@@ -16,7 +16,7 @@
 //   grid             one block for each THREADS * ITEMS vectors, and one for the elements that fill none
 //
 //   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 79f8646b, common/elementwise_math.cuh.j2 402fabde, common/after_previous.cuh.j2
+//   parts   elementwise.cu.j2 79f8646b, common/elementwise_math.cuh.j2 9111ab63, common/after_previous.cuh.j2
 //           9af5dfb3
 //   again   kgen build gelu_v8_i2_unaligned_bf16
 

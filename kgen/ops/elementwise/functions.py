@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ class Primitive(NamedTuple):
     """A function that C++ has under the name `c` (with an f for float), or common/elementwise_math.cuh.j2 has.
 
     rule   what it takes and gives: "float" real numbers, "same" whatever comes, "round" the same, whole numbers
-           untouched, "sign" the same but no bools, "test" gives a bool, "choice" is `where`
+           untouched, "sign" the same but no bools, "test" gives a bool, "choice" is `where`. Integers take what
+           OF_INTEGERS names instead
     fast   whether the template has a shorter one for results of 16 bits
     """
 
@@ -40,6 +42,8 @@ def _real(*names: str, arity: int = 1) -> dict[str, Primitive]:
 
 NEEDS = {"sigmoid": "quotient", "tanh": "quotient", "quotient": "reciprocal", "normal_tail": "reciprocal"}
 """What hand-written functions call."""
+OF_INTEGERS = {"fmin": "minimum", "fmax": "maximum", "fmod": "remainder_of"}
+"""What integers, which have no NaN and stay integers, call instead of a function of real numbers."""
 
 PRIMITIVES: dict[str, Primitive] = {
     **_real("exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "cbrt", "erf", "erfc", "lgamma"),
@@ -53,7 +57,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "floor": Primitive(1, "round", "floor"),
     "ceil": Primitive(1, "round", "ceil"),
     "trunc": Primitive(1, "round", "trunc"),
-    "rint": Primitive(1, "round", "rint"),
+    "rint": Primitive(1, "float", "rint"),
     "isnan": Primitive(1, "test", "isnan"),
     "isinf": Primitive(1, "test", "isinf"),
     "isfinite": Primitive(1, "test", "isfinite"),
@@ -168,3 +172,15 @@ PIECES: dict[str, Row] = {
 """What the others are made of."""
 
 FUNCTIONS: dict[str, Row] = {**ARITHMETIC, **ACTIVATIONS, **GRADIENTS, **PIECES}
+
+
+def known_instead(name: str) -> str:
+    """For errors: the function that was probably meant, and all that there are.
+
+    >>> known_instead("np.arctan2")[:33]
+    "; did you mean 'atan2'? There are"
+    """
+    known = sorted({*PRIMITIVES, *FUNCTIONS})
+    meant = difflib.get_close_matches(name.rpartition(".")[2], known, 1, 0.5)
+    lead = f"; did you mean {meant[0]!r}? There are" if meant else "; there are"
+    return f"{lead} {', '.join(known)}"
