@@ -19,8 +19,8 @@ _TAKEN = frozenset(
     enum explicit export extern false float for friend goto if inline int long mutable namespace new operator private
     protected public register return short signed sizeof static struct switch template this throw true try typedef
     typename union unsigned using virtual void volatile while
-    and_eq bitand bitor compl not_eq or_eq xor xor_eq char16_t char32_t concept const_cast constinit decltype dynamic_cast
-    noexcept nullptr reinterpret_cast requires static_assert static_cast thread_local typeid wchar_t
+    and_eq bitand bitor compl not_eq or_eq xor xor_eq char16_t char32_t concept const_cast constinit decltype
+    dynamic_cast noexcept nullptr reinterpret_cast requires static_assert static_cast thread_local typeid wchar_t
     n item first single lead whole rest tile place axis left unit apply Index Pack
     i vector together shift past past_vector words_before widen narrow load_row store_row
     floor_divide modulo remainder_of left_shift right_shift wrapping_add wrapping_subtract wrapping_multiply
