@@ -53,14 +53,14 @@ class Built(NamedTuple):
 
 
 def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) -> Built:
-    """The cubin of one specialization, compiled only when no earlier call on this machine did.
+    """The cubin of one specialization, compiled unless it is in the cache.
 
     spec    what to build
-    arch    the target; no GPU is asked
-    force   compile even when the store has it
+    arch    the target architecture; needs no GPU
+    force   compile even if it is in the cache
 
-    Raises CompileError, ArchError, TemplateError, ToolchainError; JitDisabledError
-    where KGEN_JIT=off forbids compiling.
+    Raises CompileError, ArchError, TemplateError or ToolchainError, and JitDisabledError if it would have to compile
+    and KGEN_JIT is off.
     """
     if not isinstance(spec, Spec):
         hint = "kgen.parse gives the specialization of a name"
