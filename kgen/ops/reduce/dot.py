@@ -102,7 +102,7 @@ def _results(op: str, given: Sequence[Operand], algorithm: str | None = None) ->
     for x in given:
         if len(x.shape) != 1:
             raise ValueError(
-                f"{op}: {x.argument} has shape {x.shape}; it takes vectors; gemv multiplies a matrix and a vector"
+                f"{op}: {x.argument} has shape {x.shape}; it takes vectors; matrices are for gemv, or matmul"
             )
     if a.shape != b.shape:
         raise ValueError(f"{op}: a has {a.shape[0]} elements and b {b.shape[0]}; it takes as many of each")
