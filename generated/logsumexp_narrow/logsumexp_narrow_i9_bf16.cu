@@ -13,7 +13,7 @@
 //   after   the transposition of arrays of structures through shared memory
 //   parts   logsumexp_narrow.cu.j2 50034e6b, common/convert.cuh.j2 2d24696b, common/exponentials.cuh.j2
 //           8ab8324d, common/narrow_copy.cuh.j2 304df729, common/after_previous.cuh.j2 9af5dfb3,
-//           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 0a964d68
+//           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 ea823dcf
 //   again   kgen build logsumexp_narrow_i9_bf16
 
 // Rows are narrow and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong

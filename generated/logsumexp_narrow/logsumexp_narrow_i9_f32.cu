@@ -13,7 +13,7 @@
 //   after   the transposition of arrays of structures through shared memory
 //   parts   logsumexp_narrow.cu.j2 50034e6b, common/convert.cuh.j2 2d24696b, common/exponentials.cuh.j2
 //           8ab8324d, common/narrow_copy.cuh.j2 304df729, common/after_previous.cuh.j2 9af5dfb3,
-//           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 0a964d68
+//           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 ea823dcf
 //   again   kgen build logsumexp_narrow_i9_f32
 
 // Rows are narrow and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong
@@ -34,11 +34,11 @@ constexpr int VEC = 4;  // elements of a load
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// below + log(sum). With the sum as m 2^k, m around 1, only the logarithm of m is rounded, which is
-// small; k log 2 is the sum of a product that is exact and of one that is smaller still.
+// below + log(sum). Writing sum = m 2^k with m near 1, only log(m), which
+// is small, is rounded; k log 2 is an exact product plus one that is smaller still.
 __device__ __forceinline__ float log_of_sum(float below, float sum)
 {
-    const int k = min((__float_as_int(sum) - 0x3f3504f3) >> 23, 126);  // an infinite sum stays what it is
+    const int k = min((__float_as_int(sum) - 0x3f3504f3) >> 23, 126);  // so that an infinite sum stays infinite
     const float log_m = logf(sum * __int_as_float((127 - k) << 23));
     const float log_power = k * 0.693145752f;
     const float whole = below + log_power;

@@ -6,7 +6,7 @@
 //
 //   LANES            16  threads side by side
 //   DEPTH            16  threads that share a column
-//   VEC               4  neighbours that make a pack, and are loaded and stored at once
+//   VEC               4  adjacent elements in a pack, which is loaded and stored at once
 //   bias            yes  the gradient of a bias, too
 //   dtype           f32  float in memory, float in registers
 //   threads         256  per block
@@ -14,8 +14,8 @@
 //   grid                 a block for each strip of columns and part of the rows
 //
 //   after   the chain rule
-//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 9ee24d78
+//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 336e1e09,
+//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_weights_v4_bias_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines. The DEPTH threads of a column go
@@ -30,8 +30,8 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 
 constexpr int LANES = 16;  // threads side by side, each on VEC columns
 constexpr int DEPTH = 16;  // threads that share a column
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
