@@ -15,7 +15,7 @@
 //
 //   after   the vectorised loops common to array libraries
 //   parts   elementwise.cu.j2 ae665739, common/elementwise_math.cuh.j2 9111ab63, common/after_previous.cuh.j2
-//           9af5dfb3
+//           a20b390c
 //   again   kgen build add_v4_r2_x2_f32
 
 // A thread takes VEC adjacent elements of the result. All loads start before any is used,
@@ -60,7 +60,7 @@ using Index = unsigned;  // large enough for the number of elements
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_add_v4_r2_x2_f32(
     const float* x1, const float* x2, float* out, unsigned size_1, long long n, long long x2_0, long long x2_1)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

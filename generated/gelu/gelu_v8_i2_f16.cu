@@ -16,7 +16,7 @@
 //
 //   after   the vectorised loops common to array libraries
 //   parts   elementwise.cu.j2 ae665739, common/elementwise_math.cuh.j2 9111ab63, common/after_previous.cuh.j2
-//           9af5dfb3
+//           a20b390c
 //   again   kgen build gelu_v8_i2_f16
 
 // A thread takes VEC adjacent elements of the result in each of ITEMS vectors. All loads start before any is used,
@@ -85,7 +85,7 @@ __device__ __forceinline__ float apply(float x)
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gelu_v8_i2_f16(
     const __half* x, __half* out, long long n)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -14,7 +14,7 @@
 //
 //   after   fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013
 //   parts   histogram_weights.cu.j2 1e049a90, common/histogram_bins.cuh.j2 7baf56bf,
-//           common/after_previous.cuh.j2 9af5dfb3
+//           common/after_previous.cuh.j2 a20b390c
 //   again   kgen build histogram_weights_k112_c8_uniform_f32
 
 // Weights are added as integers, whose sums are the same in any order: the unit is 2^-93 of the power of two above the
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
     const Long* __restrict__ largest,
     int bins, long long length, long long step, long long weight_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

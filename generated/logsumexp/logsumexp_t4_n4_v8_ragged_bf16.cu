@@ -14,9 +14,9 @@
 //                  fastest
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 336e1e09,
+//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
 //           common/exponentials.cuh.j2 8ab8324d, common/last_to_arrive.cuh.j2 c3cf8008,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 2f2d2724, common/rows_exp.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2 2f2d2724, common/rows_exp.cuh.j2
 //           ea823dcf
 //   again   kgen build logsumexp_t4_n4_v8_ragged_bf16
 
@@ -28,7 +28,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(128, 8) kgen_logsumexp_t4_n4_v8_rag
     const Element* __restrict__ x, Element* __restrict__ y,
     int rows, int columns, long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

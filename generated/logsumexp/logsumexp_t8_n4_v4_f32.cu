@@ -13,9 +13,9 @@
 //                 fastest
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 336e1e09,
+//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
 //           common/exponentials.cuh.j2 8ab8324d, common/last_to_arrive.cuh.j2 c3cf8008,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 2f2d2724, common/rows_exp.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2 2f2d2724, common/rows_exp.cuh.j2
 //           ea823dcf
 //   again   kgen build logsumexp_t8_n4_v4_f32
 
@@ -25,7 +25,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(128, 8) kgen_logsumexp_t8_n4_v4_f32
     const Element* __restrict__ x, float* __restrict__ y,
     int rows, int columns, long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -11,8 +11,8 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   logsumexp_narrow.cu.j2 50034e6b, common/convert.cuh.j2 2d24696b, common/exponentials.cuh.j2
-//           8ab8324d, common/narrow_copy.cuh.j2 304df729, common/after_previous.cuh.j2 9af5dfb3,
+//   parts   logsumexp_narrow.cu.j2 50034e6b, common/convert.cuh.j2 0552574a, common/exponentials.cuh.j2
+//           8ab8324d, common/narrow_copy.cuh.j2 304df729, common/after_previous.cuh.j2 a20b390c,
 //           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 ea823dcf
 //   again   kgen build logsumexp_narrow_i9_f32
 
@@ -22,7 +22,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -86,7 +86,7 @@ __device__ __forceinline__ void wait_for_copies()
 extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_logsumexp_narrow_i9_f32(
     const Element* __restrict__ x, float* __restrict__ y, int rows, int length, int each, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -21,9 +21,9 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 d6751b05, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 2d24696b,
+//   parts   norm_backward.cu.j2 d6751b05, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 4fa98d7f, common/rows_weight.cuh.j2 6407ecad,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 29ba9164, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
 //           6e69d8fb, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2 06ee6526,
 //           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
@@ -37,7 +37,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(128, 6) kgen_norm_backward_t32_n2_v
     int rows, int columns, int wave,
     long long dy_row, long long x_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

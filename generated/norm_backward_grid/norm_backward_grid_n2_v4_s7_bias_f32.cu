@@ -16,9 +16,9 @@
 //   grid                   a block for each part of a row, all of which run at once
 //
 //   after   the chain rule
-//   parts   norm_backward_grid.cu.j2 1a5dee8d, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2
+//   parts   norm_backward_grid.cu.j2 1a5dee8d, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2
 //           755c598d, common/rows_weight.cuh.j2 6407ecad, common/shared_address.cuh.j2 0bac500b,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 336e1e09, common/messages.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 336e1e09, common/messages.cuh.j2
 //           6e7c1261, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_backward_grid_n2_v4_s7_bias_f32
 
@@ -30,7 +30,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(640, 1) kgen_norm_backward_grid_n2_
     int rows, int columns, int width,
     long long dy_row, long long x_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -18,9 +18,9 @@
 //                          for; all run at once
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_grid.cu.j2 b3b9c931, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
+//   parts   norm_grid.cu.j2 b3b9c931, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2 755c598d,
 //           common/rows_weight.cuh.j2 6407ecad, common/rows_channels.cuh.j2 0ada5770,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_grid_place.cuh.j2 5e70891c,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_grid_place.cuh.j2 5e70891c,
 //           common/rows_look.cuh.j2 c49a824f, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2
 //           f9e6c482, common/rows_pack.cuh.j2 336e1e09, common/messages.cuh.j2 6e7c1261,
 //           common/rows_around.cuh.j2 2f2d2724
@@ -33,7 +33,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v4_s5_w
     float eps,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -14,9 +14,9 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 336e1e09,
+//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
 //           common/rows_weight.cuh.j2 6407ecad, common/rows_channels.cuh.j2 0ada5770,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_affine.cuh.j2 f9e6c482,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_affine.cuh.j2 f9e6c482,
 //           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_split_v8_partial_bf16
 
@@ -27,7 +27,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_partia
     float2* __restrict__ parts_moments,  // [rows, parts]: mean, sum of squares about it
     int columns, int parts, int width, long long x_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

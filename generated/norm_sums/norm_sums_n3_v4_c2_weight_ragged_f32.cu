@@ -17,9 +17,9 @@
 //                         room for
 //
 //   after   Zhang and Sennrich, Root mean square layer normalization, 2019
-//   parts   norm_sums.cu.j2 face0ef5, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 4fa98d7f,
+//   parts   norm_sums.cu.j2 face0ef5, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 6407ecad,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_ring.cuh.j2 988fe7bd, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 9e47878a,
@@ -36,7 +36,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -264,7 +264,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     float eps, float weight_offset,
     long long x_row, long long residual_row, long long y_row, long long total_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a

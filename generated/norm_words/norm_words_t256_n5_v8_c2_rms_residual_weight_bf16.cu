@@ -19,9 +19,9 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_words.cu.j2 86b7829a, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 4fa98d7f,
+//   parts   norm_words.cu.j2 86b7829a, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
-//           6407ecad, common/after_previous.cuh.j2 9af5dfb3, common/rows_ring_exchanges.cuh.j2 e868d250,
+//           6407ecad, common/after_previous.cuh.j2 a20b390c, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/rows_ring_claims.cuh.j2 2470b31e,
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
 //           common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
@@ -42,7 +42,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -322,7 +322,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     int rows, int columns, float eps, float weight_offset,
     long long x_row, long long residual_row, long long y_row, long long total_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a

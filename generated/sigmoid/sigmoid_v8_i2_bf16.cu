@@ -15,7 +15,7 @@
 //
 //   after   the vectorised loops common to array libraries
 //   parts   elementwise.cu.j2 ae665739, common/elementwise_math.cuh.j2 9111ab63, common/after_previous.cuh.j2
-//           9af5dfb3
+//           a20b390c
 //   again   kgen build sigmoid_v8_i2_bf16
 
 // A thread takes VEC adjacent elements of the result in each of ITEMS vectors. All loads start before any is used,
@@ -68,7 +68,7 @@ __device__ __forceinline__ float apply(float x) { return sigmoid(x); }
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_sigmoid_v8_i2_bf16(
     const __nv_bfloat16* x, __nv_bfloat16* out, long long n)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -14,9 +14,9 @@
 //   grid                 a row per block, per cluster of blocks, or per LANES adjacent threads
 //
 //   after   the textbook: the maximum is subtracted before the exponential
-//   parts   softmax.cu.j2 36c1e6f2, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 2d24696b,
+//   parts   softmax.cu.j2 36c1e6f2, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
 //           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 4fa98d7f, common/rows_mask.cuh.j2 a739d289,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_exchanges.cuh.j2 29ba9164,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 29ba9164,
 //           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 6e69d8fb, common/rows_pack.cuh.j2
 //           336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
 //           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
@@ -33,7 +33,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_bf16(
     int rows, int columns,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

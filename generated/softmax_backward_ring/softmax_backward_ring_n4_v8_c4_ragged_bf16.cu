@@ -16,8 +16,8 @@
 //                          room for
 //
 //   after   the chain rule
-//   parts   softmax_backward_ring.cu.j2 cd45c57b, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2
-//           ea823dcf, common/rows.cuh.j2 4fa98d7f, common/after_previous.cuh.j2 9af5dfb3,
+//   parts   softmax_backward_ring.cu.j2 cd45c57b, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2
+//           ea823dcf, common/rows.cuh.j2 4fa98d7f, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_ring.cuh.j2 988fe7bd, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -35,7 +35,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -229,7 +229,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     int rows, int columns,
     long long dy_row, long long y_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a

@@ -16,8 +16,8 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
-//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 9af5dfb3,
+//   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2 755c598d,
+//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 c49a824f, common/rows_pack.cuh.j2
 //           336e1e09, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build softmax_grid_n2_v8_s6_bf16
@@ -33,7 +33,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v8_s
     int rows, int columns, int parts, int width,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -14,8 +14,8 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 b7f8dd7c, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 336e1e09,
-//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2
+//   parts   softmax_online.cu.j2 b7f8dd7c, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
+//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2
 //           2f2d2724
 //   again   kgen build softmax_online_v8_apply_bf16
 
@@ -27,7 +27,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_ap
     int columns, int parts, int width,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

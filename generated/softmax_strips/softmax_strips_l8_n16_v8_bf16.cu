@@ -16,10 +16,10 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 ea823dcf,
+//   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
 //           common/rows_pack.cuh.j2 336e1e09, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 6a73c8d9,
-//           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
+//           common/after_previous.cuh.j2 a20b390c, common/columns_known.cuh.j2 52d0f020,
 //           common/rows_around.cuh.j2 2f2d2724, common/cluster.cuh.j2 06ee6526, common/cluster_claims.cuh.j2
 //           ce495d8f, common/shared_address.cuh.j2 0bac500b, common/pipeline.cuh.j2 ca9aeafd,
 //           common/messages.cuh.j2 6e7c1261
@@ -36,7 +36,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -198,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     int length, int columns, int strips,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     constexpr int STEP = DEPTH;  // from a thread's row to its next one
