@@ -269,3 +269,8 @@ def test_weights_add_up_in_copies_in_passes_and_in_global_memory(xp, asnumpy, sh
     found = asnumpy(bincount(xp.asarray(x), xp.asarray(weights), length=bins))
     assert (abs(found - expected) <= 1e-13 * size + 2.0**-90 * abs(weights).max()).all()
     assert np.array_equal(found, asnumpy(bincount(xp.asarray(x), xp.asarray(weights), length=bins)))
+
+
+def test_a_range_that_is_found_and_not_finite_is_called_what_numpy_calls_it() -> None:
+    with kgen.backend("cpu"), pytest.raises(ValueError, match=r"histogram: autodetected range of \[nan, nan\] is not"):
+        histogram(np.array([1, np.nan], "f"))

@@ -159,7 +159,8 @@ def _result_dtype(op: str, x: Operand, dtype: object) -> DType:
     except ValueError:
         wanted = None
     if wanted not in (x.dtype, F32):
-        raise TypeError(f"{op}: dtype is {dtype!r}; it takes that of {x.argument}, {x.dtype.numpy_name}, or float32")
+        taken = "float32" if x.dtype is F32 else f"{x.dtype.numpy_name}, that of {x.argument}, or float32"
+        raise TypeError(f"{op}: dtype is {dtype!r}; it takes {taken}")
     return wanted or x.dtype
 
 
