@@ -266,7 +266,7 @@ def test_an_interface_without_its_entries_is_refused_by_name(device_zero):
 
 def test_a_dlpack_producer_without_a_device_is_refused_by_name():
     producer = type("Producer", (), {"__dlpack__": None})()
-    with pytest.raises(TypeError, match="op: x is a .*Producer with a malformed __dlpack_device__: AttributeError"):
+    with pytest.raises(TypeError, match=r"op: x is a .*Producer with a malformed __dlpack_device__: AttributeError"):
         adopt(producer, "op", "x")
 
 
