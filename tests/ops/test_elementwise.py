@@ -527,7 +527,7 @@ def test_an_algorithm_of_another_function_or_type_is_refused():
 def test_a_call_is_explained_as_that_of_any_operator():
     x = np.ones((4, 5), "f")
     told = kgen.explain(add, x, x[0], out=np.empty_like(x))
-    assert told.startswith("add_v1_r2_x2_f32 on 1 blocks") and "4 x 5 elements" in told
+    assert told.startswith("add_v1_r2_x2_f32 on 1 block") and "4 x 5 elements" in told
 
 
 def test_functions_tell_what_they_take():
