@@ -85,7 +85,11 @@ def _numpy(x: np.ndarray[Any, Any], op: str, argument: str, takes: Dtypes) -> Op
 
 
 def _dlpack(x: Any, op: str, argument: str, takes: Dtypes, kind: Kind = "dlpack", readonly: bool = False) -> Operand:
-    device_type = int(x.__dlpack_device__()[0])
+    try:
+        device_type = int(x.__dlpack_device__()[0])
+    except (AttributeError, TypeError) as error:
+        what = f"{op}: {argument} is a {_name(x)} with a malformed __dlpack_device__"
+        raise TypeError(f"{what}: {type(error).__name__}: {error}") from None
     if device_type not in (2, 13):  # kDLCUDA, kDLCUDAManaged
         raise TypeError(
             f"{op}: {argument} is a {_name(x)} that is not on a CUDA GPU (DLPack device type {device_type}); "
@@ -107,7 +111,12 @@ def _jax(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
 
 def _cai(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
     interface = x.__cuda_array_interface__
-    key: Any = np.dtype(interface["typestr"])
+    try:
+        key: Any = np.dtype(interface["typestr"])
+        (ptr, readonly), shape, strides = interface["data"], tuple(interface["shape"]), interface.get("strides")
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        what = f"{op}: {argument} has a malformed __cuda_array_interface__"
+        raise TypeError(f"{what}: {type(error).__name__}: {error}") from None
     if key.kind == "V":  # bfloat16 and plain bytes share a type string
         key = getattr(x, "dtype", None)
         if key is None and hasattr(x, "__dlpack__"):
@@ -120,7 +129,6 @@ def _cai(x: Any, op: str, argument: str, takes: Dtypes) -> Operand:
     dtype = element_type(key, op, argument, takes)
     if interface.get("mask") is not None:
         raise TypeError(f"{op}: {argument} is a masked array; fill it first")
-    (ptr, readonly), shape, strides = interface["data"], tuple(interface["shape"]), interface.get("strides")
     ptr = 0 if 0 in shape else int(ptr or 0)
     if not ptr and 0 not in shape:
         raise ValueError(f"{op}: {argument} has shape {shape} and a null pointer")

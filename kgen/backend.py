@@ -24,7 +24,7 @@ _chosen: ContextVar[str | None] = ContextVar("kgen_backend", default=None)
 
 @contextmanager
 def backend(name: str) -> Iterator[None]:
-    """Inside the block NumPy arrays are computed by "gpu", "cpu", or, with "auto", by the GPU where there is one.
+    """Inside the block, NumPy arrays are computed on the "gpu" or the "cpu"; "auto" means the GPU if there is one.
 
     It overrides KGEN_BACKEND, for this thread or task.
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from kgen import nvrtc, toolkit
 from kgen.arch import Arch
 from kgen.config import config
-from kgen.errors import JitDisabledError, KgenError, ToolchainError
+from kgen.errors import JitDisabledError, KgenError, SpecError, ToolchainError
 from kgen.nvrtc import PLAIN, Binary, Flags, Resources
 from kgen.recipe import Recipe, jinja_version, recipe
 from kgen.render import Source, render_recipe, source_of
@@ -53,15 +53,18 @@ class Built(NamedTuple):
 
 
 def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) -> Built:
-    """The cubin of one specialization, compiled only when no earlier call on this machine did.
+    """The cubin of one specialization, compiled unless it is in the cache.
 
     spec    what to build
-    arch    the target; no GPU is asked
-    force   compile even when the store has it
+    arch    the target architecture; needs no GPU
+    force   compile even if it is in the cache
 
-    Raises CompileError, ArchError, TemplateError, ToolchainError; JitDisabledError
-    where KGEN_JIT=off forbids compiling.
+    Raises CompileError, ArchError, TemplateError or ToolchainError, and JitDisabledError if it would have to compile
+    and KGEN_JIT is off.
     """
+    if not isinstance(spec, Spec):
+        hint = "kgen.parse gives the specialization of a name"
+        raise SpecError(f"build: spec is {spec!r}; it takes a Spec", hint=hint)
     made = recipe(spec)
     kept = None if force else _kept(made, arch, flags)
     if kept is not None:

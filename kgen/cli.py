@@ -15,7 +15,7 @@ from kgen import __version__
 from kgen.commands import bandwidth, bench, build, cache, check, demo, doctor, look
 from kgen.errors import KgenError
 
-_EPILOG = "KGEN_CACHE_DIR, KGEN_CACHE_SIZE, KGEN_JIT, KGEN_TEMPLATES and KGEN_KERNELS are read; see the README."
+_EPILOG = "The README lists the environment variables that are read, such as KGEN_CACHE_DIR, KGEN_JIT and KGEN_KERNELS."
 
 
 class Cli(click.Group):
@@ -44,9 +44,9 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
 
 @click.group(cls=Cli, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kgen", message="%(prog)s %(version)s")
-@click.option("--traceback", is_flag=True, help="Let errors end in a Python traceback.")
+@click.option("--traceback", is_flag=True, help="Show Python tracebacks of errors.")
 def main(traceback: bool) -> None:
-    """Generates specialized CUDA kernels, compiles them, and shows what came out."""
+    """Generate specialized CUDA kernels, compile them, and look at the result."""
 
 
 for command in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from kgen.arch import Arch
@@ -20,8 +21,13 @@ def check(kernel: Kernel) -> None:
         ("defaults", kernel.defaults, str),
     )
     for field, items, kind in parts:
-        if isinstance(items, str) or not all(isinstance(item, kind) for item in items):
-            raise SpecError(f"{kernel.name}: {field} is {items!r}; it takes a tuple of {kind.__name__}")
+        listed = isinstance(items, Iterable) and not isinstance(items, str)
+        if not listed or not all(isinstance(item, kind) for item in items):
+            given = items if isinstance(items, DType) else repr(items)
+            raise SpecError(f"{kernel.name}: {field} is {given}; it takes a tuple of {kind.__name__}")
+    for field, function in (("derive", kernel.derive), ("check", kernel.check), ("text", kernel.text)):
+        if not callable(function):
+            raise SpecError(f"{kernel.name}: {field} is {function!r}; it takes a function of a Spec")
     if not isinstance(kernel.min_arch, Arch):
         raise SpecError(f"{kernel.name}: min_arch is {kernel.min_arch!r}; it takes what Arch.parse gives")
     if not kernel.dtypes:

@@ -117,10 +117,10 @@ _loading = threading.Lock()
 
 
 def load(spec: Spec, device: int | None = None) -> Launcher:
-    """The launcher of a specialization on a device (default: the current one), compiling and loading at the first call.
+    """The launcher of a specialization on a device (by default the current one); the first call compiles and loads it.
 
-    Raises CaptureError when that first call comes while a CUDA graph is being captured, DeviceError where there is no
-    GPU or the driver refuses the cubin, and what `kgen.build` raises.
+    Raises CaptureError if that first call is made during a CUDA graph capture, DeviceError if there is no GPU or the
+    driver refuses the cubin, and what `kgen.build` raises.
     """
     import cupy
 

@@ -78,6 +78,12 @@ def compile_source(source: Source, arch: Arch, flags: Flags = PLAIN) -> Binary:
     started = time.perf_counter()
     cubin, log = _run(source.text, f"kgen/{spec.name}.cu", options, arch, spec.name)
     elapsed = (time.perf_counter() - started) * 1e3
+    entries = re.findall(r"Compiling entry function '(\w+)'", log)
+    if entries and spec.symbol not in entries:
+        raise CompileError(
+            f"{spec.name}: the text has no kernel {spec.symbol}, but {', '.join(entries)}",
+            hint=f'{spec.kernel.template} must declare it as extern "C" __global__ void {{{{ symbol }}}}(...)',
+        )
     return Binary(spec.name, spec.symbol, arch, cubin, _resources(log), compiler_id(), round(elapsed, 1))
 
 
@@ -195,7 +201,8 @@ def _explained(text: str, title: str, arch: Arch, log: str) -> KgenError:
         blocks += [f"  {'>' if line == at else ' '} {line:4} | {lines[line - 1]}" for line in shown]
     if len(faults) > _ERRORS_SHOWN:
         blocks.append(f"  and {len(faults) - _ERRORS_SHOWN} more")
-    body = "\n".join(blocks) or log.strip()
+    refused = [f"  {line.strip()}" for line in log.splitlines() if "error" in line]  # of the assembler
+    body = "\n".join(blocks or refused) or log.strip()
     template = re.search(r"from (\S+\.j2)", lines[0]) if lines else None
     hint = f"rendered from {template[1] if template else 'a template'}; reproduce: kgen build {title} --arch {arch}"
     return CompileError(f"{title} does not compile for {arch} ({compiler_id()})\n{body}", log=log, hint=hint)

@@ -94,6 +94,8 @@ class Kernel:
         >>> saxpy.spec(VEC=4, dtype="f32").name
         'saxpy_v4_f32'
         """
+        for name in values:
+            self._refuse_unknown(name)
         chosen = dict(values)
         points = []
         for axis in self.axes:
@@ -105,14 +107,16 @@ class Kernel:
                 )
             points.append(operator.index(value))
         flags = frozenset(flag.name for flag in self.flags if chosen.pop(flag.name, False))
-        if chosen:
-            known = [axis.name for axis in self.axes] + [flag.name for flag in self.flags]
-            raise SpecError(f"{self.name} has no axis {next(iter(chosen))!r}", hint=f"it has {', '.join(known)}")
         if dtype is None and len(self.dtypes) > 1:
             raise SpecError(f"{self.name} needs a dtype", hint=f"one of {', '.join(map(str, self.dtypes))}")
         spec = Spec(self, tuple(points), flags, self.dtypes[0] if dtype is None else dtype_of(dtype))
         self._refuse_illegal(spec)
         return spec
+
+    def _refuse_unknown(self, name: str) -> None:
+        known = [axis.name for axis in self.axes] + [flag.name for flag in self.flags]
+        if name not in known:
+            raise SpecError(f"{self.name} has no axis {name!r}", hint=f"it has {', '.join(known)}")
 
     def _refuse_illegal(self, spec: Spec) -> None:
         for axis, value in zip(self.axes, spec.values, strict=True):
@@ -157,9 +161,8 @@ class Spec:
         for axis, value in zip(self.kernel.axes, self.values, strict=True):
             if axis.name == name:
                 return value
-        if any(flag.name == name for flag in self.kernel.flags):
-            return int(name in self.flags)
-        raise SpecError(f"{self.kernel.name} has no axis {name!r}")
+        self.kernel._refuse_unknown(name)
+        return int(name in self.flags)
 
     @cached_property
     def name(self) -> str:

@@ -48,7 +48,7 @@ class Step(NamedTuple):
         return offsets, tail
 
     def __str__(self) -> str:
-        return f"{self.spec.name} on {self.blocks} blocks"
+        return f"{self.spec.name} on {self.blocks} block{'s' if self.blocks != 1 else ''}"
 
 
 class Frame(NamedTuple):

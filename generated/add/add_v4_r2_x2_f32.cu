@@ -4,28 +4,28 @@
 //
 //     out = x1 + x2
 //
-//   VEC        4  neighbours that a thread takes at once
-//   ITEMS      1  such vectors of a thread
+//   VEC        4  adjacent elements that a thread handles at once
+//   ITEMS      1  such vectors per thread
 //   THREADS  128  per block
-//   RANK       2  axes of the arrays with strides
-//   INDEXED    2  which arrays have strides, as bits
+//   RANK       2  axes of the strided arrays
+//   INDEXED    2  which arrays are strided, as a bit mask
 //   dtype    f32  float in memory, float in registers
 //   threads  128  per block
-//   grid          one block for each THREADS * ITEMS vectors, and one for the elements that fill none
+//   grid          one block per THREADS * ITEMS vectors, and one for the elements left over
 //
-//   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 79f8646b, common/elementwise_math.cuh.j2 402fabde, common/after_previous.cuh.j2
-//           9af5dfb3
+//   after   the vectorised loops common to array libraries
+//   parts   elementwise.cu.j2 ae665739, common/elementwise_math.cuh.j2 9111ab63, common/after_previous.cuh.j2
+//           a20b390c
 //   again   kgen build add_v4_r2_x2_f32
 
-// A thread takes VEC neighbours of the result. All loads start before the first is used,
-// so that as many bytes as can be are on their way from memory.
-// What lies in the order of the result is taken as it lies; x2 by strides, the slowest axis first.
+// A thread takes VEC adjacent elements of the result. All loads start before any is used,
+// so that as many bytes as possible are in flight.
+// Arrays laid out like the result are read linearly; x2 by strides, slowest axis first.
 
-constexpr int VEC = 4;  // neighbours that a thread takes at once
+constexpr int VEC = 4;  // adjacent elements that a thread handles at once
 constexpr int THREADS = 128;
 
-// Neighbours in memory, moved in words of up to 16 bytes.
+// Adjacent elements, loaded and stored in words of up to 16 bytes.
 template <typename Number>
 struct alignas(VEC * sizeof(Number) < 16 ? VEC * sizeof(Number) : 16) Pack {
     Number at[VEC];
@@ -33,7 +33,7 @@ struct alignas(VEC * sizeof(Number) < 16 ? VEC * sizeof(Number) : 16) Pack {
 
 __device__ __forceinline__ float apply(float x1, float x2) { return x1 + x2; }
 
-// VEC numbers a stride apart: a word where they are neighbours, one load where they are all the same, else one by one.
+// VEC elements a stride apart: one word if they are adjacent, one load if they are all the same, otherwise one by one.
 template <typename Number>
 __device__ __forceinline__ Pack<Number> load_row(const Number* x, long long stride)
 {
@@ -55,12 +55,12 @@ __device__ __forceinline__ Pack<Number> load_row(const Number* x, long long stri
     return pack;
 }
 
-using Index = unsigned;  // holds the number of elements
+using Index = unsigned;  // large enough for the number of elements
 
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_add_v4_r2_x2_f32(
     const float* x1, const float* x2, float* out, unsigned size_1, long long n, long long x2_0, long long x2_1)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_add_v4_r2_x2_f32(
 
     const long long whole = n / VEC;
     if (static_cast<long long>(blockIdx.x) * THREADS >= whole) {
-        // The block after the last vector: the few elements that fill none.
+        // The block after the last vector handles the few remaining elements.
         const long long i = whole * VEC + threadIdx.x;
         if (i < n) {
             out[i] = apply(x1[i], *x2_at(i));
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_add_v4_r2_x2_f32(
     Pack<float> x1_of;
     Pack<float> x2_of;
     const Index i = static_cast<Index>(vector * VEC);
-    const bool together = i % size_1 + VEC <= size_1;  // or it runs over the end of a row
+    const bool together = i % size_1 + VEC <= size_1;  // otherwise it crosses the end of a row
     x1_of = reinterpret_cast<const Pack<float>*>(x1)[vector];
     if (together) {
         x2_of = load_row(x2_at(i), x2_1);

@@ -17,7 +17,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_columns.cu.j2 47ed557f, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           b80e771d, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
+//           b80e771d, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 a20b390c,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350,
 //           common/first_found.cuh.j2 be9e2bcd
 //   again   kgen build argmax_columns_l32_v4_i4_split_f32
@@ -184,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32
     long long x0, long long x1, long long x2, long long x3,
     long long out0, long long out1, long long out2, long long out3)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

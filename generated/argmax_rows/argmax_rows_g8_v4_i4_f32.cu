@@ -14,7 +14,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_rows.cu.j2 98aa5e47, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           b80e771d, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           b80e771d, common/after_previous.cuh.j2 a20b390c, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build argmax_rows_g8_v4_i4_f32
 
@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 5) kgen_argmax_rows_g8_v4_
     long long x0, long long x1, long long x2, long long x3,
     long long out0, long long out1, long long out2, long long out3)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -12,7 +12,7 @@
 //
 //   after   the transposition of arrays of structures through shared memory
 //   parts   reduce_short.cu.j2 59c8e11c, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
-//           b80e771d, common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           b80e771d, common/after_previous.cuh.j2 a20b390c, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build argmax_short_n3_f32
 
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_argmax_short_n3_f32(
     const Element* __restrict__ x, Result* __restrict__ out,
     int rows, long long out_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

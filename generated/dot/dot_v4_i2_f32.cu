@@ -14,7 +14,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   dot.cu.j2 b0198644, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2 b80e771d,
-//           common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008,
+//           common/after_previous.cuh.j2 a20b390c, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/exact_sum.cuh.j2 047b6350
 //   again   kgen build dot_v4_i2_f32
 
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_dot_v4_i2_f32(
     const Element* __restrict__ a, const Element* __restrict__ b, Result* __restrict__ out,
     Value* partials, unsigned* counter, int parts, long long length, long long a_step, long long b_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

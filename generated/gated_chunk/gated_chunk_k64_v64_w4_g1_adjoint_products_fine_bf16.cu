@@ -26,21 +26,21 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; Yang et al., Gated Linear Attention Transformers, 2024
-//   parts   gated_chunk.cu.j2 6f35844f, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
+//   parts   gated_chunk.cu.j2 6f35844f, common/convert.cuh.j2 0552574a, common/tiles.cuh.j2 0a0c1a44,
 //           common/pipeline.cuh.j2 ca9aeafd, common/multiply.cuh.j2 9eb7b4b1, common/split.cuh.j2 bb09effa,
 //           common/half_scale.cuh.j2 c6f9906f, common/gated_features.cuh.j2 273445cc,
-//           common/gated_chunk_gates.cuh.j2 9341d062, common/after_previous.cuh.j2 9af5dfb3,
+//           common/gated_chunk_gates.cuh.j2 9341d062, common/after_previous.cuh.j2 a20b390c,
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/gated_chunk_sums.cuh.j2 a59454e1,
 //           common/gated_chunk_scores.cuh.j2 55e26bbe, common/gated_chunk_read.cuh.j2 f556fa25,
 //           common/gated_chunk_add.cuh.j2 e0dda1ad, common/shared_address.cuh.j2 0bac500b,
-//           common/elementwise_math.cuh.j2 402fabde
+//           common/elementwise_math.cuh.j2 9111ab63
 //   again   kgen build gated_chunk_k64_v64_w4_g1_adjoint_products_fine_bf16
 
 #include <cuda_bf16.h>
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -284,7 +284,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_k64_v6
     long long o_batch, long long o_head, long long o_step, long long o_column
 )
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -11,7 +11,7 @@
 //                 state
 //
 //   after   the second pass of a segmented scan
-//   parts   gated_chunk_prefix.cu.j2 7dc92c61, common/after_previous.cuh.j2 9af5dfb3
+//   parts   gated_chunk_prefix.cu.j2 7dc92c61, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gated_chunk_prefix_gated_f32
 
 constexpr int THREADS = 256;
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_prefix_ga
     int pieces, int filled, int fours,  // slots up to `filled` hold something
     int begun)                          // whether slot 0 does
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -12,15 +12,15 @@
 //   grid                 (segments * heads * sequences): one block per segment of time
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with sums that restart
-//   parts   gated_chunk_slope.cu.j2 0f078793, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
-//           9af5dfb3, common/gated_chunk_range.cuh.j2 b4e72f4b
+//   parts   gated_chunk_slope.cu.j2 0f078793, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2
+//           a20b390c, common/gated_chunk_range.cuh.j2 b4e72f4b
 //   again   kgen build gated_chunk_slope_bf16
 
 #include <cuda_bf16.h>
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_slope_bf1
     long long gate_batch, long long gate_head, long long gate_step,
     long long slope_batch, long long slope_head, long long slope_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

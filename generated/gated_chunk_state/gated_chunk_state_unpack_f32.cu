@@ -11,7 +11,7 @@
 //                 state
 //
 //   after   a permutation
-//   parts   gated_chunk_state.cu.j2 ea09860b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   gated_chunk_state.cu.j2 ea09860b, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gated_chunk_state_unpack_f32
 
 constexpr int THREADS = 256;
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_state_unp
     int heads, int slots, int row_tiles, int column_tiles, int rows, int columns,
     long long per_sequence, long long per_head, long long per_row, long long per_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

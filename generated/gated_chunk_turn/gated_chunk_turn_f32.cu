@@ -10,7 +10,7 @@
 //                 of a state
 //
 //   after   a permutation
-//   parts   gated_chunk_turn.cu.j2 15d66041, common/after_previous.cuh.j2 9af5dfb3
+//   parts   gated_chunk_turn.cu.j2 15d66041, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gated_chunk_turn_f32
 
 constexpr int THREADS = 256;
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_chunk_turn_f32(
     int slots, int first, int distance, int count,  // slots of which to turn `count`
     int row_tiles, int column_tiles, int turned_row_tiles, int turned_column_tiles)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

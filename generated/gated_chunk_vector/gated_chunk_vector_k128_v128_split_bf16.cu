@@ -18,10 +18,10 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector.cu.j2 1285c587, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   gated_chunk_vector.cu.j2 1285c587, common/convert.cuh.j2 0552574a, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/gated_chunk_vector.cuh.j2 d3b986e0,
 //           common/gated_chunk_producer.cuh.j2 40c20681, common/gated_team.cuh.j2 5f5f88fd,
-//           common/after_previous.cuh.j2 9af5dfb3, common/tiles.cuh.j2 0a0c1a44, common/state_row.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/tiles.cuh.j2 0a0c1a44, common/state_row.cuh.j2
 //           19bda3f1, common/shared_address.cuh.j2 0bac500b
 //   again   kgen build gated_chunk_vector_k128_v128_split_bf16
 
@@ -29,7 +29,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -389,7 +389,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     long long o_batch, long long o_head, long long o_time, long long o_part
 )
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     extern __shared__ __align__(16) unsigned char shared_memory[];

@@ -17,9 +17,9 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024, with decays by a binary tree of products
 //           in place of the paper's two levels of differences
-//   parts   gated_chunk_vector_gradient.cu.j2 c3148ee7, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2
+//   parts   gated_chunk_vector_gradient.cu.j2 c3148ee7, common/convert.cuh.j2 0552574a, common/mma.cuh.j2
 //           1f3ce58b, common/gated_chunk_vector.cuh.j2 d3b986e0, common/vector_gradient_rows.cuh.j2 da5370ef,
-//           common/after_previous.cuh.j2 9af5dfb3, common/vector_gradient_panels.cuh.j2 38542cde,
+//           common/after_previous.cuh.j2 a20b390c, common/vector_gradient_panels.cuh.j2 38542cde,
 //           common/vector_gradient_slopes.cuh.j2 612cace8, common/vector_gradient_near.cuh.j2 304fed32,
 //           common/vector_gradient_far.cuh.j2 7cea74cd, common/vector_gradient_tokens.cuh.j2 2ec511d8,
 //           common/vector_gradient_values.cuh.j2 079f8af5, common/vector_gradient_gates.cuh.j2 19636643,
@@ -30,7 +30,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -425,7 +425,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gated_chunk_vector
     long long dv_batch, long long dv_head, long long dv_time, long long dv_part,
     long long dg_batch, long long dg_head, long long dg_time, long long dg_feature)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     extern __shared__ __align__(16) unsigned char shared_memory[];

@@ -20,10 +20,10 @@
 //   grid                  (ceil(columns / BLOCK_COLUMNS) * heads * sequences): one block per tile of columns
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; Peng et al., Eagle and Finch: RWKV, 2024
-//   parts   gated_scan.cu.j2 6e3c81d5, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 7695e377,
+//   parts   gated_scan.cu.j2 6e3c81d5, common/convert.cuh.j2 0552574a, common/reduce.cuh.j2 7695e377,
 //           common/gated_features.cuh.j2 273445cc, common/state_row.cuh.j2 19bda3f1,
-//           common/after_previous.cuh.j2 9af5dfb3, common/gated_scan_load.cuh.j2 1fdec3e3,
-//           common/gated_scan_walk.cuh.j2 978793bc, common/elementwise_math.cuh.j2 402fabde
+//           common/after_previous.cuh.j2 a20b390c, common/gated_scan_load.cuh.j2 1fdec3e3,
+//           common/gated_scan_walk.cuh.j2 978793bc, common/elementwise_math.cuh.j2 9111ab63
 //   again   kgen build gated_scan_key_r16_l8_c8_w4_g2_reverse_bf16
 
 // The state lies in registers: a thread holds ROWS x COLUMNS numbers of it, and LANES neighbouring lanes share its
@@ -38,7 +38,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -212,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_scan_key_r16_l8_c8_
     long long slope_batch, long long slope_head, long long slope_step, long long slope_column,
     long long o_batch, long long o_head, long long o_step, long long o_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

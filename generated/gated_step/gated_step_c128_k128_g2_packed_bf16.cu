@@ -16,8 +16,8 @@
 //   grid                 (ceil(columns / COLUMNS) * heads * batch): one block per tile of a state
 //
 //   after   the recurrence itself
-//   parts   gated_step.cu.j2 4e4b1071, common/convert.cuh.j2 2d24696b, common/gated_features.cuh.j2 273445cc,
-//           common/after_previous.cuh.j2 9af5dfb3, common/elementwise_math.cuh.j2 402fabde
+//   parts   gated_step.cu.j2 4e4b1071, common/convert.cuh.j2 0552574a, common/gated_features.cuh.j2 273445cc,
+//           common/after_previous.cuh.j2 a20b390c, common/elementwise_math.cuh.j2 9111ab63
 //   again   kgen build gated_step_c128_k128_g2_packed_bf16
 
 // A state is read once and written once, in packs of four numbers; a block takes COLUMNS of its columns, and LANES
@@ -29,7 +29,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_gated_step_c128_k128_g2_p
     long long o_batch, long long o_head, long long o_feature,
     long long state_slot, long long state_head, long long state_row, long long state_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -12,8 +12,8 @@
 //   grid                (heads * batch): one block per sum
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, equation 18
-//   parts   gated_step_normal.cu.j2 3fd1e86a, common/convert.cuh.j2 2d24696b, common/gated_features.cuh.j2
-//           273445cc, common/after_previous.cuh.j2 9af5dfb3, common/elementwise_math.cuh.j2 402fabde
+//   parts   gated_step_normal.cu.j2 3fd1e86a, common/convert.cuh.j2 0552574a, common/gated_features.cuh.j2
+//           273445cc, common/after_previous.cuh.j2 a20b390c, common/elementwise_math.cuh.j2 9111ab63
 //   again   kgen build gated_step_normal_f1_f32
 
 // A block of its own for each sum, before the blocks of gated_step read what it leaves: one block writes z, and those
@@ -21,7 +21,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_gated_step_normal_f1_f32(
     long long k_batch, long long k_head, long long k_feature,
     long long normal_slot, long long normal_head, long long normal_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -11,7 +11,7 @@
 //   grid          (ceil(length / rows) * heads * batch): one block per some rows of the result
 //
 //   after   a sum in fixed order
-//   parts   gated_sum.cu.j2 751e5004, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   gated_sum.cu.j2 751e5004, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gated_sum_f32
 
 // A block has some whole rows of a head; a thread, VEC neighbours of one. The order of the additions is fixed: same
@@ -22,7 +22,7 @@ constexpr int ROUNDS = 4;  // in which a block goes through its rows
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_sum_f32(
     long long batch_stride, long long head_stride, long long step_stride,
     long long out_batch, long long out_head, long long out_step, long long out_feature)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

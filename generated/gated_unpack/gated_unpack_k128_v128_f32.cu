@@ -11,7 +11,7 @@
 //   grid          (tiles * K * V / 4 / THREADS * heads * sequences): one thread per four numbers of a state
 //
 //   after   the second pass of a segmented scan
-//   parts   gated_prefix.cu.j2 4c25132f, common/after_previous.cuh.j2 9af5dfb3
+//   parts   gated_prefix.cu.j2 4c25132f, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gated_unpack_k128_v128_f32
 
 constexpr int K = 128;
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gated_unpack_k128_v12
     int heads, int features, int values,
     long long last_sequence, long long last_head, long long last_feature, long long last_value)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

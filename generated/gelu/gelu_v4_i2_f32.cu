@@ -5,28 +5,28 @@
 //     a = fmin(abs(x), 1e30)
 //     out = maximum(x, -0.0) - a * normal_tail(a)
 //
-//   VEC        4  neighbours that a thread takes at once
-//   ITEMS      2  such vectors of a thread
+//   VEC        4  adjacent elements that a thread handles at once
+//   ITEMS      2  such vectors per thread
 //   THREADS  128  per block
-//   RANK       1  axes of the arrays with strides
-//   INDEXED    0  which arrays have strides, as bits
+//   RANK       1  axes of the strided arrays
+//   INDEXED    0  which arrays are strided, as a bit mask
 //   dtype    f32  float in memory, float in registers
 //   threads  128  per block
-//   grid          one block for each THREADS * ITEMS vectors, and one for the elements that fill none
+//   grid          one block per THREADS * ITEMS vectors, and one for the elements left over
 //
-//   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 79f8646b, common/elementwise_math.cuh.j2 402fabde, common/after_previous.cuh.j2
-//           9af5dfb3
+//   after   the vectorised loops common to array libraries
+//   parts   elementwise.cu.j2 ae665739, common/elementwise_math.cuh.j2 9111ab63, common/after_previous.cuh.j2
+//           a20b390c
 //   again   kgen build gelu_v4_i2_f32
 
-// A thread takes VEC neighbours of the result in each of ITEMS vectors. All loads start before the first is used,
-// so that as many bytes as can be are on their way from memory.
+// A thread takes VEC adjacent elements of the result in each of ITEMS vectors. All loads start before any is used,
+// so that as many bytes as possible are in flight.
 
-constexpr int VEC = 4;  // neighbours that a thread takes at once
-constexpr int ITEMS = 2;  // such vectors of a thread
+constexpr int VEC = 4;  // adjacent elements that a thread handles at once
+constexpr int ITEMS = 2;  // such vectors per thread
 constexpr int THREADS = 128;
 
-// Neighbours in memory, moved in words of up to 16 bytes.
+// Adjacent elements, loaded and stored in words of up to 16 bytes.
 template <typename Number>
 struct alignas(VEC * sizeof(Number) < 16 ? VEC * sizeof(Number) : 16) Pack {
     Number at[VEC];
@@ -81,14 +81,14 @@ __device__ __forceinline__ float apply(float x)
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gelu_v4_i2_f32(
     const float* x, float* out, long long n)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 
     const long long whole = n / VEC;
     if (static_cast<long long>(blockIdx.x) * (ITEMS * THREADS) >= whole) {
-        // The block after the last vector: the few elements that fill none.
+        // The block after the last vector handles the few remaining elements.
         const long long i = whole * VEC + threadIdx.x;
         if (i < n) {
             out[i] = apply(x[i]);

@@ -5,40 +5,40 @@
 //     a = fmin(abs(x), 1e30)
 //     out = maximum(x, -0.0) - a * normal_tail(a)
 //
-//   VEC           8  neighbours that a thread takes at once
-//   ITEMS         2  such vectors of a thread
+//   VEC           8  adjacent elements that a thread handles at once
+//   ITEMS         2  such vectors per thread
 //   THREADS     128  per block
-//   RANK          1  axes of the arrays with strides
-//   INDEXED       0  which arrays have strides, as bits
+//   RANK          1  axes of the strided arrays
+//   INDEXED       0  which arrays are strided, as a bit mask
 //   unaligned   yes  arrays may start anywhere
 //   dtype      bf16  __nv_bfloat16 in memory, float in registers
 //   threads     128  per block
-//   grid             one block for each THREADS * ITEMS vectors, and one for the elements that fill none
+//   grid             one block per THREADS * ITEMS vectors, and one for the elements left over
 //
-//   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 79f8646b, common/elementwise_math.cuh.j2 402fabde, common/after_previous.cuh.j2
-//           9af5dfb3
+//   after   the vectorised loops common to array libraries
+//   parts   elementwise.cu.j2 ae665739, common/elementwise_math.cuh.j2 9111ab63, common/after_previous.cuh.j2
+//           a20b390c
 //   again   kgen build gelu_v8_i2_unaligned_bf16
 
-// A thread takes VEC neighbours of the result in each of ITEMS vectors. All loads start before the first is used,
-// so that as many bytes as can be are on their way from memory.
+// A thread takes VEC adjacent elements of the result in each of ITEMS vectors. All loads start before any is used,
+// so that as many bytes as possible are in flight.
 
 #include <cuda_bf16.h>
 
-constexpr int VEC = 8;  // neighbours that a thread takes at once
-constexpr int ITEMS = 2;  // such vectors of a thread
+constexpr int VEC = 8;  // adjacent elements that a thread handles at once
+constexpr int ITEMS = 2;  // such vectors per thread
 constexpr int THREADS = 128;
 
-// Neighbours in memory, moved in words of up to 16 bytes.
+// Adjacent elements, loaded and stored in words of up to 16 bytes.
 template <typename Number>
 struct alignas(VEC * sizeof(Number) < 16 ? VEC * sizeof(Number) : 16) Pack {
     Number at[VEC];
 };
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-// Of a pair one instruction makes a float each: the upper number lies where a float has its first bits.
+// One instruction per element turns a pair into floats: a bfloat16 is the upper half of a float.
 __device__ __forceinline__ float widen(const Pack<__nv_bfloat16>& pack, int j)
 {
     const unsigned pair = reinterpret_cast<const unsigned*>(pack.at)[j / 2];
@@ -91,13 +91,13 @@ __device__ __forceinline__ float apply(float x)
     return maximum(x, -0.0f) - a * normal_tail(a);
 }
 
-// A vector in parts of four bytes.
+// A vector as parts of four bytes.
 template <typename Number>
 struct alignas(Pack<Number>) Words {
     unsigned part[sizeof(Pack<Number>) / 4];
 };
 
-// By how many bytes an array begins past a place where vectors may.
+// How many bytes past an aligned vector an array starts.
 template <typename Number>
 __device__ __forceinline__ int past_vector(const Number* x)
 {
@@ -110,8 +110,8 @@ __device__ __forceinline__ const Words<Number>* words_before(const Number* x, in
     return reinterpret_cast<const Words<Number>*>(reinterpret_cast<const char*>(x) - past);
 }
 
-// Makes of two vectors the one that begins `past` bytes after the first. Whole parts are skipped by a jump, the same
-// one for all threads: to select each would take three times the instructions.
+// Extracts from two aligned vectors the one that starts `past` bytes into the first. A switch, uniform across threads,
+// skips whole parts: selecting each of them would take three times the instructions.
 template <typename Number>
 __device__ __forceinline__ void shift(Words<Number> (&low)[ITEMS], const Words<Number> (&high)[ITEMS], int past)
 {
@@ -150,18 +150,18 @@ __device__ __forceinline__ void shift(Words<Number> (&low)[ITEMS], const Words<N
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_gelu_v8_i2_unaligned_bf16(
     const __nv_bfloat16* x, __nv_bfloat16* out, long long n)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 
-    // Vectors start where the result has a multiple of their size.
+    // Vectors are aligned in the result.
     constexpr int UNIT = alignof(Pack<__nv_bfloat16>) / sizeof(__nv_bfloat16);
     const int past = static_cast<int>(reinterpret_cast<unsigned long long>(out) / sizeof(__nv_bfloat16) % UNIT);
     const int lead = VEC + (UNIT - past) % UNIT;
     const long long whole = n < lead + VEC ? 0 : static_cast<unsigned long long>(n - lead) / VEC - 1;
     if (blockIdx.x == gridDim.x - 1) {
-        // The last block: what comes before and after the whole vectors, one vector or more, element by element.
+        // The last block handles what comes before and after the whole vectors, element by element.
         const long long i = threadIdx.x + (threadIdx.x < lead ? 0 : whole * VEC);
         if (i < n) {
             out[i] = narrow(apply(widen(x[i])));
@@ -169,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gelu_v8_i2_unaligned_
         return;
     }
 
-    // The vectors that those of an array lie across, and how many bytes after them they begin, all alike.
+    // The aligned vectors that those of an array span, and by how many bytes they are offset; the same for all of them.
     const int x_past = past_vector(x + lead);
     const auto* x_words = words_before(x + lead, x_past);
     const long long first = static_cast<long long>(blockIdx.x) * (ITEMS * THREADS) + threadIdx.x;

@@ -15,7 +15,7 @@
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
 //   parts   gemv.cu.j2 5de4053b, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
-//           common/reduce.cuh.j2 7695e377, common/after_previous.cuh.j2 9af5dfb3
+//           common/reduce.cuh.j2 7695e377, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_v1_l32_r1_u1_f32
 
 // LANES neighbouring threads walk along ROWS rows of the matrix at once, so that a number of x, once loaded and
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_v1_l32_r1_u1_
     long long x_step,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -16,7 +16,7 @@
 //
 //   after   the transposed sgemv of every BLAS
 //   parts   gemv_columns.cu.j2 e4033c07, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2
-//           047b6350, common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3
+//           047b6350, common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_columns_v4_l8_u4_t1024_f32
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns; a group of LANES threads
@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gemv_columns_v4_l8
     long long x_step,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

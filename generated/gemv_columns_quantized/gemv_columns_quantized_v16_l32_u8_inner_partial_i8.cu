@@ -18,7 +18,7 @@
 //
 //   after   the transposed sgemv of every BLAS, for numbers that share a scale
 //   parts   gemv_columns.cu.j2 e4033c07, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2
-//           047b6350, common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 9af5dfb3
+//           047b6350, common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_columns_quantized_v16_l32_u8_inner_partial_i8
 
 // The result lies along the contiguous axis of the matrix. A block owns LANES * VEC columns and one of `splits`
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_columns_quant
     long long scale_row,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

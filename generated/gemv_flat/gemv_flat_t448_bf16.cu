@@ -12,7 +12,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //   parts   gemv_flat.cu.j2 eb49724f, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
-//           common/last_few.cuh.j2 ecf45f90, common/after_previous.cuh.j2 9af5dfb3,
+//           common/last_few.cuh.j2 ecf45f90, common/after_previous.cuh.j2 a20b390c,
 //           common/flat_meeting.cuh.j2 0e06e494
 //   again   kgen build gemv_flat_t448_bf16
 
@@ -116,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
     int columns, int period, int reads, int more, float alpha, float beta,
     long long elements, long long x_step, long long y_step, long long out_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

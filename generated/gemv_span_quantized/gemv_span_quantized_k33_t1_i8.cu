@@ -15,7 +15,7 @@
 //
 //   after   the transposition of arrays of structures through shared memory
 //   parts   gemv_span.cu.j2 737547f1, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
-//           common/after_previous.cuh.j2 9af5dfb3
+//           common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_span_quantized_k33_t1_i8
 
 // Narrow rows that begin anywhere pass through shared memory, a span of them for each warp: it is copied there by whole
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 6) kgen_gemv_span_quantize
     int rows, int head, int turns, float alpha, float beta,
     long long x_step, long long scale_row, long long y_step, long long out_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

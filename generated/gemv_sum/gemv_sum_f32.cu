@@ -10,7 +10,7 @@
 //   grid                 (ceil(M / COLUMNS)): one block per COLUMNS numbers of the result
 //
 //   after   the second pass of a segmented sum
-//   parts   gemv_sum.cu.j2 561e6155, common/after_previous.cuh.j2 9af5dfb3
+//   parts   gemv_sum.cu.j2 561e6155, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_sum_f32
 
 // A block owns COLUMNS numbers of the result; each of its GROUPS groups of threads adds up every GROUPS-th part,
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(512) kgen_gemv_sum_f32(
     float alpha, float beta,
     long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -11,7 +11,7 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_combine.cu.j2 828a10b4, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   gla_combine.cu.j2 828a10b4, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gla_combine_bf16
 
 // The last of five kernels: the parts of all blocks of features are added up, and what a chunk's tokens read of one
@@ -21,7 +21,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(COLUMNS, 8) kgen_gla_combine_bf16(
     long long v_batch, long long v_head, long long v_step, long long v_column,
     long long o_batch, long long o_head, long long o_step, long long o_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -10,8 +10,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_decay_cumsum.cu.j2 f67d098e, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
-//           9af5dfb3
+//   parts   gla_decay_cumsum.cu.j2 f67d098e, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2
+//           a20b390c
 //   again   kgen build gla_decay_cumsum_bf16
 
 // The first of five kernels: gla_prepare_qg_kg, gla_fused_chunk, gla_inner_chunk and gla_combine go on from here.
@@ -21,7 +21,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(32) kgen_gla_decay_cumsum_bf16(
     int heads, int length, int features,
     long long g_batch, long long g_head, long long g_step, long long g_feature)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

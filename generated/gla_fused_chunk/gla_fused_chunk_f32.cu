@@ -12,8 +12,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_fused_chunk.cu.j2 10af4e12, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
-//           common/after_previous.cuh.j2 9af5dfb3, common/shared_address.cuh.j2 0bac500b
+//   parts   gla_fused_chunk.cu.j2 10af4e12, common/convert.cuh.j2 0552574a, common/tiles.cuh.j2 0a0c1a44,
+//           common/after_previous.cuh.j2 a20b390c, common/shared_address.cuh.j2 0bac500b
 //   again   kgen build gla_fused_chunk_f32
 
 // The third of five kernels, and the only one that walks through time: chunk after chunk, what the queries read of the
@@ -24,7 +24,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_gla_fused_chunk_f32(
     long long initial_batch, long long initial_head, long long initial_feature, long long initial_column,
     long long last_batch, long long last_head, long long last_feature, long long last_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

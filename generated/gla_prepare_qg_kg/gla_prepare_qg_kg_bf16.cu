@@ -11,8 +11,8 @@
 //
 //   after   Yang et al., Gated Linear Attention Transformers, 2024; flash-linear-attention's kernels of that
 //           year
-//   parts   gla_prepare_qg_kg.cu.j2 aabc1acb, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
-//           9af5dfb3
+//   parts   gla_prepare_qg_kg.cu.j2 aabc1acb, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2
+//           a20b390c
 //   again   kgen build gla_prepare_qg_kg_bf16
 
 // The second of five kernels. A query is decayed from the beginning of its chunk to itself, for it reads the state that
@@ -23,7 +23,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(32) kgen_gla_prepare_qg_kg_bf16(
     long long q_batch, long long q_head, long long q_step, long long q_feature,
     long long k_batch, long long k_head, long long k_step, long long k_feature)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

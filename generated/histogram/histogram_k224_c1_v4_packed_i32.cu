@@ -16,7 +16,7 @@
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
 //   parts   histogram.cu.j2 1f6c2eac, common/histogram_bins.cuh.j2 7baf56bf, common/after_previous.cuh.j2
-//           9af5dfb3
+//           a20b390c
 //   again   kgen build histogram_k224_c1_v4_packed_i32
 
 // A block counts in shared memory what it meets on its walk along x, and adds that to the result at the end.
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_histogram_k224_c1_
     unsigned long long* counts,
     int bins, int per_pass, int passes, long long length, long long step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -10,7 +10,7 @@
 //   grid                 (1)
 //
 //   parts   histogram_density.cu.j2 c0bf7ff1, common/block_reduce.cuh.j2 3987a3d7,
-//           common/after_previous.cuh.j2 9af5dfb3, common/last_to_arrive.cuh.j2 c3cf8008
+//           common/after_previous.cuh.j2 a20b390c, common/last_to_arrive.cuh.j2 c3cf8008
 //   again   kgen build histogram_density_i64
 
 constexpr int THREADS = 1024;
@@ -95,7 +95,7 @@ struct Sum {
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_histogram_density_i64(
     const Count* __restrict__ counts, const double* __restrict__ table, double* __restrict__ out, int bins)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -11,7 +11,7 @@
 //   grid                (resident blocks)
 //
 //   after   the first pass of a reduction
-//   parts   histogram_extremes.cu.j2 93461b02, common/after_previous.cuh.j2 9af5dfb3
+//   parts   histogram_extremes.cu.j2 93461b02, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build histogram_extremes_v4_f32
 
 // A block tells the host the least and the greatest of the elements that it met on its walk along x; the host, which
@@ -44,7 +44,7 @@ struct Extremes {
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_histogram_extremes_v4_f32(
     const Element* __restrict__ x, Number* found, long long length, long long step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

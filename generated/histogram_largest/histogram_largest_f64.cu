@@ -8,7 +8,7 @@
 //   threads  256  per block
 //   grid          (resident blocks)
 //
-//   parts   histogram_largest.cu.j2 f06a7bfa, common/after_previous.cuh.j2 9af5dfb3
+//   parts   histogram_largest.cu.j2 f06a7bfa, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build histogram_largest_f64
 
 // The bits of floats that are not negative are in the order of their values, so that an integer maximum will do.
@@ -23,7 +23,7 @@ constexpr Bits INFINITE = 0x7ff0000000000000;
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_histogram_largest_f64(
     const Weight* __restrict__ weights, unsigned long long* largest, long long length, long long step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

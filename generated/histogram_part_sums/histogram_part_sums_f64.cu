@@ -11,7 +11,7 @@
 //   grid                   (about the resident blocks)
 //
 //   parts   histogram_part_sums.cu.j2 fc152274, common/histogram_sum.cuh.j2 215f0c77,
-//           common/scan_cells.cuh.j2 a94d0c47, common/after_previous.cuh.j2 9af5dfb3,
+//           common/scan_cells.cuh.j2 a94d0c47, common/after_previous.cuh.j2 a20b390c,
 //           common/histogram_unit.cuh.j2 1102af4c, common/histogram_words_at.cuh.j2 57ce3fa1,
 //           common/histogram_whole.cuh.j2 bad25f1c, common/histogram_words.cuh.j2 a5de4e65
 //   again   kgen build histogram_part_sums_f64
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_histogram_part_sum
     const Long* __restrict__ shares, Sum* sums, const Long* __restrict__ largest,
     int bins, int log_parts, long long tiles, long long quantum)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -12,7 +12,7 @@
 //
 //   parts   histogram_parts.cu.j2 de7f0b48, common/histogram_bins.cuh.j2 7baf56bf,
 //           common/histogram_met.cuh.j2 812ebf99, common/scan_cells.cuh.j2 a94d0c47,
-//           common/after_previous.cuh.j2 9af5dfb3, common/histogram_map.cuh.j2 1f00784b
+//           common/after_previous.cuh.j2 a20b390c, common/histogram_map.cuh.j2 1f00784b
 //   again   kgen build histogram_parts_i32
 
 // More bins than a block has shared memory for are cut into `parts`, a power of two: bin b is number b / parts of part
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_histogram_parts_i3
     Long* shares, unsigned* met, Long* largest,
     int bins, int log_parts, long long length, long long step, long long weight_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

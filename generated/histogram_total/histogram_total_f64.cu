@@ -8,7 +8,7 @@
 //   threads  256  per block
 //   grid          (ceil(bins / THREADS))
 //
-//   parts   histogram_total.cu.j2 588a3e49, common/after_previous.cuh.j2 9af5dfb3
+//   parts   histogram_total.cu.j2 588a3e49, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build histogram_total_f64
 
 constexpr int THREADS = 256;
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_histogram_total_f64(
     const Sum* __restrict__ sums, const unsigned* __restrict__ met, const Long* __restrict__ largest,
     double* __restrict__ out, int bins)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -15,7 +15,7 @@
 //   after   fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013
 //   parts   histogram_weights.cu.j2 44bdb349, common/histogram_bins.cuh.j2 7baf56bf,
 //           common/histogram_met.cuh.j2 812ebf99, common/histogram_sum.cuh.j2 215f0c77,
-//           common/after_previous.cuh.j2 9af5dfb3, common/histogram_map.cuh.j2 1f00784b,
+//           common/after_previous.cuh.j2 a20b390c, common/histogram_map.cuh.j2 1f00784b,
 //           common/histogram_unit.cuh.j2 1102af4c, common/histogram_words_at.cuh.j2 57ce3fa1,
 //           common/histogram_whole.cuh.j2 bad25f1c, common/histogram_words.cuh.j2 a5de4e65
 //   again   kgen build histogram_weights_k112_c8_uniform_f32
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_histogram_weights_
     const Long* __restrict__ largest,
     int bins, long long length, long long step, long long weight_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -18,9 +18,9 @@
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, in the chunked form of Hua et al., Transformer
 //           Quality in Linear Time, 2022; the state as an operand in registers as in FlashAttention-3 (Shah
 //           et al., 2024)
-//   parts   linear_chunk.cu.j2 52b8cda4, common/convert.cuh.j2 2d24696b, common/tiles.cuh.j2 0a0c1a44,
+//   parts   linear_chunk.cu.j2 52b8cda4, common/convert.cuh.j2 0552574a, common/tiles.cuh.j2 0a0c1a44,
 //           common/pipeline.cuh.j2 ca9aeafd, common/warpgroup.cuh.j2 8821f63d, common/split.cuh.j2 bb09effa,
-//           common/gated_chunk_gates.cuh.j2 9341d062, common/after_previous.cuh.j2 9af5dfb3,
+//           common/gated_chunk_gates.cuh.j2 9341d062, common/after_previous.cuh.j2 a20b390c,
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/gated_chunk_sums.cuh.j2 a59454e1,
 //           common/linear_chunk_products.cuh.j2 8ae7922d, common/shared_address.cuh.j2 0bac500b,
 //           common/multiply.cuh.j2 9eb7b4b1
@@ -30,7 +30,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -271,7 +271,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_linear_chunk_bf16(
     long long o_batch, long long o_head, long long o_step
 )
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     extern __shared__ __align__(1024) unsigned char memory[];

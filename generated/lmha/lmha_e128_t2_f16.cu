@@ -15,8 +15,8 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), and the causal_product of their library
 //           fast-transformers
-//   parts   lmha.cu.j2 4264fccc, common/convert.cuh.j2 2d24696b, common/reduce.cuh.j2 7695e377,
-//           common/after_previous.cuh.j2 9af5dfb3
+//   parts   lmha.cu.j2 4264fccc, common/convert.cuh.j2 0552574a, common/reduce.cuh.j2 7695e377,
+//           common/after_previous.cuh.j2 a20b390c
 //   again   kgen build lmha_e128_t2_f16
 
 // Causal linear attention for many heads, one time step at a time:
@@ -30,7 +30,7 @@
 
 using Element = __half;
 
-// Arithmetic is in float, which holds every __half exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __half exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __half2float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2half_rn(x); }
 
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_e128_t2_f16(
     long long q_batch, long long q_head, long long q_step, long long k_batch, long long k_head, long long k_step,
     long long v_batch, long long v_head, long long v_step, long long o_batch, long long o_head, long long o_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -17,15 +17,15 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs (2020), in the chunked form of Hua et al.,
 //           Transformer Quality in Linear Time (2022); numbers split in halves after Ootomo and Yokota (2022)
-//   parts   lmha_chunk.cu.j2 a5fd764a, common/convert.cuh.j2 2d24696b, common/mma.cuh.j2 1f3ce58b,
+//   parts   lmha_chunk.cu.j2 a5fd764a, common/convert.cuh.j2 0552574a, common/mma.cuh.j2 1f3ce58b,
 //           common/pipeline.cuh.j2 ca9aeafd, common/half_scale.cuh.j2 c6f9906f, common/split.cuh.j2 bb09effa,
-//           common/after_previous.cuh.j2 9af5dfb3, common/tiles.cuh.j2 0a0c1a44, common/shared_address.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/tiles.cuh.j2 0a0c1a44, common/shared_address.cuh.j2
 //           0bac500b
 //   again   kgen build lmha_chunk_e128_m128_adds_f32
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -367,7 +367,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_lmha_chunk_e128_m1
     long long o_batch, long long o_head, long long o_time
 )
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

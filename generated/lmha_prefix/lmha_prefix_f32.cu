@@ -10,7 +10,7 @@
 //   grid           (ceil(E * M / THREADS) * H * B): one thread per element of a state
 //
 //   after   the second pass of a segmented scan
-//   parts   lmha_prefix.cu.j2 cf73472d, common/after_previous.cuh.j2 9af5dfb3
+//   parts   lmha_prefix.cu.j2 cf73472d, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build lmha_prefix_f32
 
 constexpr int THREADS = 128;
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_prefix_f32(
     const float* __restrict__ initial_state,  // [batch heads, elements], or null for zeros
     int segments, int elements)  // a multiple of THREADS
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

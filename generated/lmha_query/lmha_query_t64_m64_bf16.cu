@@ -13,7 +13,7 @@
 //   grid                 (ceil(M / COLUMNS) * ceil(T / TOKENS) * H * B): one block per tile of the result
 //
 //   after   the register-tiled matrix product of every BLAS
-//   parts   lmha_query.cu.j2 4657b32a, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   lmha_query.cu.j2 4657b32a, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build lmha_query_t64_m64_bf16
 
 // A block owns TOKENS time steps and COLUMNS value columns of one head, and walks along the features: FEATURES of them
@@ -24,7 +24,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_lmha_query_t64_m64
     long long state_batch, long long state_head, long long state_row,
     long long o_batch, long long o_head, long long o_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

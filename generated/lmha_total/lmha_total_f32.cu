@@ -9,7 +9,7 @@
 //   grid          (ceil(E * M / THREADS) * slots * H * B): one thread per element of a state
 //
 //   after   the second pass of a segmented sum
-//   parts   lmha_total.cu.j2 36ace86a, common/after_previous.cuh.j2 9af5dfb3
+//   parts   lmha_total.cu.j2 36ace86a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build lmha_total_f32
 
 constexpr int THREADS = 128;
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_lmha_total_f32(
     int heads, int slots, int all_parts, int slot_parts, int elements, int columns,
     long long state_batch, long long state_head, long long state_slot, long long state_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

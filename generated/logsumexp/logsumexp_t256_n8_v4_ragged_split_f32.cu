@@ -6,7 +6,7 @@
 //
 //   LANES          256  threads of a block that share a row
 //   PACKS            8  packs of a thread, all in flight at once
-//   VEC              4  neighbours that make a pack, and are loaded and stored at once
+//   VEC              4  adjacent elements in a pack, which is loaded and stored at once
 //   ragged         yes  rows begin anywhere, or end so, not at multiples of a pack
 //   split          yes  several blocks share a row, and the last one puts their parts together in their
 //                       order
@@ -17,10 +17,10 @@
 //                       vary fastest
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
+//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
 //           common/exponentials.cuh.j2 8ab8324d, common/last_to_arrive.cuh.j2 c3cf8008,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 9ee24d78, common/rows_exp.cuh.j2
-//           0a964d68
+//           common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2 2f2d2724, common/rows_exp.cuh.j2
+//           ea823dcf
 //   again   kgen build logsumexp_t256_n8_v4_ragged_split_f32
 
 // A block has one of several parts of a row, PACKS packs of each thread at once.
@@ -29,7 +29,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -37,8 +37,8 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 
 constexpr int LANES = 256;  // threads of a block that share a row
 constexpr int PACKS = 8;  // packs of a thread, all in flight at once
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -68,11 +68,11 @@ constexpr int EDGES = 1;  // elements before and after the packs of a row that a
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// below + log(sum). With the sum as m 2^k, m around 1, only the logarithm of m is rounded, which is
-// small; k log 2 is the sum of a product that is exact and of one that is smaller still.
+// below + log(sum). Writing sum = m 2^k with m near 1, only log(m), which
+// is small, is rounded; k log 2 is an exact product plus one that is smaller still.
 __device__ __forceinline__ float log_of_sum(float below, float sum)
 {
-    const int k = min((__float_as_int(sum) - 0x3f3504f3) >> 23, 126);  // an infinite sum stays what it is
+    const int k = min((__float_as_int(sum) - 0x3f3504f3) >> 23, 126);  // so that an infinite sum stays infinite
     const float log_m = logf(sum * __int_as_float((127 - k) << 23));
     const float log_power = k * 0.693145752f;
     const float whole = below + log_power;
@@ -182,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) kgen_logsumexp_t256_n8_v4_r
     float2* partials, unsigned* counters,  // [rows, parts], [rows]
     int parts, int columns, long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -6,7 +6,7 @@
 //
 //   LANES       4  threads of a block that share a row
 //   PACKS       4  packs of a thread, all in flight at once
-//   VEC         8  neighbours that make a pack, and are loaded and stored at once
+//   VEC         8  adjacent elements in a pack, which is loaded and stored at once
 //   ragged    yes  rows begin anywhere, or end so, not at multiples of a pack
 //   dtype    bf16  __nv_bfloat16 in memory, float in registers
 //   threads   128  per block
@@ -14,10 +14,10 @@
 //                  fastest
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
+//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
 //           common/exponentials.cuh.j2 8ab8324d, common/last_to_arrive.cuh.j2 c3cf8008,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 9ee24d78, common/rows_exp.cuh.j2
-//           0a964d68
+//           common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2 2f2d2724, common/rows_exp.cuh.j2
+//           ea823dcf
 //   again   kgen build logsumexp_t4_n4_v8_ragged_bf16
 
 // LANES neighbouring threads have a row, PACKS packs of each at once.
@@ -28,7 +28,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -37,11 +37,11 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 constexpr int LANES = 4;  // threads of a block that share a row
 constexpr int PACKS = 4;  // packs of a thread, all in flight at once
 constexpr int ROWS = 128 / LANES;  // of a block
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(128, 8) kgen_logsumexp_t4_n4_v8_rag
     const Element* __restrict__ x, Element* __restrict__ y,
     int rows, int columns, long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -12,9 +12,9 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   logsumexp_narrow.cu.j2 9761e34d, common/convert.cuh.j2 2d24696b, common/exponentials.cuh.j2
-//           8ab8324d, common/narrow_copy.cuh.j2 304df729, common/after_previous.cuh.j2 9af5dfb3,
-//           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 0a964d68
+//   parts   logsumexp_narrow.cu.j2 9761e34d, common/convert.cuh.j2 0552574a, common/exponentials.cuh.j2
+//           8ab8324d, common/narrow_copy.cuh.j2 304df729, common/after_previous.cuh.j2 a20b390c,
+//           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 ea823dcf
 //   again   kgen build logsumexp_narrow_i9_bf16
 
 // Rows are narrow and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong
@@ -25,7 +25,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -86,7 +86,7 @@ __device__ __forceinline__ void wait_for_copies()
 extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_logsumexp_narrow_i9_bf16(
     const Element* __restrict__ x, Element* __restrict__ y, int rows, int length, int each, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

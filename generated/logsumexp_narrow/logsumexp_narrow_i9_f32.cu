@@ -12,9 +12,9 @@
 //   grid                  a block for as many rows as go into its shared memory
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   logsumexp_narrow.cu.j2 9761e34d, common/convert.cuh.j2 2d24696b, common/exponentials.cuh.j2
-//           8ab8324d, common/narrow_copy.cuh.j2 304df729, common/after_previous.cuh.j2 9af5dfb3,
-//           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 0a964d68
+//   parts   logsumexp_narrow.cu.j2 9761e34d, common/convert.cuh.j2 0552574a, common/exponentials.cuh.j2
+//           8ab8324d, common/narrow_copy.cuh.j2 304df729, common/after_previous.cuh.j2 a20b390c,
+//           common/narrow_rows.cuh.j2 94a98bd9, common/rows_exp.cuh.j2 ea823dcf
 //   again   kgen build logsumexp_narrow_i9_f32
 
 // Rows are narrow and lie one behind the other: a block reads all that it has in whole loads, whatever row they belong
@@ -23,7 +23,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -35,11 +35,11 @@ constexpr int VEC = 4;  // elements of a load
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// below + log(sum). With the sum as m 2^k, m around 1, only the logarithm of m is rounded, which is
-// small; k log 2 is the sum of a product that is exact and of one that is smaller still.
+// below + log(sum). Writing sum = m 2^k with m near 1, only log(m), which
+// is small, is rounded; k log 2 is an exact product plus one that is smaller still.
 __device__ __forceinline__ float log_of_sum(float below, float sum)
 {
-    const int k = min((__float_as_int(sum) - 0x3f3504f3) >> 23, 126);  // an infinite sum stays what it is
+    const int k = min((__float_as_int(sum) - 0x3f3504f3) >> 23, 126);  // so that an infinite sum stays infinite
     const float log_m = logf(sum * __int_as_float((127 - k) << 23));
     const float log_power = k * 0.693145752f;
     const float whole = below + log_power;
@@ -87,7 +87,7 @@ __device__ __forceinline__ void wait_for_copies()
 extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_logsumexp_narrow_i9_f32(
     const Element* __restrict__ x, float* __restrict__ y, int rows, int length, int each, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -13,7 +13,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 ecf45f90, common/reduction.cuh.j2 b80e771d,
-//           common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 9af5dfb3,
+//           common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 a20b390c,
 //           common/flat_meeting.cuh.j2 0e06e494, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
 //           be9e2bcd
 //   again   kgen build max_flat_t512_f32
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_max_flat_t512_f32(
     const Element* __restrict__ x, Result* __restrict__ out, Value* partials, unsigned* counters,
     int columns, int period, int reads, int more, long long elements, long long out_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

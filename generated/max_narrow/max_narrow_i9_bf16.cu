@@ -13,7 +13,7 @@
 //
 //   after   the transposition of arrays of structures through shared memory
 //   parts   reduce_narrow.cu.j2 fae0c7f8, common/reduction.cuh.j2 b80e771d, common/narrow_copy.cuh.j2
-//           304df729, common/first_found.cuh.j2 be9e2bcd, common/after_previous.cuh.j2 9af5dfb3,
+//           304df729, common/first_found.cuh.j2 be9e2bcd, common/after_previous.cuh.j2 a20b390c,
 //           common/narrow_rows.cuh.j2 94a98bd9, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build max_narrow_i9_bf16
 
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8) kgen_max_narrow_i9_bf16
     const Element* __restrict__ x, Result* __restrict__ out,
     int rows, int length, int each, long long out_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

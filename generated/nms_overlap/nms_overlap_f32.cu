@@ -10,7 +10,7 @@
 //   grid                 (tiles * ceil(tiles / 4))
 //
 //   after   bits of tiles as in torchvision's non-maximum suppression
-//   parts   nms_overlap.cu.j2 6ae2b8eb, common/after_previous.cuh.j2 9af5dfb3
+//   parts   nms_overlap.cu.j2 6ae2b8eb, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build nms_overlap_f32
 
 // Boxes come in the order of their scores, in tiles of 64. 64 threads take a pair of tiles, one no later than the
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_overlap_f32(
     int count, int tiles,
     Real threshold)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

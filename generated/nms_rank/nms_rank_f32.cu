@@ -11,7 +11,7 @@
 //   grid                 (ceil(N / 32))
 //
 //   after   sorting by counting
-//   parts   nms_rank.cu.j2 4affe456, common/after_previous.cuh.j2 9af5dfb3
+//   parts   nms_rank.cu.j2 4affe456, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build nms_rank_f32
 
 // The place of a box in the order of scores is the number of boxes before it: those of a higher score, and those of an
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_nms_rank_f32(
     int count,
     long long boxes_row, long long boxes_column, long long scores_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -10,7 +10,7 @@
 //   grid                (tiles): one block for each, in this order
 //
 //   after   greedy choice by rounds, of which there are few: G. Blelloch et al., 2012
-//   parts   nms_sweep.cu.j2 8b3bf679, common/after_previous.cuh.j2 9af5dfb3
+//   parts   nms_sweep.cu.j2 8b3bf679, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build nms_sweep_f32
 
 // A box stays when all that would suppress it are gone, and is gone when one of those stays. A block decides the 64
@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_nms_sweep_f32(
     long long* __restrict__ kept_count,
     int count, int tiles, int room)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

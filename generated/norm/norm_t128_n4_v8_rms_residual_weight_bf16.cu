@@ -5,8 +5,8 @@
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
 //   LANES           128  threads of a block that share a row
-//   PACKS             4  packs of a thread
-//   VEC               8  neighbours that make a pack, and are loaded and stored at once
+//   PACKS             4  packs per thread
+//   VEC               8  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER           1  blocks that share a row, as a cluster
 //   rms             yes  the mean is taken to be zero
 //   residual        yes  what is normalised is the sum of two arrays, which is stored
@@ -17,37 +17,37 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 ed85053d, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 55d8a70c, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d,
-//           common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 9ee24d78,
+//   parts   norm.cu.j2 aa23a151, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
+//           common/rows.cuh.j2 4fa98d7f, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
+//           6407ecad, common/rows_channels.cuh.j2 0ada5770, common/after_previous.cuh.j2 a20b390c,
+//           common/rows_exchanges.cuh.j2 29ba9164, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
+//           6e69d8fb, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
+//           common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_t128_n4_v8_rms_residual_weight_bf16
 
-// A row stays in registers from its one reading to its one writing.
-// The sum of squares is all that is needed of it first.
-// What is normalised is x + residual, rounded as it is stored.
+// A row is read once, kept in registers, and written once.
+// Only the sum of squares is needed before it is written.
+// x + residual is normalised, rounded to the type in which it is stored.
 
 #include <cuda_bf16.h>
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int LANES = 128;  // threads of a block that share a row
-constexpr int PACKS = 4;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 128;  // threads that share a row, of one block
+constexpr int PACKS = 4;  // packs per thread, all in flight at once
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -86,7 +86,7 @@ struct Sum {
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float over_lanes(float x)
 {
@@ -97,9 +97,10 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
-constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
+constexpr int SLOTS = WARPS;  // partial results of a reduction in shared memory
 
-// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
+// Reduces over all threads of the block and returns the result to each of them. Two sets of slots alternate, so that
+// one barrier per reduction is enough.
 template <typename Merge>
 __device__ __forceinline__ typename Merge::Total over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
 {
@@ -110,16 +111,16 @@ __device__ __forceinline__ typename Merge::Total over_row(float x, float (&excha
     if (lane == 0) {
         slots[threadIdx.x / 32] = x;
     }
-    __syncthreads();  // every warp's share is there
+    __syncthreads();  // all warps have written their partial results
     return over_lanes<Merge, SLOTS>(slots[lane % SLOTS]);
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
 
 struct alignas(16) Weights {
-    unsigned twos[VEC / 2];  // that many registers: taken apart as they are needed
+    unsigned twos[VEC / 2];  // two weights per register, extracted when they are used
 };
 
 __device__ __forceinline__ float weight_of(const Weights& weights, int i)
@@ -136,12 +137,12 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_resid
     const Weight* __restrict__ weight,
     Element* y,
     Element* total,  // x + residual; may be residual
-    float* __restrict__ rstds,  // of the rows, or null where nobody asks
+    float* __restrict__ rstds,  // per row; null if not wanted
     int rows, int columns,
     float eps, float weight_offset,
     long long x_row, long long residual_row, long long y_row, long long total_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -158,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n4_v8_rms_resid
     const int end = columns;
     const int first = place;
 
-    // What is not in the row is zero.
+    // What is outside the row is zero.
     Pack value[PACKS];
     Pack added[PACKS];
 #pragma unroll

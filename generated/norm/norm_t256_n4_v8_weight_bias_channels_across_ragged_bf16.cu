@@ -5,51 +5,51 @@
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
 //   LANES           256  threads of a block that share a row
-//   PACKS             4  packs of a thread
-//   VEC               8  neighbours that make a pack, and are loaded and stored at once
+//   PACKS             4  packs per thread
+//   VEC               8  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER           1  blocks that share a row, as a cluster
 //   weight          yes  the result is multiplied by a vector
 //   bias            yes  a vector is added to the result
 //   channels        yes  weight and bias have one number for each channel of a group
 //   across          yes  a pack may end in another channel than it begins in
-//   ragged          yes  rows of the result begin anywhere, or end so, not at multiples of a pack
+//   ragged          yes  rows of the result may start or end anywhere, not only at multiples of a pack
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         256  per block
 //   shared memory  8264  bytes, static
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 ed85053d, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 55d8a70c, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d,
-//           common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 9ee24d78,
+//   parts   norm.cu.j2 aa23a151, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
+//           common/rows.cuh.j2 4fa98d7f, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
+//           6407ecad, common/rows_channels.cuh.j2 0ada5770, common/after_previous.cuh.j2 a20b390c,
+//           common/rows_exchanges.cuh.j2 29ba9164, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
+//           6e69d8fb, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
+//           common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_t256_n4_v8_weight_bias_channels_across_ragged_bf16
 
-// A row stays in registers from its one reading to its one writing.
-// Its mean comes first, and then the sum of squares about the mean: the difference of two large sums would lose a small
-// variance.
+// A row is read once, kept in registers, and written once.
+// Its mean is found first, then the sum of squares about the mean: E[x^2] - mean^2 would cancel where the variance is
+// small.
 
 #include <cuda_bf16.h>
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int LANES = 256;  // threads of a block that share a row
-constexpr int PACKS = 4;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 256;  // threads that share a row, of one block
+constexpr int PACKS = 4;  // packs per thread, all in flight at once
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -83,15 +83,15 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// Packs are those of the result, wherever a row begins; the elements before and after them are taken one by one.
-constexpr int EDGES = 1;  // such elements of a thread, at most
+// Packs are aligned in the result, wherever its row starts. The elements before and after them are handled one by one.
+constexpr int EDGES = 1;  // the most such elements per thread
 
 struct Sum {
     using Total = float;
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float over_lanes(float x)
 {
@@ -102,9 +102,10 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
-constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
+constexpr int SLOTS = WARPS;  // partial results of a reduction in shared memory
 
-// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
+// Reduces over all threads of the block and returns the result to each of them. Two sets of slots alternate, so that
+// one barrier per reduction is enough.
 template <typename Merge>
 __device__ __forceinline__ typename Merge::Total over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
 {
@@ -115,15 +116,15 @@ __device__ __forceinline__ typename Merge::Total over_row(float x, float (&excha
     if (lane == 0) {
         slots[threadIdx.x / 32] = x;
     }
-    __syncthreads();  // every warp's share is there
+    __syncthreads();  // all warps have written their partial results
     return over_lanes<Merge, SLOTS>(slots[lane % SLOTS]);
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
 
-// A column of a group: which channel it lies in, and behind how many of the channel's elements.
+// A column of a group as its channel, and its position within the channel.
 struct Within {
     int channel;
     int element;
@@ -134,7 +135,7 @@ __device__ __forceinline__ Within within(unsigned column, unsigned spatial)
     return {static_cast<int>(column / spatial), static_cast<int>(column % spatial)};
 }
 
-// So much further on: to divide once for a thread, and to add for each of its packs, takes fewer instructions.
+// The position further on by that much: dividing once per thread and adding for each pack takes fewer instructions.
 __device__ __forceinline__ Within further(Within from, Within by, int spatial)
 {
     const int element = from.element + by.element;
@@ -142,9 +143,9 @@ __device__ __forceinline__ Within further(Within from, Within by, int spatial)
     return {from.channel + by.channel + next, next ? element - spatial : element};
 }
 
-constexpr int CHANNELS = 1025;  // whose weights there is room for
+constexpr int CHANNELS = 1025;  // the most channels per group
 
-// What goes with a channel.
+// The weight and bias of a channel.
 struct Affine {
     float weight;
     float bias;
@@ -155,13 +156,13 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
     const Weight* __restrict__ weight,
     const Weight* __restrict__ bias,
     Element* y,
-    float* __restrict__ means,  // of the rows, or null where nobody asks
+    float* __restrict__ means,  // per row; null if not wanted
     float* __restrict__ rstds,  // likewise
     int rows, int columns, int groups, int channels, int spatial,
     float eps,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -173,20 +174,20 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
     const int place = threadIdx.x * VEC;
     long long x_begin = row * x_row;
     long long y_begin = row * y_row;
-    asm("" : "+l"(x_begin), "+l"(y_begin));  // found once: the compiler would find them again for each pack
+    asm("" : "+l"(x_begin), "+l"(y_begin));  // keeps the compiler from recomputing them for each pack
     x += x_begin;
     y += y_begin;
     const int off = static_cast<int>(reinterpret_cast<size_t>(y) / sizeof(Element) % VEC);
     const int head = (VEC - off) % VEC;
     const int end = head + max(columns - head, 0) / VEC * VEC;
     const int first = head + place;
-    // Of a thread's element number i before or after the packs; beyond the row where there are fewer.
+    // The column of the thread's i-th element outside the packs, before or after them; past the row if there is none.
     const auto edge_column = [&](int i) {
         const int nth = (place + i * STRIDE) / VEC;
         return nth < head ? nth : nth - head + end;
     };
 
-    // What is not in the row is zero.
+    // What is outside the row is zero.
     Pack value[PACKS];
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
@@ -217,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
     sum = over_row<Sum>(sum, exchanges, turn);
     const float mean = sum / count;
 
-    // The sum of squares about the mean; what is not in the row has no part in it.
+    // The sum of squares about the mean, of elements in the row only.
     float square = 0.0f;
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
@@ -236,9 +237,9 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
         square += apart * apart;
     }
 
-    const Within origin = within(first, spatial);  // of its first pack
+    const Within origin = within(first, spatial);  // position of the first pack
     const Within stride = within(STRIDE, spatial);
-    // Meanwhile the weights of the row's channels, of each of which many packs need them.
+    // Meanwhile load the weights of the row's channels, since many packs need those of each.
     __shared__ Affine channel[CHANNELS];
     const int first_channel = static_cast<unsigned>(row) % groups * channels;
 #pragma unroll 1
@@ -264,7 +265,7 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
         const float factor = rstd * channel[at.channel].weight;
         const float shift = channel[at.channel].bias;
         Pack given;
-        const int left = spatial - at.element;  // of the channel's elements
+        const int left = spatial - at.element;  // elements left in the channel
         if (left >= VEC) {
 #pragma unroll
             for (int i = 0; i < VEC; ++i) {

@@ -5,8 +5,8 @@
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
 //   LANES       4  threads of a block that share a row
-//   PACKS       2  packs of a thread
-//   VEC         8  neighbours that make a pack, and are loaded and stored at once
+//   PACKS       2  packs per thread
+//   VEC         8  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER     1  blocks that share a row, as a cluster
 //   weight    yes  the result is multiplied by a vector
 //   bias      yes  a vector is added to the result
@@ -16,37 +16,37 @@
 //   grid           a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 ed85053d, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 55d8a70c, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d,
-//           common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 9ee24d78,
+//   parts   norm.cu.j2 aa23a151, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
+//           common/rows.cuh.j2 4fa98d7f, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
+//           6407ecad, common/rows_channels.cuh.j2 0ada5770, common/after_previous.cuh.j2 a20b390c,
+//           common/rows_exchanges.cuh.j2 29ba9164, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
+//           6e69d8fb, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
+//           common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_t4_n2_v8_weight_bias_grouped_bf16
 
-// A row stays in registers from its one reading to its one writing.
-// Its mean comes first, and then the sum of squares about the mean: the difference of two large sums would lose a small
-// variance.
+// A row is read once, kept in registers, and written once.
+// Its mean is found first, then the sum of squares about the mean: E[x^2] - mean^2 would cancel where the variance is
+// small.
 
 #include <cuda_bf16.h>
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int LANES = 4;  // threads of a block that share a row
-constexpr int PACKS = 2;  // packs of a thread, all in flight at once
-constexpr int ROWS = 128 / LANES;  // of a block
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 4;  // threads that share a row, of one block
+constexpr int PACKS = 2;  // packs per thread, all in flight at once
+constexpr int ROWS = 128 / LANES;  // per block
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -85,7 +85,7 @@ struct Sum {
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float over_lanes(float x)
 {
@@ -96,12 +96,12 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
 
 struct alignas(16) Weights {
-    unsigned twos[VEC / 2];  // that many registers: taken apart as they are needed
+    unsigned twos[VEC / 2];  // two weights per register, extracted when they are used
 };
 
 __device__ __forceinline__ float weight_of(const Weights& weights, int i)
@@ -117,13 +117,13 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t4_n2_v8_weight_bias
     const Weight* __restrict__ weight,
     const Weight* __restrict__ bias,
     Element* y,
-    float* __restrict__ means,  // of the rows, or null where nobody asks
+    float* __restrict__ means,  // per row; null if not wanted
     float* __restrict__ rstds,  // likewise
     int rows, int columns, int groups,
     float eps,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -132,17 +132,17 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t4_n2_v8_weight_bias
     const long long row = static_cast<long long>(blockIdx.x) * ROWS + threadIdx.x / LANES;
     const int place = threadIdx.x % LANES * VEC;
     if (row >= rows) {
-        columns = 0;  // and stay, for the lanes of the other rows
+        columns = 0;  // but do not return: the other rows need these lanes in shuffles
     }
     x += row * x_row;
     y += row * y_row;
-    const int first_weight = static_cast<unsigned>(row) % groups * columns;  // of the row's group
+    const int first_weight = static_cast<unsigned>(row) % groups * columns;  // of the row's group of channels
     weight += first_weight;
     bias += first_weight;
     const int end = columns;
     const int first = place;
 
-    // What is not in the row is zero.
+    // What is outside the row is zero.
     Pack value[PACKS];
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
@@ -163,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t4_n2_v8_weight_bias
     sum = over_lanes<Sum, LANES>(sum);
     const float mean = sum / count;
 
-    // The sum of squares about the mean; what is not in the row has no part in it.
+    // The sum of squares about the mean, of elements in the row only.
     float square = 0.0f;
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {

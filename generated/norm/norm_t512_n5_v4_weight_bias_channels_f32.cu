@@ -5,8 +5,8 @@
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
 //   LANES          512  threads of a block that share a row
-//   PACKS            5  packs of a thread
-//   VEC              4  neighbours that make a pack, and are loaded and stored at once
+//   PACKS            5  packs per thread
+//   VEC              4  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER          1  blocks that share a row, as a cluster
 //   weight         yes  the result is multiplied by a vector
 //   bias           yes  a vector is added to the result
@@ -17,32 +17,32 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 ed85053d, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 55d8a70c, common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2 b11d308d,
-//           common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2
-//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 9ee24d78,
+//   parts   norm.cu.j2 aa23a151, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
+//           common/rows.cuh.j2 4fa98d7f, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
+//           6407ecad, common/rows_channels.cuh.j2 0ada5770, common/after_previous.cuh.j2 a20b390c,
+//           common/rows_exchanges.cuh.j2 29ba9164, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
+//           6e69d8fb, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
+//           common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_t512_n5_v4_weight_bias_channels_f32
 
-// A row stays in registers from its one reading to its one writing.
-// Its mean comes first, and then the sum of squares about the mean: the difference of two large sums would lose a small
-// variance.
+// A row is read once, kept in registers, and written once.
+// Its mean is found first, then the sum of squares about the mean: E[x^2] - mean^2 would cancel where the variance is
+// small.
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
-constexpr int LANES = 512;  // threads of a block that share a row
-constexpr int PACKS = 5;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 512;  // threads that share a row, of one block
+constexpr int PACKS = 5;  // packs per thread, all in flight at once
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -68,12 +68,12 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Sum {
-    using Total = double;  // of a row, whose last partial sums are added as such: it is as good as rounded once
+    using Total = double;  // the last partial sums of a row are added in double: as good as rounding once
     template <typename Number>
     __device__ __forceinline__ static Number of(Number a, Number b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N, typename Number>
 __device__ __forceinline__ Number over_lanes(Number x)
 {
@@ -84,9 +84,10 @@ __device__ __forceinline__ Number over_lanes(Number x)
     return x;
 }
 
-constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
+constexpr int SLOTS = WARPS;  // partial results of a reduction in shared memory
 
-// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
+// Reduces over all threads of the block and returns the result to each of them. Two sets of slots alternate, so that
+// one barrier per reduction is enough.
 template <typename Merge, typename Number>
 __device__ __forceinline__ typename Merge::Total over_row(Number x, float (&exchanges)[2][SLOTS], int& turn)
 {
@@ -97,11 +98,11 @@ __device__ __forceinline__ typename Merge::Total over_row(Number x, float (&exch
     if (lane == 0) {
         slots[threadIdx.x / 32] = static_cast<float>(x);
     }
-    __syncthreads();  // every warp's share is there
+    __syncthreads();  // all warps have written their partial results
     return over_lanes<Merge, SLOTS>(static_cast<typename Merge::Total>(slots[lane % SLOTS]));
 }
 
-// 1 / n, of which a float misses what the step of Newton's method says.
+// 1 / n to more than float precision: a step of Newton's method gives the error of the float quotient.
 __device__ __forceinline__ double inverse(int n)
 {
     const float count = static_cast<float>(n);
@@ -109,23 +110,23 @@ __device__ __forceinline__ double inverse(int n)
     return near + static_cast<double>(fmaf(-near, count, 1.0f) * near);
 }
 
-// 1 / sqrt(x) as the sum of two floats: a step of Newton's method says what the first one misses.
+// 1 / sqrt(x) as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_root(double x)
 {
     const float near = rsqrtf(static_cast<float>(x));
     if (!(near > 0.0f && near < __int_as_float(0x7f800000))) {
-        return make_float2(near, 0.0f);  // of what is zero, infinite or no number
+        return make_float2(near, 0.0f);  // x is 0, infinite or NaN
     }
     const double root = near + 0.5 * near * (1.0 - x * near * near);
     const float whole = static_cast<float>(root);
     return make_float2(whole, static_cast<float>(root - whole));
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = float;
 __device__ __forceinline__ float weight_to_float(Weight x) { return x; }
 
-// A column of a group: which channel it lies in, and behind how many of the channel's elements.
+// A column of a group as its channel, and its position within the channel.
 struct Within {
     int channel;
     int element;
@@ -136,7 +137,7 @@ __device__ __forceinline__ Within within(unsigned column, unsigned spatial)
     return {static_cast<int>(column / spatial), static_cast<int>(column % spatial)};
 }
 
-// So much further on: to divide once for a thread, and to add for each of its packs, takes fewer instructions.
+// The position further on by that much: dividing once per thread and adding for each pack takes fewer instructions.
 __device__ __forceinline__ Within further(Within from, Within by, int spatial)
 {
     const int element = from.element + by.element;
@@ -149,18 +150,18 @@ extern "C" __global__ void __launch_bounds__(512, 2) kgen_norm_t512_n5_v4_weight
     const Weight* __restrict__ weight,
     const Weight* __restrict__ bias,
     Element* y,
-    float* __restrict__ means,  // of the rows, or null where nobody asks
+    float* __restrict__ means,  // per row; null if not wanted
     float* __restrict__ rstds,  // likewise
     int rows, int columns, int groups, int channels, int spatial,
     float eps,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 
-    const double share = inverse(columns);  // of each number in a mean
+    const double share = inverse(columns);  // of each element in the mean
     __shared__ float exchanges[2][SLOTS];
     int turn = 0;
     const long long row = blockIdx.x;
@@ -170,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) kgen_norm_t512_n5_v4_weight
     const int end = columns;
     const int first = place;
 
-    // What is not in the row is zero.
+    // What is outside the row is zero.
     Pack value[PACKS];
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
@@ -191,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(512, 2) kgen_norm_t512_n5_v4_weight
     const double sum_of_row = over_row<Sum>(sum, exchanges, turn);
     const float mean = static_cast<float>(sum_of_row * share);
 
-    // The sum of squares about the mean; what is not in the row has no part in it.
+    // The sum of squares about the mean, of elements in the row only.
     float square = 0.0f;
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
@@ -205,9 +206,9 @@ extern "C" __global__ void __launch_bounds__(512, 2) kgen_norm_t512_n5_v4_weight
         }
     }
 
-    const Within origin = within(first, spatial);  // of its first pack
+    const Within origin = within(first, spatial);  // position of the first pack
     const Within stride = within(STRIDE, spatial);
-    // The weights of its packs' channels are asked for before they are needed.
+    // Request the weights of the packs' channels before they are needed.
     const int first_channel = static_cast<unsigned>(row) % groups * channels;
     Weight channel_weight[PACKS]{};
     Weight channel_bias[PACKS]{};

@@ -6,8 +6,8 @@
 //     dx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))
 //
 //   LANES          128  threads of a block that share a row
-//   PACKS            4  packs of a thread
-//   VEC              4  neighbours that make a pack, and are loaded and stored at once
+//   PACKS            4  packs per thread
+//   VEC              4  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER          1  blocks that share a row, as a cluster
 //   dtype          f32  float in memory, float in registers
 //   threads        128  per block
@@ -16,13 +16,13 @@
 //                       neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 d6751b05, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 55d8a70c, common/rows_weight.cuh.j2 048ee80b,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2 2d32a30a,
+//   parts   norm_backward.cu.j2 d6751b05, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
+//           common/rows.cuh.j2 4fa98d7f, common/rows_weight.cuh.j2 6407ecad,
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
+//           common/rows_exchanges.cuh.j2 29ba9164, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
+//           6e69d8fb, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2 06ee6526,
 //           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
-//           9ee24d78, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_t128_n4_v4_f32
 
@@ -30,15 +30,15 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
-constexpr int LANES = 128;  // threads of a block that share a row
-constexpr int PACKS = 4;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 128;  // threads that share a row, of one block
+constexpr int PACKS = 4;  // packs per thread, all in flight at once
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -68,7 +68,7 @@ struct Sum {
     __device__ __forceinline__ static float2 of(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float2 over_lanes(float2 x)
 {
@@ -80,9 +80,10 @@ __device__ __forceinline__ float2 over_lanes(float2 x)
     return x;
 }
 
-constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
+constexpr int SLOTS = WARPS;  // partial results of a reduction in shared memory
 
-// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
+// Reduces over all threads of the block and returns the result to each of them. Two sets of slots alternate, so that
+// one barrier per reduction is enough.
 template <typename Merge>
 __device__ __forceinline__ typename Merge::Total over_row(float2 x, float2 (&exchanges)[2][SLOTS], int& turn)
 {
@@ -93,7 +94,7 @@ __device__ __forceinline__ typename Merge::Total over_row(float2 x, float2 (&exc
     if (lane == 0) {
         slots[threadIdx.x / 32] = x;
     }
-    __syncthreads();  // every warp's share is there
+    __syncthreads();  // all warps have written their partial results
     return over_lanes<Merge, SLOTS>(slots[lane % SLOTS]);
 }
 
@@ -106,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_backward_t128_n4_v4_
     int rows, int columns,
     long long dy_row, long long x_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

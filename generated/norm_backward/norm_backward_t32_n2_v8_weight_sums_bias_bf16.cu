@@ -6,8 +6,8 @@
 //     dx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))
 //
 //   LANES            32  threads of a block that share a row
-//   PACKS             2  packs of a thread
-//   VEC               8  neighbours that make a pack, and are loaded and stored at once
+//   PACKS             2  packs per thread
+//   VEC               8  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER           1  blocks that share a row, as a cluster
 //   weight          yes  the result was multiplied by a vector
 //   sums            yes  the sums over rows of which the gradient of the vector is made, too
@@ -19,13 +19,13 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 d6751b05, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows.cuh.j2 55d8a70c, common/rows_weight.cuh.j2 048ee80b,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
-//           common/rows_exchanges.cuh.j2 afdefad8, common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2
-//           3ac869d8, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2 2d32a30a,
+//   parts   norm_backward.cu.j2 d6751b05, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
+//           common/rows.cuh.j2 4fa98d7f, common/rows_weight.cuh.j2 6407ecad,
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
+//           common/rows_exchanges.cuh.j2 29ba9164, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
+//           6e69d8fb, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2 06ee6526,
 //           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
-//           9ee24d78, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_t32_n2_v8_weight_sums_bias_bf16
 
@@ -37,18 +37,18 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int LANES = 32;  // threads of a block that share a row
-constexpr int PACKS = 2;  // packs of a thread, all in flight at once
-constexpr int ROWS = 128 / LANES;  // of a block
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 32;  // threads that share a row, of one block
+constexpr int PACKS = 2;  // packs per thread, all in flight at once
+constexpr int ROWS = 128 / LANES;  // per block
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -87,7 +87,7 @@ struct Sum {
     __device__ __forceinline__ static float2 of(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float2 over_lanes(float2 x)
 {
@@ -99,12 +99,12 @@ __device__ __forceinline__ float2 over_lanes(float2 x)
     return x;
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
 
 struct alignas(16) Weights {
-    unsigned twos[VEC / 2];  // that many registers: taken apart as they are needed
+    unsigned twos[VEC / 2];  // two weights per register, extracted when they are used
 };
 
 __device__ __forceinline__ float weight_of(const Weights& weights, int i)
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
     int rows, int columns, int wave,
     long long dy_row, long long x_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

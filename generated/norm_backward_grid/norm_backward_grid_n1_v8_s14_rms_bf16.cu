@@ -16,10 +16,10 @@
 //   grid                   a block for each part of a row, all of which run at once
 //
 //   after   the chain rule
-//   parts   norm_backward_grid.cu.j2 1a5dee8d, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2
-//           755c598d, common/rows_weight.cuh.j2 048ee80b, common/shared_address.cuh.j2 0bac500b,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/messages.cuh.j2
-//           6e7c1261, common/rows_around.cuh.j2 9ee24d78
+//   parts   norm_backward_grid.cu.j2 1a5dee8d, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2
+//           755c598d, common/rows_weight.cuh.j2 6407ecad, common/shared_address.cuh.j2 0bac500b,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 336e1e09, common/messages.cuh.j2
+//           6e7c1261, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_backward_grid_n1_v8_s14_rms_bf16
 
 // All blocks, which run at once, share a row of both arrays, which stays in shared memory from its one reading to the
@@ -32,7 +32,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -43,11 +43,11 @@ constexpr int DEFER = 11;  // rows between what is found of one and its result: 
 constexpr int HEARD = 5;  // blocks of a team, at most, for each lane of the warp that hears them
 constexpr int WARPS = LANES / 32;
 constexpr int EXCHANGES = 16;  // of what is told of rows, in turn
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -69,7 +69,7 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -151,12 +151,12 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
 
 struct alignas(16) Weights {
-    unsigned twos[VEC / 2];  // that many registers: taken apart as they are needed
+    unsigned twos[VEC / 2];  // two weights per register, extracted when they are used
 };
 
 __device__ __forceinline__ float weight_of(const Weights& weights, int i)
@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(640, 1) kgen_norm_backward_grid_n1_
     int rows, int columns, int width, float weight_offset,
     long long dy_row, long long x_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -16,10 +16,10 @@
 //   grid                   a block for each part of a row, all of which run at once
 //
 //   after   the chain rule
-//   parts   norm_backward_grid.cu.j2 1a5dee8d, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2
-//           755c598d, common/rows_weight.cuh.j2 048ee80b, common/shared_address.cuh.j2 0bac500b,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/messages.cuh.j2
-//           6e7c1261, common/rows_around.cuh.j2 9ee24d78
+//   parts   norm_backward_grid.cu.j2 1a5dee8d, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2
+//           755c598d, common/rows_weight.cuh.j2 6407ecad, common/shared_address.cuh.j2 0bac500b,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 336e1e09, common/messages.cuh.j2
+//           6e7c1261, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_backward_grid_n2_v4_s7_bias_f32
 
 // All blocks, which run at once, share a row of both arrays, which stays in shared memory from its one reading to the
@@ -30,7 +30,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -41,8 +41,8 @@ constexpr int DEFER = 5;  // rows between what is found of one and its result: i
 constexpr int HEARD = 5;  // blocks of a team, at most, for each lane of the warp that hears them
 constexpr int WARPS = LANES / 32;
 constexpr int EXCHANGES = 16;  // of what is told of rows, in turn
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -56,7 +56,7 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -138,7 +138,7 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = float;
 __device__ __forceinline__ float weight_to_float(Weight x) { return x; }
 
@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(640, 1) kgen_norm_backward_grid_n2_
     int rows, int columns, int width,
     long long dy_row, long long x_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

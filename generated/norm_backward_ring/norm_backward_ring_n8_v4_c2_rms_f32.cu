@@ -7,7 +7,7 @@
 //
 //   LANES             512  threads of a block that share a row
 //   PACKS               8  packs of each array, that a thread has of a row
-//   VEC                 4  neighbours that make a pack, and are loaded and stored at once
+//   VEC                 4  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER             2  blocks that share a row, as a cluster
 //   rms               yes  the mean is taken to be zero
 //   dtype             f32  float in memory, float in registers
@@ -18,11 +18,11 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 940afe8e, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
+//   parts   norm_backward_ring.cu.j2 940afe8e, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
+//           common/rows_weight.cuh.j2 6407ecad, common/rows_weight_anywhere.cuh.j2 81c36a02,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
+//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_ring_n8_v4_c2_rms_f32
 
@@ -34,19 +34,19 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
 constexpr int THREADS = 512;  // of a block
 constexpr int RING = 14;  // packs of each array that a thread has in shared memory: those of a row, and more
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
-constexpr int LANES = 512;  // threads of a block that share a row
-constexpr int PACKS = 8;  // packs of a thread, all in flight at once
+constexpr int LANES = 512;  // threads that share a row, of one block
+constexpr int PACKS = 8;  // packs per thread, all in flight at once
 constexpr int CLUSTER = 2;  // blocks that share a row
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -60,7 +60,7 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -72,7 +72,7 @@ struct Sum {
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float over_lanes(float x)
 {
@@ -90,7 +90,7 @@ __device__ __forceinline__ int cluster_rank()
     return static_cast<int>(rank);
 }
 
-// barrier.cluster: all blocks of the cluster have come as far as its first half, before one goes on from its second.
+// barrier.cluster, in two halves: no block passes the second before all blocks of the cluster have reached the first.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
@@ -100,7 +100,7 @@ __device__ __forceinline__ unsigned shared_address(const void* x)
     return static_cast<unsigned>(__cvta_generic_to_shared(x));
 }
 
-// Where the same thing lies in the shared memory of another block (mapa).
+// The address of the same object in the shared memory of another block of the cluster (mapa).
 __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
 {
     unsigned there;
@@ -108,7 +108,7 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
     return there;
 }
 
-// st.async: four bytes to another block, where an mbarrier counts them.
+// st.async: stores four bytes in another block's shared memory, where an mbarrier counts them.
 __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarrier)
 {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there), "r"(x),
@@ -116,8 +116,8 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
-// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
+// Waits for a phase of an mbarrier: all bytes from other blocks have arrived. They are in this block's own shared
+// memory, so block scope is enough to acquire them; cluster scope would invalidate all of L1 each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
@@ -132,8 +132,8 @@ __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
     } while (!done);
 }
 
-// What the warps of a block, and then the blocks of a cluster, tell one another. The mbarrier counts the bytes that
-// came from other blocks; a barrier of the cluster would also wait for everything that is on its way to or from memory.
+// What the warps of a block, and then the blocks of a cluster, exchange. The mbarrier counts the bytes that arrive from
+// other blocks; a cluster barrier would also wait for all outstanding loads and stores.
 struct Exchange {
     float of_warp[WARPS];
     float of_block[CLUSTER];
@@ -176,7 +176,7 @@ __device__ __forceinline__ float hear(Exchange& exchange, unsigned phase)
     return exchange.of_block[threadIdx.x % CLUSTER];
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = float;
 __device__ __forceinline__ float weight_to_float(Weight x) { return x; }
 
@@ -199,7 +199,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     int rows, int columns,
     long long dy_row, long long x_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     const float share = 1.0f / static_cast<float>(columns);

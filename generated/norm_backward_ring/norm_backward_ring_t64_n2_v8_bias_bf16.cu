@@ -7,7 +7,7 @@
 //
 //   LANES              64  threads of a block that share a row
 //   PACKS               2  packs of each array, that a thread has of a row
-//   VEC                 8  neighbours that make a pack, and are loaded and stored at once
+//   VEC                 8  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER             1  blocks that share a row, as a cluster
 //   bias              yes  the gradient of a bias, too
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
@@ -18,11 +18,11 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 940afe8e, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_weight_anywhere.cuh.j2 81c36a02,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
+//   parts   norm_backward_ring.cu.j2 940afe8e, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
+//           common/rows_weight.cuh.j2 6407ecad, common/rows_weight_anywhere.cuh.j2 81c36a02,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
+//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_ring_t64_n2_v8_bias_bf16
 
@@ -35,22 +35,22 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
 constexpr int THREADS = 512;  // of a block
 constexpr int RING = 12;  // packs of each array that a thread has in shared memory: those of some rows
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
-constexpr int LANES = 64;  // threads of a block that share a row
-constexpr int PACKS = 2;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // that share a row
-constexpr int ROWS = THREADS / LANES;  // of a block
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 64;  // threads that share a row, of one block
+constexpr int PACKS = 2;  // packs per thread, all in flight at once
+constexpr int WARPS = LANES / 32;  // per row
+constexpr int ROWS = THREADS / LANES;  // per block
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -72,7 +72,7 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -84,7 +84,7 @@ struct Sum {
     __device__ __forceinline__ static float2 of(float2 a, float2 b) { return make_float2(a.x + b.x, a.y + b.y); }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float2 over_lanes(float2 x)
 {
@@ -145,12 +145,12 @@ __device__ __forceinline__ float2 hear(Exchange& exchange, unsigned phase)
     return exchange.of_warp[threadIdx.x % WARPS];
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
 
 struct alignas(16) Weights {
-    unsigned twos[VEC / 2];  // that many registers: taken apart as they are needed
+    unsigned twos[VEC / 2];  // two weights per register, extracted when they are used
 };
 
 __device__ __forceinline__ float weight_of(const Weights& weights, int i)
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_ring_t64
     int rows, int columns,
     long long dy_row, long long x_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     const float share = 1.0f / static_cast<float>(columns);

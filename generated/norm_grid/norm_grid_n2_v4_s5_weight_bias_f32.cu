@@ -18,12 +18,12 @@
 //                          for; all run at once
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_grid.cu.j2 b3b9c931, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 56c5f855,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_grid_place.cuh.j2 5e70891c,
-//           common/rows_look.cuh.j2 c49a824f, common/rows_groups.cuh.j2 9ea453a9, common/rows_affine.cuh.j2
-//           b11d308d, common/rows_pack.cuh.j2 112df5bf, common/messages.cuh.j2 6e7c1261,
-//           common/rows_around.cuh.j2 9ee24d78
+//   parts   norm_grid.cu.j2 b3b9c931, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2 755c598d,
+//           common/rows_weight.cuh.j2 6407ecad, common/rows_channels.cuh.j2 0ada5770,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_grid_place.cuh.j2 5e70891c,
+//           common/rows_look.cuh.j2 c49a824f, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2
+//           f9e6c482, common/rows_pack.cuh.j2 336e1e09, common/messages.cuh.j2 6e7c1261,
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_grid_n2_v4_s5_weight_bias_f32
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -33,7 +33,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -43,8 +43,8 @@ constexpr int STAGES = 5;  // parts that a block has in shared memory
 constexpr int DEFER = 3;  // rows between what is found of one and its result: its parts need time to get about
 constexpr int HEARD = 2;  // blocks of a team, at most, for each lane of the warp that hears them
 constexpr int WARPS = LANES / 32;
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -69,7 +69,7 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -142,7 +142,7 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = float;
 __device__ __forceinline__ float weight_to_float(Weight x) { return x; }
 
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_grid_n2_v4_s5_w
     float eps,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -20,16 +20,16 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 be2dea39, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
-//           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
-//           048ee80b, common/rows_channels.cuh.j2 56c5f855, common/rows_weight_beside.cuh.j2 cfd4a4fc,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 9af5dfb3,
+//   parts   norm_ring.cu.j2 be2dea39, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
+//           common/rows_rstd.cuh.j2 f99d64bf, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
+//           6407ecad, common/rows_channels.cuh.j2 0ada5770, common/rows_weight_beside.cuh.j2 cfd4a4fc,
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_ring.cuh.j2 f6649a68, common/rows_ring_second.cuh.j2 12f958ea,
-//           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 9ea453a9,
-//           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,
-//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 9ee24d78,
+//           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 63f84075,
+//           common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
+//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 9e47878a,
+//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_t32_n4_v8_c1_weight_bias_wfloat_ragged_bf16
@@ -44,7 +44,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -53,15 +53,15 @@ constexpr int PART = 128;  // packs of such a part
 constexpr int SECTOR = 16;  // elements that memory is read and written by
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int THREADS = 384;  // of a block, which takes several rows at once
-constexpr int LANES = 32;  // threads of a block that share a row
-constexpr int PACKS = 4;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // that share a row
-constexpr int ROWS = THREADS / LANES;  // of a block
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 32;  // threads that share a row, of one block
+constexpr int PACKS = 4;  // packs per thread, all in flight at once
+constexpr int WARPS = LANES / 32;  // per row
+constexpr int ROWS = THREADS / LANES;  // per block
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -83,17 +83,17 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
-// What has been asked for since the last time makes a group, if it is nothing, too: groups are counted.
+// Closes the group of copies requested since the last call. Empty groups count as well.
 __device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// All copies but those of the last groups have arrived.
+// Waits until all copies except those of the last groups have arrived.
 template <int COMING>
 __device__ __forceinline__ void wait_for_rows()
 {
@@ -105,7 +105,7 @@ struct Sum {
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float over_lanes(float x)
 {
@@ -217,7 +217,7 @@ __device__ __forceinline__ float near_of(const Pack& first)
     return isfinite(mean) ? mean : 0.0f;
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = float;
 __device__ __forceinline__ float weight_to_float(Weight x) { return x; }
 
@@ -275,7 +275,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float eps,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     __shared__ Exchange exchanges_of_rows[ROWS][EXCHANGES];
@@ -288,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     __syncthreads();  // they are ready
 
     const int place = threadIdx.x % LANES * VEC;
-    const int teams = gridDim.x * ROWS;  // which take rows in turn
+    const int teams = gridDim.x * ROWS;  // which take turns at the rows
     // A row's packs begin with a sector of memory, wherever the row does, so that no two warps load or store parts of
     // one. The elements before and behind them are its edge, of which each of the last threads has one.
     const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % SECTOR;

@@ -18,11 +18,11 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
-//           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
+//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
+//           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 6407ecad,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
+//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_span_t16_n16_v1_weight_bias_apart_f32
 
@@ -35,15 +35,15 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
-constexpr int LANES = 16;  // threads of a block that share a row
-constexpr int PACKS = 16;  // packs of a thread, all in flight at once
-constexpr int ROWS = 256 / LANES;  // of a block
-constexpr int VEC = 1;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 16;  // threads that share a row, of one block
+constexpr int PACKS = 16;  // packs per thread, all in flight at once
+constexpr int ROWS = 256 / LANES;  // per block
+constexpr int VEC = 1;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -58,12 +58,12 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Sum {
-    using Total = double;  // of a row, whose last partial sums are added as such: it is as good as rounded once
+    using Total = double;  // the last partial sums of a row are added in double: as good as rounding once
     template <typename Number>
     __device__ __forceinline__ static Number of(Number a, Number b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N, typename Number>
 __device__ __forceinline__ Number over_lanes(Number x)
 {
@@ -74,7 +74,7 @@ __device__ __forceinline__ Number over_lanes(Number x)
     return x;
 }
 
-// 1 / n, of which a float misses what the step of Newton's method says.
+// 1 / n to more than float precision: a step of Newton's method gives the error of the float quotient.
 __device__ __forceinline__ double inverse(int n)
 {
     const float count = static_cast<float>(n);
@@ -82,19 +82,19 @@ __device__ __forceinline__ double inverse(int n)
     return near + static_cast<double>(fmaf(-near, count, 1.0f) * near);
 }
 
-// 1 / sqrt(x) as the sum of two floats: a step of Newton's method says what the first one misses.
+// 1 / sqrt(x) as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_root(double x)
 {
     const float near = rsqrtf(static_cast<float>(x));
     if (!(near > 0.0f && near < __int_as_float(0x7f800000))) {
-        return make_float2(near, 0.0f);  // of what is zero, infinite or no number
+        return make_float2(near, 0.0f);  // x is 0, infinite or NaN
     }
     const double root = near + 0.5 * near * (1.0 - x * near * near);
     const float whole = static_cast<float>(root);
     return make_float2(whole, static_cast<float>(root - whole));
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = float;
 __device__ __forceinline__ float weight_to_float(Weight x) { return x; }
 
@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t16_n16_
     unsigned* __restrict__ claims,  // of spans: how many; zero before and after
     int rows, int columns, float eps)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -17,11 +17,11 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
-//           common/rows_rstd.cuh.j2 2c1400b2, common/rows_weight.cuh.j2 048ee80b,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
+//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
+//           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 6407ecad,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
+//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_span_t16_n8_v2_rms_weight_f16
 
@@ -34,18 +34,18 @@
 
 using Element = __half;
 
-// Arithmetic is in float, which holds every __half exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __half exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __half2float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2half_rn(x); }
 
-constexpr int LANES = 16;  // threads of a block that share a row
-constexpr int PACKS = 8;  // packs of a thread, all in flight at once
-constexpr int ROWS = 256 / LANES;  // of a block
-constexpr int VEC = 2;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 16;  // threads that share a row, of one block
+constexpr int PACKS = 8;  // packs per thread, all in flight at once
+constexpr int ROWS = 256 / LANES;  // per block
+constexpr int VEC = 2;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -72,7 +72,7 @@ struct Sum {
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float over_lanes(float x)
 {
@@ -83,7 +83,7 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = __half;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __half2float(x); }
 
@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t16_n8_v
     unsigned* __restrict__ claims,  // of spans: how many; zero before and after
     int rows, int columns, float eps, float weight_offset)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -6,7 +6,7 @@
 //
 //   LANES           512  threads of a block
 //   PACKS             4  packs that a thread has in flight
-//   VEC               8  neighbours that make a pack, and are loaded and stored at once
+//   VEC               8  adjacent elements in a pack, which is loaded and stored at once
 //   partial         yes  only the moments of the parts; without it, what follows from them
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         512  per block
@@ -14,10 +14,10 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/rows_weight.cuh.j2 048ee80b, common/rows_channels.cuh.j2 56c5f855,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_affine.cuh.j2 b11d308d,
-//           common/rows_around.cuh.j2 9ee24d78
+//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
+//           common/rows_weight.cuh.j2 6407ecad, common/rows_channels.cuh.j2 0ada5770,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_affine.cuh.j2 f9e6c482,
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_split_v8_partial_bf16
 
 // A block finds the mean of its part of a row, and the sum of squares about it: each thread first of the numbers that
@@ -27,17 +27,17 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
 constexpr int LANES = 512;  // threads of a block, all on one row
 constexpr int PACKS = 4;  // packs that a thread has in flight
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -107,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_split_v8_partia
     float2* __restrict__ parts_moments,  // [rows, parts]: mean, sum of squares about it
     int columns, int parts, int width, long long x_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -12,12 +12,12 @@
 //   grid                 a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 0dedfe71, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   norm_total.cu.j2 0dedfe71, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build norm_total_bias_f32
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(512, 4) kgen_norm_total_bias_f32(
     Element* __restrict__ dbias,
     int parts, int columns)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

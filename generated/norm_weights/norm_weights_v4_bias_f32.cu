@@ -6,7 +6,7 @@
 //
 //   LANES            16  threads side by side
 //   DEPTH            16  threads that share a column
-//   VEC               4  neighbours that make a pack, and are loaded and stored at once
+//   VEC               4  adjacent elements in a pack, which is loaded and stored at once
 //   bias            yes  the gradient of a bias, too
 //   dtype           f32  float in memory, float in registers
 //   threads         256  per block
@@ -14,8 +14,8 @@
 //   grid                 a block for each strip of columns and part of the rows
 //
 //   after   the chain rule
-//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2 9ee24d78
+//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_weights_v4_bias_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines. The DEPTH threads of a column go
@@ -24,14 +24,14 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
 constexpr int LANES = 16;  // threads side by side, each on VEC columns
 constexpr int DEPTH = 16;  // threads that share a column
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(LANES * DEPTH) kgen_norm_weights_v4
     int rows, int columns, int height,
     long long dy_row, long long x_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -18,14 +18,14 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_words.cu.j2 24c98b7f, common/convert.cuh.j2 2d24696b, common/rows.cuh.j2 55d8a70c,
-//           common/rows_rstd.cuh.j2 2c1400b2, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
-//           048ee80b, common/after_previous.cuh.j2 9af5dfb3, common/rows_ring_exchanges.cuh.j2 e868d250,
-//           common/rows_place.cuh.j2 46e93e03, common/rows_ring_claims.cuh.j2 2470b31e,
+//   parts   norm_words.cu.j2 24c98b7f, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
+//           common/rows_rstd.cuh.j2 f99d64bf, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
+//           6407ecad, common/after_previous.cuh.j2 a20b390c, common/rows_ring_exchanges.cuh.j2 e868d250,
+//           common/rows_place.cuh.j2 9e47878a, common/rows_ring_claims.cuh.j2 2470b31e,
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_affine.cuh.j2 b11d308d, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_around.cuh.j2 9ee24d78, common/shared_address.cuh.j2 0bac500b,
+//           common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
+//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_words_t512_n3_v8_c2_rms_weight_bf16
 
@@ -40,7 +40,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -51,15 +51,15 @@ constexpr int WORD = 2;  // elements of a word
 constexpr int SECTOR = 16;  // elements that memory is read and written by
 constexpr int MARGIN = 8;  // elements before and behind packs at least, so that what is copied lies in its row
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
-constexpr int LANES = 512;  // threads of a block that share a row
-constexpr int PACKS = 3;  // packs of a thread, all in flight at once
+constexpr int LANES = 512;  // threads that share a row, of one block
+constexpr int PACKS = 3;  // packs per thread, all in flight at once
 constexpr int CLUSTER = 2;  // blocks that share a row
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = CLUSTER * LANES * VEC;  // from a thread's pack to its next one
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = CLUSTER * LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -92,23 +92,23 @@ __device__ __forceinline__ Pack filled(float x)
 
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// Where the pack of memory lies in which VEC neighbours from any place begin.
+// The aligned pack in which VEC adjacent elements, starting anywhere, begin.
 __device__ __forceinline__ const Element* around(const Element* from)
 {
     return from - reinterpret_cast<size_t>(from) / sizeof(Element) % VEC;
 }
 
-// cp.async: a pack from global memory to shared memory.
+// cp.async: a pack from global to shared memory.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
-// What has been asked for since the last time makes a group, if it is nothing, too: groups are counted.
+// Closes the group of copies requested since the last call. Empty groups count as well.
 __device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// All copies but those of the last groups have arrived.
+// Waits until all copies except those of the last groups have arrived.
 template <int COMING>
 __device__ __forceinline__ void wait_for_rows()
 {
@@ -120,7 +120,7 @@ struct Sum {
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float over_lanes(float x)
 {
@@ -143,7 +143,7 @@ __device__ __forceinline__ int cluster_rank()
     return static_cast<int>(rank);
 }
 
-// barrier.cluster: all blocks of the cluster have come as far as its first half, before one goes on from its second.
+// barrier.cluster, in two halves: no block passes the second before all blocks of the cluster have reached the first.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
@@ -153,7 +153,7 @@ __device__ __forceinline__ unsigned shared_address(const void* x)
     return static_cast<unsigned>(__cvta_generic_to_shared(x));
 }
 
-// Where the same thing lies in the shared memory of another block (mapa).
+// The address of the same object in the shared memory of another block of the cluster (mapa).
 __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
 {
     unsigned there;
@@ -161,7 +161,7 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
     return there;
 }
 
-// st.async: four bytes to another block, where an mbarrier counts them.
+// st.async: stores four bytes in another block's shared memory, where an mbarrier counts them.
 __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarrier)
 {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there), "r"(x),
@@ -169,8 +169,8 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
-// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
+// Waits for a phase of an mbarrier: all bytes from other blocks have arrived. They are in this block's own shared
+// memory, so block scope is enough to acquire them; cluster scope would invalidate all of L1 each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
@@ -185,8 +185,8 @@ __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
     } while (!done);
 }
 
-// What the warps of a block, and then the blocks of a cluster, tell one another. The mbarrier counts the bytes that
-// came from other blocks; a barrier of the cluster would also wait for everything that is on its way to or from memory.
+// What the warps of a block, and then the blocks of a cluster, exchange. The mbarrier counts the bytes that arrive from
+// other blocks; a cluster barrier would also wait for all outstanding loads and stores.
 struct Exchange {
     float of_warp[WARPS];
     float of_block[CLUSTER];
@@ -251,12 +251,12 @@ __device__ __forceinline__ float hear(Exchange& exchange, unsigned phase)
 }
 constexpr int WORDS = VEC / WORD;  // of a pack
 
-// Weights are read by every row, and should stay in the caches.
+// Every row reads the weights, which should stay in the caches.
 using Weight = __nv_bfloat16;
 __device__ __forceinline__ float weight_to_float(Weight x) { return __bfloat162float(x); }
 
 struct alignas(16) Weights {
-    unsigned twos[VEC / 2];  // that many registers: taken apart as they are needed
+    unsigned twos[VEC / 2];  // two weights per register, extracted when they are used
 };
 
 __device__ __forceinline__ float weight_of(const Weights& weights, int i)
@@ -317,7 +317,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     int rows, int columns, float eps, float weight_offset,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a
@@ -331,7 +331,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     cluster_arrive();
 
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
-    const int teams = gridDim.x / CLUSTER;  // which take rows in turn
+    const int teams = gridDim.x / CLUSTER;  // which take turns at the rows
     const int lane = threadIdx.x % 32;
 
     // Packs begin where the first result does with a sector of memory, so that no two warps store parts of one if all

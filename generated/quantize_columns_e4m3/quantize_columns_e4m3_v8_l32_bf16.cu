@@ -13,8 +13,8 @@
 //   grid                 (ceil(columns / (LANES * VEC)) * splits * matrices): column tiles vary fastest
 //
 //   after   the scaled formats of 8-bit training and inference
-//   parts   quantize_columns.cu.j2 f9162572, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2
-//           15a45b21, common/after_previous.cuh.j2 9af5dfb3
+//   parts   quantize_columns.cu.j2 f9162572, common/convert.cuh.j2 0552574a, common/quantize_code.cuh.j2
+//           15a45b21, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build quantize_columns_e4m3_v8_l32_bf16
 
 // Groups lie across rows: numbers of a matrix that are in one column share a scale. A block takes LANES * VEC columns
@@ -25,7 +25,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 #include <cuda_fp8.h>
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_columns_e4m3
     unsigned* largest,
     int rows, int columns, int column_tiles, int splits, int split_rows)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -13,8 +13,8 @@
 //   grid           (ceil(groups * LANES / (THREADS * DOWN))): LANES threads for each group
 //
 //   after   the scaled formats of 8-bit training and inference
-//   parts   quantize.cu.j2 b564e026, common/convert.cuh.j2 2d24696b, common/quantize_code.cuh.j2 15a45b21,
-//           common/after_previous.cuh.j2 9af5dfb3
+//   parts   quantize.cu.j2 b564e026, common/convert.cuh.j2 0552574a, common/quantize_code.cuh.j2 15a45b21,
+//           common/after_previous.cuh.j2 a20b390c
 //   again   kgen build quantize_e4m3_v8_l8_i2_bf16
 
 // LANES threads hold a group of neighbours in registers: they look for its largest magnitude, and divide its numbers by
@@ -24,7 +24,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 #include <cuda_fp8.h>
@@ -125,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_e4m3_v8_l8_i
     const Element* __restrict__ x, Code* __restrict__ q, float* __restrict__ scales,
     int columns, int group, int row_groups, long long groups, long long pitch)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

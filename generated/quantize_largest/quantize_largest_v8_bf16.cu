@@ -10,8 +10,8 @@
 //   shared memory    32  bytes, static
 //   grid                 any number of blocks, which share the array
 //
-//   parts   quantize_largest.cu.j2 5049fe2a, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
-//           9af5dfb3
+//   parts   quantize_largest.cu.j2 5049fe2a, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2
+//           a20b390c
 //   again   kgen build quantize_largest_v8_bf16
 
 // A block walks over its share of the array and leaves its largest magnitude.
@@ -21,7 +21,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -36,7 +36,7 @@ struct alignas(VEC * sizeof(Element)) Pack {
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_quantize_largest_v8_bf16(
     const Element* __restrict__ x, float* __restrict__ out, long long n)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

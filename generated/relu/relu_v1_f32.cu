@@ -4,18 +4,18 @@
 //
 //     out = 0 if x < 0 else x
 //
-//   VEC        1  neighbours that a thread takes at once
-//   ITEMS      1  such vectors of a thread
+//   VEC        1  adjacent elements that a thread handles at once
+//   ITEMS      1  such vectors per thread
 //   THREADS  128  per block
-//   RANK       1  axes of the arrays with strides
-//   INDEXED    0  which arrays have strides, as bits
+//   RANK       1  axes of the strided arrays
+//   INDEXED    0  which arrays are strided, as a bit mask
 //   dtype    f32  float in memory, float in registers
 //   threads  128  per block
-//   grid          one block for each THREADS * ITEMS vectors, and one for the elements that fill none
+//   grid          one block per THREADS * ITEMS vectors, and one for the elements left over
 //
-//   after   the vectorised loops of every array library
-//   parts   elementwise.cu.j2 79f8646b, common/elementwise_math.cuh.j2 402fabde, common/after_previous.cuh.j2
-//           9af5dfb3
+//   after   the vectorised loops common to array libraries
+//   parts   elementwise.cu.j2 ae665739, common/elementwise_math.cuh.j2 9111ab63, common/after_previous.cuh.j2
+//           a20b390c
 //   again   kgen build relu_v1_f32
 
 // A thread takes one element of the result.
@@ -27,7 +27,7 @@ __device__ __forceinline__ float apply(float x) { return x < 0.0f ? 0.0f : x; }
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_relu_v1_f32(
     const float* x, float* out, long long n)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -11,7 +11,7 @@
 //   grid              (ceil(B T D / (2 PAIRS THREADS)) * parts of the heads)
 //
 //   after   Su et al., RoFormer (2021); halves as in GPT-NeoX
-//   parts   rope.cu.j2 7385e78d, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   rope.cu.j2 7385e78d, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build rope_p4_f32
 
 // A thread owns PAIRS neighbouring pairs of features of one token and turns them in one head after the other: the sines
@@ -19,7 +19,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) kgen_rope_p4_f32(
     long long out_batch, long long out_head, long long out_step,
     double ratio)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

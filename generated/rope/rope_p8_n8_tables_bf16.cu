@@ -12,7 +12,7 @@
 //   grid               (ceil(B T D / (2 PAIRS THREADS)) * parts of the heads)
 //
 //   after   Su et al., RoFormer (2021); halves as in GPT-NeoX
-//   parts   rope.cu.j2 7385e78d, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2 9af5dfb3
+//   parts   rope.cu.j2 7385e78d, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build rope_p8_n8_tables_bf16
 
 // A thread owns PAIRS neighbouring pairs of features of one token and turns them in one head after the other: the sines
@@ -22,7 +22,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(256, 3) kgen_rope_p8_n8_tables_bf16
     long long positions_batch, long long positions_step,
     long long cosines_row, long long cosines_column, long long sines_row, long long sines_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

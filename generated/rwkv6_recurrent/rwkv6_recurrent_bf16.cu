@@ -12,8 +12,8 @@
 //
 //   after   Peng et al., Eagle and Finch: RWKV, 2024; flash-linear-attention's fused_recurrent_rwkv6 of that
 //           year
-//   parts   rwkv6_recurrent.cu.j2 382a759d, common/convert.cuh.j2 2d24696b, common/after_previous.cuh.j2
-//           9af5dfb3
+//   parts   rwkv6_recurrent.cu.j2 382a759d, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2
+//           a20b390c
 //   again   kgen build rwkv6_recurrent_bf16
 
 // A block is one warp, and takes TILE features and TILE value columns of one sequence through all of its time steps: a
@@ -24,7 +24,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(TILE) kgen_rwkv6_recurrent_bf16(
     long long initial_batch, long long initial_head, long long initial_feature, long long initial_column,
     long long last_batch, long long last_head, long long last_feature, long long last_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

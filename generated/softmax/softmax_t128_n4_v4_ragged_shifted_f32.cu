@@ -5,35 +5,36 @@
 //     y[i] = exp(x[i] - max(x)) / sum over j of exp(x[j] - max(x))
 //
 //   LANES          128  threads of a block that share a row
-//   PACKS            4  packs of a thread
-//   VEC              4  neighbours that make a pack, and are loaded and stored at once
+//   PACKS            4  packs per thread
+//   VEC              4  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER          1  blocks that share a row, as a cluster
-//   ragged         yes  rows of the result begin anywhere, or end so, not at multiples of a pack
-//   shifted        yes  what is read begins at other places in its packs than what is written
+//   ragged         yes  rows of the result may start or end anywhere, not only at multiples of a pack
+//   shifted        yes  rows are offset differently within packs where they are read and where they are
+//                       written
 //   dtype          f32  float in memory, float in registers
 //   threads        128  per block
 //   shared memory   32  bytes, static
-//   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
+//   grid                a row per block, per cluster of blocks, or per LANES adjacent threads
 //
-//   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 3ffda9ca, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows_exp.cuh.j2 0a964d68, common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_exchanges.cuh.j2 afdefad8,
-//           common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
-//           112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 5f841302,
-//           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 9ee24d78,
+//   after   the textbook: the maximum is subtracted before the exponential
+//   parts   softmax.cu.j2 36c1e6f2, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
+//           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 4fa98d7f, common/rows_mask.cuh.j2 a739d289,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 29ba9164,
+//           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 6e69d8fb, common/rows_pack.cuh.j2
+//           336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
+//           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_t128_n4_v4_ragged_shifted_f32
 
-// A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential
+// A row is read once, kept in registers, and written once. Its maximum is found first, so that no exponential
 // overflows, then the sum of the exponentials.
-// A block has one row.
-// NaN, +inf, and nothing but -inf make NaN of a row: the formula does, no case is treated apart.
+// One row per block.
+// A row with NaN or +inf, or with nothing but -inf, becomes NaN: that follows from the formula, without special cases.
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -41,8 +42,8 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
-// would be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), corrected by the rounding errors of the subtraction and the product. For x = -inf
+// the correction would be NaN; limiting it to 1 makes the result 0.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;
@@ -54,7 +55,7 @@ __device__ __forceinline__ float exponential_below(float x, float top)
     return fmaf(power, fminf(lost, 1.0f), power);
 }
 
-// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+// 1 / x as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_of(double x)
 {
     const float whole = static_cast<float>(x);
@@ -63,14 +64,14 @@ __device__ __forceinline__ float2 inverse_of(double x)
     return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
 }
 
-// A number times such a sum, rounded once.
+// A number times such a sum of two floats, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
-constexpr int LANES = 128;  // threads of a block that share a row
-constexpr int PACKS = 4;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = 32 * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 128;  // threads that share a row, of one block
+constexpr int PACKS = 4;  // packs per thread, all in flight at once
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = 32 * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -95,19 +96,20 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// Where the pack of memory lies in which VEC neighbours from any place begin.
+// The aligned pack in which VEC adjacent elements, starting anywhere, begin.
 __device__ __forceinline__ const Element* around(const Element* from)
 {
     return from - reinterpret_cast<size_t>(from) / sizeof(Element) % VEC;
 }
 
-// So many words.
+// A number of words, as a type.
 template <int N>
 struct Words {
     static constexpr int COUNT = N;
 };
 
-// What is to be done with all packs of a warp: all its lanes are in one row, so that they branch alike, and only once.
+// Runs `move` with the row's offset in words as a constant. All lanes of a warp are in the same row, so the branch is
+// uniform, and taken once for all packs.
 template <typename Move>
 __device__ __forceinline__ void move_by_words(const Element* from, const Move& move)
 {
@@ -119,7 +121,7 @@ __device__ __forceinline__ void move_by_words(const Element* from, const Move& m
     }
 }
 
-// The pack that lies so far behind the begin of another, and in what follows that.
+// The pack that starts this many words into an aligned pack, and continues in the words after it.
 template <int WORDS>
 __device__ __forceinline__ Pack moved(const unsigned (&words)[8], Words<WORDS>)
 {
@@ -131,23 +133,24 @@ __device__ __forceinline__ Pack moved(const unsigned (&words)[8], Words<WORDS>)
     return moved;
 }
 
-// Packs are those of the result, the first of which begins with a sector of memory, wherever a row does; the elements
-// before and after them are taken one by one.
-constexpr unsigned SECTOR = 2 * VEC;  // elements that memory is read and written by
-// What is read elsewhere than at a pack lies in two, so that one pack's elements are left free on both sides.
-constexpr int EDGES = 1;  // such elements of a thread, at most
+// Packs are aligned in the result, wherever its row starts, and the first one starts a sector of memory. The elements
+// before and after them are handled one by one.
+constexpr unsigned SECTOR = 2 * VEC;  // elements of a 32-byte sector
+// An input that is aligned differently spans two aligned packs for each of ours; to keep both within the row, one
+// pack's worth of elements is left out at either end.
+constexpr int EDGES = 1;  // the most such elements per thread
 
 struct Max {
     using Total = float;
     __device__ __forceinline__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 struct Sum {
-    using Total = double;  // of a row, whose last partial sums are added as such: it is as good as rounded once
+    using Total = double;  // the last partial sums of a row are added in double: as good as rounding once
     template <typename Number>
     __device__ __forceinline__ static Number of(Number a, Number b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N, typename Number>
 __device__ __forceinline__ Number over_lanes(Number x)
 {
@@ -158,9 +161,10 @@ __device__ __forceinline__ Number over_lanes(Number x)
     return x;
 }
 
-constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
+constexpr int SLOTS = WARPS;  // partial results of a reduction in shared memory
 
-// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
+// Reduces over all threads of the block and returns the result to each of them. Two sets of slots alternate, so that
+// one barrier per reduction is enough.
 template <typename Merge, typename Number>
 __device__ __forceinline__ typename Merge::Total over_row(Number x, float (&exchanges)[2][SLOTS], int& turn)
 {
@@ -171,7 +175,7 @@ __device__ __forceinline__ typename Merge::Total over_row(Number x, float (&exch
     if (lane == 0) {
         slots[threadIdx.x / 32] = static_cast<float>(x);
     }
-    __syncthreads();  // every warp's share is there
+    __syncthreads();  // all warps have written their partial results
     return over_lanes<Merge, SLOTS>(static_cast<typename Merge::Total>(slots[lane % SLOTS]));
 }
 
@@ -181,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
     int rows, int columns,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -191,20 +195,20 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
     const long long row = blockIdx.x;
     const int warp = threadIdx.x / 32;
     const int lane = threadIdx.x % 32;
-    const int place = (warp * 32 * PACKS + lane) * VEC;  // all packs of a warp are neighbours
+    const int place = (warp * 32 * PACKS + lane) * VEC;  // the packs of a warp are contiguous
     x += row * x_row;
     y += row * y_row;
     const unsigned begin = static_cast<unsigned>(reinterpret_cast<size_t>(y) / sizeof(Element));
-    const int head = VEC + static_cast<int>((0u - VEC - begin) % SECTOR);  // packs begin with a sector
+    const int head = VEC + static_cast<int>((0u - VEC - begin) % SECTOR);  // the packs start at a sector boundary
     const int end = head + max(columns - head - VEC, 0) / VEC * VEC;
     const int first = head + place;
-    // Of a thread's element number i before or after the packs; beyond the row where there are fewer.
+    // The column of the thread's i-th element outside the packs, before or after them; past the row if there is none.
     const auto edge_column = [&](int i) {
         const int nth = threadIdx.x + i * LANES;
         return nth < head ? nth : nth - head + end;
     };
 
-    // What is not in the row is -inf: it adds nothing to the sum.
+    // What is outside the row is -inf: it adds nothing to the sum.
     Pack taken[PACKS];
     float edge[EDGES];
 #pragma unroll
@@ -212,18 +216,19 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
         const int column = edge_column(i);
         edge[i] = column < columns ? to_float(x[column]) : -INF;
     }
-    // In a pack of memory a lane's pack begins, and in the next lane's it ends.
+    // A lane's pack of the result starts in the aligned pack that it loads, and ends in that of the next lane.
     const Element* const begins = around(x + first);
     const auto needed = [&](int column) { return column + VEC <= columns; };
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
         taken[pack] = needed(first + pack * STRIDE) ? load(begins + pack * STRIDE) : filled(-INF);
     }
-    Pack behind = filled(-INF);  // in which the last lane's last one ends
+    Pack behind = filled(-INF);  // where the last pack of the last lane ends
     if (lane == 0 && needed(first + PACKS * STRIDE)) {
         behind = load(begins + PACKS * STRIDE);
     }
-    // The next lane gives what it has of a lane's pack; the first one gives to the last what it has of its next pack.
+    // Each lane gets the rest of its pack from the next lane; the last lane gets it from the first, out of the pack
+    // that the first one has for the next round.
     move_by_words(x + first, [&](auto by) {
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
@@ -244,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
         }
     });
 
-    // The greatest number of the row.
+    // The maximum of the row.
     float value[PACKS][VEC];
     float top = -INF;
 #pragma unroll
@@ -261,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
     }
     top = over_row<Max>(top, exchanges, turn);
 
-    // The sum of the exponentials below it: those of a pack are added as floats, and packs as doubles.
+    // The sum of the exponentials relative to it: within a pack in float, across packs in double.
     double sum = 0.0;
     float part = 0.0f;
     const auto add = [&](float& x) {

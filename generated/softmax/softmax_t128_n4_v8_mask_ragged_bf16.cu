@@ -5,43 +5,43 @@
 //     y[i] = exp(x[i] - max(x)) / sum over j of exp(x[j] - max(x))
 //
 //   LANES           128  threads of a block that share a row
-//   PACKS             4  packs of a thread
-//   VEC               8  neighbours that make a pack, and are loaded and stored at once
+//   PACKS             4  packs per thread
+//   VEC               8  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER           1  blocks that share a row, as a cluster
 //   mask            yes  a mask leaves elements out
-//   ragged          yes  rows of the result begin anywhere, or end so, not at multiples of a pack
+//   ragged          yes  rows of the result may start or end anywhere, not only at multiples of a pack
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         128  per block
 //   shared memory    32  bytes, static
-//   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
+//   grid                 a row per block, per cluster of blocks, or per LANES adjacent threads
 //
-//   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 3ffda9ca, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows_exp.cuh.j2 0a964d68, common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_exchanges.cuh.j2 afdefad8,
-//           common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
-//           112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 5f841302,
-//           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 9ee24d78,
+//   after   the textbook: the maximum is subtracted before the exponential
+//   parts   softmax.cu.j2 36c1e6f2, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
+//           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 4fa98d7f, common/rows_mask.cuh.j2 a739d289,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 29ba9164,
+//           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 6e69d8fb, common/rows_pack.cuh.j2
+//           336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
+//           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_t128_n4_v8_mask_ragged_bf16
 
-// A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential
+// A row is read once, kept in registers, and written once. Its maximum is found first, so that no exponential
 // overflows, then the sum of the exponentials.
-// A block has one row.
-// NaN, +inf, and nothing but -inf make NaN of a row: the formula does, no case is treated apart.
+// One row per block.
+// A row with NaN or +inf, or with nothing but -inf, becomes NaN: that follows from the formula, without special cases.
 
 #include <cuda_bf16.h>
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
 #define INF __int_as_float(0x7f800000)
 
-// e^x = 2^(x log2 e) by the special function unit: its error, 1e-7 of the result for each unit of x, is far below a
+// e^x = 2^(x log2 e) on the special function unit. Its relative error, 1e-7 per unit of |x|, is far below that of
 // rounding to __nv_bfloat16.
 __device__ __forceinline__ float exponential(float x)
 {
@@ -50,14 +50,14 @@ __device__ __forceinline__ float exponential(float x)
     return power;
 }
 
-constexpr int LANES = 128;  // threads of a block that share a row
-constexpr int PACKS = 4;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 128;  // threads that share a row, of one block
+constexpr int PACKS = 4;  // packs per thread, all in flight at once
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -91,9 +91,10 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// Packs are those of the result, wherever a row begins; the elements before and after them are taken one by one.
-// What is read elsewhere than at a pack lies in two, so that one pack's elements are left free on both sides.
-constexpr int EDGES = 1;  // such elements of a thread, at most
+// Packs are aligned in the result, wherever its row starts. The elements before and after them are handled one by one.
+// An input that is aligned differently spans two aligned packs for each of ours; to keep both within the row, one
+// pack's worth of elements is left out at either end.
+constexpr int EDGES = 1;  // the most such elements per thread
 
 struct Max {
     using Total = float;
@@ -104,7 +105,7 @@ struct Sum {
     __device__ __forceinline__ static float of(float a, float b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N>
 __device__ __forceinline__ float over_lanes(float x)
 {
@@ -115,9 +116,10 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
-constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
+constexpr int SLOTS = WARPS;  // partial results of a reduction in shared memory
 
-// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
+// Reduces over all threads of the block and returns the result to each of them. Two sets of slots alternate, so that
+// one barrier per reduction is enough.
 template <typename Merge>
 __device__ __forceinline__ typename Merge::Total over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
 {
@@ -128,12 +130,12 @@ __device__ __forceinline__ typename Merge::Total over_row(float x, float (&excha
     if (lane == 0) {
         slots[threadIdx.x / 32] = x;
     }
-    __syncthreads();  // every warp's share is there
+    __syncthreads();  // all warps have written their partial results
     return over_lanes<Merge, SLOTS>(slots[lane % SLOTS]);
 }
 
-// What a mask says of the elements of a pack, in a byte for each: 0 leaves it out. They begin anywhere in these words,
-// the last of which is the first one of another pack.
+// The mask of a pack, one byte per element: 0 leaves the element out. It starts at any byte of the first word, and the
+// last word also belongs to the following pack.
 struct Choice {
     unsigned word[3];
 };
@@ -143,7 +145,7 @@ __device__ __forceinline__ unsigned offset_in_word(const unsigned char* from)
     return reinterpret_cast<size_t>(from) % 4;
 }
 
-__device__ __forceinline__ Choice load_choice(const unsigned char* from)  // where a word begins
+__device__ __forceinline__ Choice load_choice(const unsigned char* from)  // from must be aligned to a word
 {
     const unsigned* words = reinterpret_cast<const unsigned*>(from);
     Choice choice;
@@ -154,7 +156,7 @@ __device__ __forceinline__ Choice load_choice(const unsigned char* from)  // whe
     return choice;
 }
 
-// The same with the first element's byte at the beginning.
+// The same, shifted so that it starts with the first element's byte.
 __device__ __forceinline__ Choice moved(Choice choice, unsigned offset)
 {
 #pragma unroll
@@ -176,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_mask_r
     int rows, int columns, int mask_inner,
     long long x_row, long long y_row, long long mask_outer, long long mask_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -192,13 +194,13 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_mask_r
     const int head = (VEC - off) % VEC + VEC;
     const int end = head + max(columns - head - VEC, 0) / VEC * VEC;
     const int first = head + place;
-    // Of a thread's element number i before or after the packs; beyond the row where there are fewer.
+    // The column of the thread's i-th element outside the packs, before or after them; past the row if there is none.
     const auto edge_column = [&](int i) {
         const int nth = (place + i * STRIDE) / VEC;
         return nth < head ? nth : nth - head + end;
     };
 
-    // The mask is on its way before the first of the row is touched.
+    // Request the mask first: it is in flight before any of the row is used.
     Choice choice[PACKS];
     const unsigned choice_offset = offset_in_word(mask + first);
 #pragma unroll
@@ -206,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_mask_r
         const int column = first + pack * STRIDE;
         choice[pack] = column < end ? load_choice(mask + column - choice_offset) : Choice{};
     }
-    // What is not in the row, behind the query or left out is -inf: it adds nothing to the sum.
+    // What is outside the row or left out is -inf: it adds nothing to the sum.
     Pack taken[PACKS];
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
@@ -224,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_mask_r
         }
     }
 
-    // The greatest number of the row.
+    // The maximum of the row.
     float value[PACKS][VEC];
     float top = -INF;
 #pragma unroll
@@ -242,7 +244,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_mask_r
     }
     top = over_row<Max>(top, exchanges, turn);
 
-    // The sum of the exponentials below it.
+    // The sum of the exponentials relative to it.
     float sum = 0.0f;
     const auto add = [&](float& x) {
         x = exponential(x - top);

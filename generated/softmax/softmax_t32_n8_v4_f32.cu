@@ -5,32 +5,32 @@
 //     y[i] = exp(x[i] - max(x)) / sum over j of exp(x[j] - max(x))
 //
 //   LANES     32  threads of a block that share a row
-//   PACKS      8  packs of a thread
-//   VEC        4  neighbours that make a pack, and are loaded and stored at once
+//   PACKS      8  packs per thread
+//   VEC        4  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER    1  blocks that share a row, as a cluster
 //   dtype    f32  float in memory, float in registers
 //   threads  128  per block
-//   grid          a row for each block, for each cluster of blocks, or for LANES neighbouring threads
+//   grid          a row per block, per cluster of blocks, or per LANES adjacent threads
 //
-//   after   the textbook: the greatest number is taken from all before the exponential
-//   parts   softmax.cu.j2 3ffda9ca, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2 2d24696b,
-//           common/rows_exp.cuh.j2 0a964d68, common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_exchanges.cuh.j2 afdefad8,
-//           common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
-//           112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 5f841302,
-//           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 9ee24d78,
+//   after   the textbook: the maximum is subtracted before the exponential
+//   parts   softmax.cu.j2 36c1e6f2, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
+//           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 4fa98d7f, common/rows_mask.cuh.j2 a739d289,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 29ba9164,
+//           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 6e69d8fb, common/rows_pack.cuh.j2
+//           336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
+//           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_t32_n8_v4_f32
 
-// A row stays in registers from its one reading to its one writing: its greatest number first, so that no exponential
+// A row is read once, kept in registers, and written once. Its maximum is found first, so that no exponential
 // overflows, then the sum of the exponentials.
-// A block has several rows, each in neighbouring lanes.
-// NaN, +inf, and nothing but -inf make NaN of a row: the formula does, no case is treated apart.
+// Several rows per block, each on adjacent lanes.
+// A row with NaN or +inf, or with nothing but -inf, becomes NaN: that follows from the formula, without special cases.
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -38,8 +38,8 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
-// would be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), corrected by the rounding errors of the subtraction and the product. For x = -inf
+// the correction would be NaN; limiting it to 1 makes the result 0.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;
@@ -51,7 +51,7 @@ __device__ __forceinline__ float exponential_below(float x, float top)
     return fmaf(power, fminf(lost, 1.0f), power);
 }
 
-// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+// 1 / x as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_of(double x)
 {
     const float whole = static_cast<float>(x);
@@ -60,14 +60,14 @@ __device__ __forceinline__ float2 inverse_of(double x)
     return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
 }
 
-// A number times such a sum, rounded once.
+// A number times such a sum of two floats, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
-constexpr int LANES = 32;  // threads of a block that share a row
-constexpr int PACKS = 8;  // packs of a thread, all in flight at once
-constexpr int ROWS = 128 / LANES;  // of a block
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 32;  // threads that share a row, of one block
+constexpr int PACKS = 8;  // packs per thread, all in flight at once
+constexpr int ROWS = 128 / LANES;  // per block
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -97,12 +97,12 @@ struct Max {
     __device__ __forceinline__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 struct Sum {
-    using Total = double;  // of a row, whose last partial sums are added as such: it is as good as rounded once
+    using Total = double;  // the last partial sums of a row are added in double: as good as rounding once
     template <typename Number>
     __device__ __forceinline__ static Number of(Number a, Number b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N, typename Number>
 __device__ __forceinline__ Number over_lanes(Number x)
 {
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
     int rows, int columns,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
@@ -127,14 +127,14 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
     const long long row = static_cast<long long>(blockIdx.x) * ROWS + threadIdx.x / LANES;
     const int place = threadIdx.x % LANES * VEC;
     if (row >= rows) {
-        columns = 0;  // and stay, for the lanes of the other rows
+        columns = 0;  // but do not return: the other rows need these lanes in shuffles
     }
     x += row * x_row;
     y += row * y_row;
     const int end = columns;
     const int first = place;
 
-    // What is not in the row is -inf: it adds nothing to the sum.
+    // What is outside the row is -inf: it adds nothing to the sum.
     Pack taken[PACKS];
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
         taken[pack] = column < end ? load(x + column) : filled(-INF);
     }
 
-    // The greatest number of the row.
+    // The maximum of the row.
     float value[PACKS][VEC];
     float top = -INF;
 #pragma unroll
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t32_n8_v4_f32(
     }
     top = over_lanes<Max, LANES>(top);
 
-    // The sum of the exponentials below it: those of a pack are added as floats, and packs as doubles.
+    // The sum of the exponentials relative to it: within a pack in float, across packs in double.
     double sum = 0.0;
     float part = 0.0f;
     const auto add = [&](float& x) {

@@ -5,8 +5,8 @@
 //     dx[i] = y[i] (dy[i] - sum over j of dy[j] y[j]);   log: dx[i] = dy[i] - exp(y[i]) sum over j of dy[j]
 //
 //   LANES          128  threads of a block that share a row
-//   PACKS            4  packs of a thread
-//   VEC              4  neighbours that make a pack, and are loaded and stored at once
+//   PACKS            4  packs per thread
+//   VEC              4  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER          1  blocks that share a row, as a cluster
 //   dtype          f32  float in memory, float in registers
 //   threads        128  per block
@@ -14,12 +14,12 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the chain rule
-//   parts   softmax_backward.cu.j2 cbb675e7, common/rows_take.cuh.j2 751122fe, common/convert.cuh.j2
-//           2d24696b, common/rows.cuh.j2 55d8a70c, common/rows_exp.cuh.j2 0a964d68,
-//           common/after_previous.cuh.j2 9af5dfb3, common/rows_exchanges.cuh.j2 afdefad8,
-//           common/rows_place.cuh.j2 46e93e03, common/rows_ends.cuh.j2 3ac869d8, common/rows_pack.cuh.j2
-//           112df5bf, common/cluster.cuh.j2 2d32a30a, common/rows_deferred.cuh.j2 5f841302,
-//           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 9ee24d78,
+//   parts   softmax_backward.cu.j2 cbb675e7, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2
+//           0552574a, common/rows.cuh.j2 4fa98d7f, common/rows_exp.cuh.j2 ea823dcf,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 29ba9164,
+//           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 6e69d8fb, common/rows_pack.cuh.j2
+//           336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
+//           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_backward_t128_n4_v4_f32
@@ -28,15 +28,15 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
-constexpr int LANES = 128;  // threads of a block that share a row
-constexpr int PACKS = 4;  // packs of a thread, all in flight at once
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int LANES = 128;  // threads that share a row, of one block
+constexpr int PACKS = 4;  // packs per thread, all in flight at once
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -62,12 +62,12 @@ __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 struct Sum {
-    using Total = double;  // of a row, whose last partial sums are added as such: it is as good as rounded once
+    using Total = double;  // the last partial sums of a row are added in double: as good as rounding once
     template <typename Number>
     __device__ __forceinline__ static Number of(Number a, Number b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N, typename Number>
 __device__ __forceinline__ Number over_lanes(Number x)
 {
@@ -78,9 +78,10 @@ __device__ __forceinline__ Number over_lanes(Number x)
     return x;
 }
 
-constexpr int SLOTS = WARPS;  // what a reduction leaves in shared memory
+constexpr int SLOTS = WARPS;  // partial results of a reduction in shared memory
 
-// Of all threads of the block, in each of them. Two sets of slots serve in turn, so that one barrier is enough.
+// Reduces over all threads of the block and returns the result to each of them. Two sets of slots alternate, so that
+// one barrier per reduction is enough.
 template <typename Merge, typename Number>
 __device__ __forceinline__ typename Merge::Total over_row(Number x, float (&exchanges)[2][SLOTS], int& turn)
 {
@@ -91,7 +92,7 @@ __device__ __forceinline__ typename Merge::Total over_row(Number x, float (&exch
     if (lane == 0) {
         slots[threadIdx.x / 32] = static_cast<float>(x);
     }
-    __syncthreads();  // every warp's share is there
+    __syncthreads();  // all warps have written their partial results
     return over_lanes<Merge, SLOTS>(static_cast<typename Merge::Total>(slots[lane % SLOTS]));
 }
 
@@ -102,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_backward_t128_n4_
     int rows, int columns,
     long long dy_row, long long y_row, long long dx_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

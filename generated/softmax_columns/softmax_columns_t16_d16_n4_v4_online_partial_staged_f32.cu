@@ -7,7 +7,7 @@
 //   LANES             16  threads side by side, each on a pack of columns
 //   DEPTH             16  threads that share a column
 //   HELD               4  packs in a thread's registers
-//   VEC                4  neighbours that make a pack, and are loaded and stored at once
+//   VEC                4  adjacent elements in a pack, which is loaded and stored at once
 //   online           yes  columns are longer than the threads can hold, and are read twice
 //   partial          yes  only what is known of a column, of which a block has a part
 //   staged           yes  packs come to shared memory while others are computed on
@@ -19,11 +19,11 @@
 //                         for each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/rows_exp.cuh.j2 0a964d68, common/columns_total.cuh.j2 2bd1d875,
+//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
+//           common/rows_exp.cuh.j2 ea823dcf, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
-//           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
-//           common/rows_around.cuh.j2 9ee24d78
+//           common/after_previous.cuh.j2 a20b390c, common/columns_known.cuh.j2 52d0f020,
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build softmax_columns_t16_d16_n4_v4_online_partial_staged_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
@@ -34,7 +34,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -46,7 +46,7 @@ constexpr int HELD = 4;  // numbers of a column in a thread's registers
 constexpr int THREADS = LANES * DEPTH;
 constexpr int STAGES = 3;  // times so many are on their way, or have come
 constexpr int SLOTS = 8;  // groups of threads that find something of a column
-constexpr int VEC = 4;  // neighbours in memory that make a pack
+constexpr int VEC = 4;  // adjacent elements in a pack
 constexpr int WIDTH = LANES * VEC;  // columns of a strip
 
 struct alignas(VEC * sizeof(Element)) Pack {
@@ -72,17 +72,17 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
-// What has been asked for since the last time makes a group, if it is nothing, too: groups are counted.
+// Closes the group of copies requested since the last call. Empty groups count as well.
 __device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// All copies but those of the last groups have arrived.
+// Waits until all copies except those of the last groups have arrived.
 template <int COMING>
 __device__ __forceinline__ void wait_for_rows()
 {
@@ -91,7 +91,8 @@ __device__ __forceinline__ void wait_for_rows()
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// The same in a sum, of x up to zero: it is off by 1e-7 of itself for each unit of x, but small where that is much.
+// The same for terms of a sum, x <= 0: the relative error is 1e-7 per unit of |x|, but where that is large, the term is
+// small.
 __device__ __forceinline__ float addend(float x)
 {
     float power;
@@ -99,8 +100,8 @@ __device__ __forceinline__ float addend(float x)
     return power;
 }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
-// would be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), corrected by the rounding errors of the subtraction and the product. For x = -inf
+// the correction would be NaN; limiting it to 1 makes the result 0.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;
@@ -112,7 +113,7 @@ __device__ __forceinline__ float exponential_below(float x, float top)
     return fmaf(power, fminf(lost, 1.0f), power);
 }
 
-// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+// 1 / x as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_of(double x)
 {
     const float whole = static_cast<float>(x);
@@ -121,7 +122,7 @@ __device__ __forceinline__ float2 inverse_of(double x)
     return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
 }
 
-// A number times such a sum, rounded once.
+// A number times such a sum of two floats, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
@@ -233,7 +234,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
     int length, int columns, int parts, int height, int together,
     long long x_plane, long long x_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -7,7 +7,7 @@
 //   LANES            16  threads side by side, each on a pack of columns
 //   DEPTH            16  threads that share a column
 //   HELD              8  packs in a thread's registers
-//   VEC               8  neighbours that make a pack, and are loaded and stored at once
+//   VEC               8  adjacent elements in a pack, which is loaded and stored at once
 //   lse             yes  the logarithm of the sum alone, one number for a column
 //   ragged          yes  rows begin anywhere, those of x and of y at the same places in a pack
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
@@ -17,11 +17,11 @@
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/rows_exp.cuh.j2 0a964d68, common/columns_total.cuh.j2 2bd1d875,
+//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
+//           common/rows_exp.cuh.j2 ea823dcf, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
-//           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
-//           common/rows_around.cuh.j2 9ee24d78
+//           common/after_previous.cuh.j2 a20b390c, common/columns_known.cuh.j2 52d0f020,
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build softmax_columns_t16_d16_n8_v8_lse_ragged_bf16
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
@@ -31,7 +31,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -41,11 +41,11 @@ constexpr int LANES = 16;  // threads side by side, each on VEC columns
 constexpr int DEPTH = 16;  // threads that share a column
 constexpr int HELD = 8;  // numbers of a column in a thread's registers
 constexpr int SLOTS = 8;  // groups of threads that find something of a column
-constexpr int VEC = 8;  // neighbours in memory that make a pack
+constexpr int VEC = 8;  // adjacent elements in a pack
 constexpr int WIDTH = (LANES - 1) * VEC;  // columns of a strip
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -79,7 +79,7 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// e^x = 2^(x log2 e) by the special function unit: its error, 1e-7 of the result for each unit of x, is far below a
+// e^x = 2^(x log2 e) on the special function unit. Its relative error, 1e-7 per unit of |x|, is far below that of
 // rounding to __nv_bfloat16.
 __device__ __forceinline__ float exponential(float x)
 {
@@ -88,7 +88,7 @@ __device__ __forceinline__ float exponential(float x)
     return power;
 }
 
-// The logarithm of the sum of all exponentials, from the sum of those below a number.
+// The logarithm of the sum of all exponentials, from their sum relative to a maximum.
 __device__ __forceinline__ float log_of_sum(float below, float sum) { return below + logf(sum); }
 
 // What is taken from a number before the exponential; inf - inf would be NaN.
@@ -130,14 +130,14 @@ __device__ __forceinline__ float merge(const float2* found, float& top)
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(256, 3)
     kgen_softmax_columns_t16_d16_n8_v8_lse_ragged_bf16(
     const Element* x,
     Element* y,
     int length, int columns,
     long long x_plane, long long x_step, long long y_plane)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

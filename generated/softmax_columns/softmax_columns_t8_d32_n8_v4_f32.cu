@@ -7,7 +7,7 @@
 //   LANES             8  threads side by side, each on a pack of columns
 //   DEPTH            32  threads that share a column
 //   HELD              8  packs in a thread's registers
-//   VEC               4  neighbours that make a pack, and are loaded and stored at once
+//   VEC               4  adjacent elements in a pack, which is loaded and stored at once
 //   dtype           f32  float in memory, float in registers
 //   threads         256  per block
 //   shared memory  2432  bytes, static
@@ -15,11 +15,11 @@
 //                        each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/rows_exp.cuh.j2 0a964d68, common/columns_total.cuh.j2 2bd1d875,
+//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
+//           common/rows_exp.cuh.j2 ea823dcf, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
-//           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
-//           common/rows_around.cuh.j2 9ee24d78
+//           common/after_previous.cuh.j2 a20b390c, common/columns_known.cuh.j2 52d0f020,
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build softmax_columns_t8_d32_n8_v4_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.
@@ -27,7 +27,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -37,7 +37,7 @@ constexpr int LANES = 8;  // threads side by side, each on VEC columns
 constexpr int DEPTH = 32;  // threads that share a column
 constexpr int HELD = 8;  // numbers of a column in a thread's registers
 constexpr int SLOTS = 8;  // groups of threads that find something of a column
-constexpr int VEC = 4;  // neighbours in memory that make a pack
+constexpr int VEC = 4;  // adjacent elements in a pack
 constexpr int WIDTH = LANES * VEC;  // columns of a strip
 
 struct alignas(VEC * sizeof(Element)) Pack {
@@ -65,8 +65,8 @@ __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterp
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
-// would be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), corrected by the rounding errors of the subtraction and the product. For x = -inf
+// the correction would be NaN; limiting it to 1 makes the result 0.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;
@@ -78,7 +78,7 @@ __device__ __forceinline__ float exponential_below(float x, float top)
     return fmaf(power, fminf(lost, 1.0f), power);
 }
 
-// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+// 1 / x as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_of(double x)
 {
     const float whole = static_cast<float>(x);
@@ -87,7 +87,7 @@ __device__ __forceinline__ float2 inverse_of(double x)
     return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
 }
 
-// A number times such a sum, rounded once.
+// A number times such a sum of two floats, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(256, 4)
     int length, int columns,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

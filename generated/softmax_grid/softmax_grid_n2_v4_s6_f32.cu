@@ -16,10 +16,10 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
-//           common/rows_exp.cuh.j2 0a964d68, common/after_previous.cuh.j2 9af5dfb3,
+//   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2 755c598d,
+//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 c49a824f, common/rows_pack.cuh.j2
-//           112df5bf, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
+//           336e1e09, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build softmax_grid_n2_v4_s6_f32
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -31,7 +31,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -43,8 +43,8 @@ constexpr int STAGES = 6;  // parts that a block has in shared memory
 constexpr int DEFER = 3;  // rows between what is found of one and its result: its parts need time to get about
 constexpr int HEARD = 2;  // blocks of a team, at most, for each lane of the warp that hears them
 constexpr int WARPS = LANES / 32;
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -69,7 +69,7 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -142,8 +142,8 @@ __device__ __forceinline__ void leave(unsigned* left, Message* places, int parts
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
-// would be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), corrected by the rounding errors of the subtraction and the product. For x = -inf
+// the correction would be NaN; limiting it to 1 makes the result 0.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;
@@ -155,7 +155,7 @@ __device__ __forceinline__ float exponential_below(float x, float top)
     return fmaf(power, fminf(lost, 1.0f), power);
 }
 
-// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+// 1 / x as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_of(double x)
 {
     const float whole = static_cast<float>(x);
@@ -164,7 +164,7 @@ __device__ __forceinline__ float2 inverse_of(double x)
     return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
 }
 
-// A number times such a sum, rounded once.
+// A number times such a sum of two floats, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 // What is taken from a number before the exponential; -inf - (-inf) would be NaN.
@@ -199,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v4_s
     int rows, int columns, int parts, int width,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -16,10 +16,10 @@
 //                         for; all run at once
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 2d24696b, common/rows_grid.cuh.j2 755c598d,
-//           common/rows_exp.cuh.j2 0a964d68, common/after_previous.cuh.j2 9af5dfb3,
+//   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2 755c598d,
+//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 c49a824f, common/rows_pack.cuh.j2
-//           112df5bf, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 9ee24d78
+//           336e1e09, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build softmax_grid_n2_v8_s6_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one
@@ -33,7 +33,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -45,11 +45,11 @@ constexpr int STAGES = 6;  // parts that a block has in shared memory
 constexpr int DEFER = 3;  // rows between what is found of one and its result: its parts need time to get about
 constexpr int HEARD = 2;  // blocks of a team, at most, for each lane of the warp that hears them
 constexpr int WARPS = LANES / 32;
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -83,7 +83,7 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -154,7 +154,7 @@ __device__ __forceinline__ void leave(unsigned* left, Message* places, int parts
     }
 }
 
-// e^x = 2^(x log2 e) by the special function unit: its error, 1e-7 of the result for each unit of x, is far below a
+// e^x = 2^(x log2 e) on the special function unit. Its relative error, 1e-7 per unit of |x|, is far below that of
 // rounding to __nv_bfloat16.
 __device__ __forceinline__ float exponential(float x)
 {
@@ -195,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_grid_n2_v8_s
     int rows, int columns, int parts, int width,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -6,16 +6,16 @@
 //
 //   LANES          512  threads of a block
 //   PACKS            4  packs that a thread has in flight
-//   VEC              4  neighbours that make a pack, and are loaded and stored at once
+//   VEC              4  adjacent elements in a pack, which is loaded and stored at once
 //   dtype          f32  float in memory, float in registers
 //   threads        512  per block
 //   shared memory  192  bytes, static
 //   grid                a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 b7f8dd7c, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/rows_exp.cuh.j2 0a964d68, common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2
-//           9ee24d78
+//   parts   softmax_online.cu.j2 b7f8dd7c, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
+//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2
+//           2f2d2724
 //   again   kgen build softmax_online_v4_f32
 
 // A thread carries the greatest number so far and the sum of exponentials below it; when a greater one comes, the sum
@@ -24,7 +24,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -32,8 +32,8 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 
 constexpr int LANES = 512;  // threads of a block, all on one row
 constexpr int PACKS = 4;  // packs that a thread has in flight
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -51,8 +51,8 @@ constexpr int TILE = PACKS * STRIDE;  // columns that a block takes at once
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
-// would be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), corrected by the rounding errors of the subtraction and the product. For x = -inf
+// the correction would be NaN; limiting it to 1 makes the result 0.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;
@@ -64,7 +64,7 @@ __device__ __forceinline__ float exponential_below(float x, float top)
     return fmaf(power, fminf(lost, 1.0f), power);
 }
 
-// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+// 1 / x as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_of(double x)
 {
     const float whole = static_cast<float>(x);
@@ -73,7 +73,7 @@ __device__ __forceinline__ float2 inverse_of(double x)
     return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
 }
 
-// A number times such a sum, rounded once.
+// A number times such a sum of two floats, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 // The greatest of some numbers, and the sum of exp(number - greatest).
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v4_f3
     int columns,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

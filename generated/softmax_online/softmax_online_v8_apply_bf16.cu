@@ -6,7 +6,7 @@
 //
 //   LANES           512  threads of a block
 //   PACKS             4  packs that a thread has in flight
-//   VEC               8  neighbours that make a pack, and are loaded and stored at once
+//   VEC               8  adjacent elements in a pack, which is loaded and stored at once
 //   apply           yes  only the second reading, from the totals of the parts
 //   dtype          bf16  __nv_bfloat16 in memory, float in registers
 //   threads         512  per block
@@ -14,9 +14,9 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 b7f8dd7c, common/convert.cuh.j2 2d24696b, common/rows_pack.cuh.j2 112df5bf,
-//           common/rows_exp.cuh.j2 0a964d68, common/after_previous.cuh.j2 9af5dfb3, common/rows_around.cuh.j2
-//           9ee24d78
+//   parts   softmax_online.cu.j2 b7f8dd7c, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 336e1e09,
+//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2
+//           2f2d2724
 //   again   kgen build softmax_online_v8_apply_bf16
 
 // Of each part of a row the greatest number and the sum of the exponentials below it are known. They are put together,
@@ -27,7 +27,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -35,11 +35,11 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 
 constexpr int LANES = 512;  // threads of a block, all on one row
 constexpr int PACKS = 4;  // packs that a thread has in flight
-constexpr int VEC = 8;  // neighbours in memory that make a pack
-constexpr int STRIDE = LANES * VEC;  // from a thread's pack to its next one
+constexpr int VEC = 8;  // adjacent elements in a pack
+constexpr int STRIDE = LANES * VEC;  // from one pack of a thread to its next
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -70,7 +70,7 @@ __device__ __forceinline__ void store_past(Element* to, const Pack& pack)
     __stcs(reinterpret_cast<Words*>(to), reinterpret_cast<const Words&>(pack));
 }
 
-// e^x = 2^(x log2 e) by the special function unit: its error, 1e-7 of the result for each unit of x, is far below a
+// e^x = 2^(x log2 e) on the special function unit. Its relative error, 1e-7 per unit of |x|, is far below that of
 // rounding to __nv_bfloat16.
 __device__ __forceinline__ float exponential(float x)
 {
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_softmax_online_v8_ap
     int columns, int parts, int width,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -17,13 +17,13 @@
 //                          for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 f92823ae, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
-//           common/rows.cuh.j2 55d8a70c, common/rows_mask.cuh.j2 cbcffb49, common/after_previous.cuh.j2
-//           9af5dfb3, common/rows_ring.cuh.j2 f6649a68, common/rows_ring_second.cuh.j2 12f958ea,
-//           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 112df5bf, common/cluster.cuh.j2
-//           2d32a30a, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 46e93e03,
-//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 9ee24d78,
+//   parts   softmax_ring.cu.j2 f92823ae, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
+//           common/rows.cuh.j2 4fa98d7f, common/rows_mask.cuh.j2 a739d289, common/after_previous.cuh.j2
+//           a20b390c, common/rows_ring.cuh.j2 f6649a68, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
+//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
+//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 9e47878a,
+//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_ring_n7_v4_c4_ragged_f32
@@ -35,7 +35,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -43,7 +43,8 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// The same in a sum, of x up to zero: it is off by 1e-7 of itself for each unit of x, but small where that is much.
+// The same for terms of a sum, x <= 0: the relative error is 1e-7 per unit of |x|, but where that is large, the term is
+// small.
 __device__ __forceinline__ float addend(float x)
 {
     float power;
@@ -51,8 +52,8 @@ __device__ __forceinline__ float addend(float x)
     return power;
 }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
-// would be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), corrected by the rounding errors of the subtraction and the product. For x = -inf
+// the correction would be NaN; limiting it to 1 makes the result 0.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;
@@ -64,7 +65,7 @@ __device__ __forceinline__ float exponential_below(float x, float top)
     return fmaf(power, fminf(lost, 1.0f), power);
 }
 
-// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+// 1 / x as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_of(double x)
 {
     const float whole = static_cast<float>(x);
@@ -73,19 +74,19 @@ __device__ __forceinline__ float2 inverse_of(double x)
     return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
 }
 
-// A number times such a sum, rounded once.
+// A number times such a sum of two floats, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
 constexpr int PART = 3584;  // packs of such a part
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LINE = 32;  // elements of a line of memory
-constexpr int LANES = 512;  // threads of a block that share a row
-constexpr int PACKS = 7;  // packs of a thread, all in flight at once
+constexpr int LANES = 512;  // threads that share a row, of one block
+constexpr int PACKS = 7;  // packs per thread, all in flight at once
 constexpr int CLUSTER = 4;  // blocks that share a row
-constexpr int WARPS = LANES / 32;  // of a block
-constexpr int VEC = 4;  // neighbours in memory that make a pack
-constexpr int STRIDE = CLUSTER * LANES * VEC;  // from a thread's pack to its next one
+constexpr int WARPS = LANES / 32;  // per block
+constexpr int VEC = 4;  // adjacent elements in a pack
+constexpr int STRIDE = CLUSTER * LANES * VEC;  // from one pack of a thread to its next
 
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
@@ -110,17 +111,17 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
-// What has been asked for since the last time makes a group, if it is nothing, too: groups are counted.
+// Closes the group of copies requested since the last call. Empty groups count as well.
 __device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// All copies but those of the last groups have arrived.
+// Waits until all copies except those of the last groups have arrived.
 template <int COMING>
 __device__ __forceinline__ void wait_for_rows()
 {
@@ -132,12 +133,12 @@ struct Max {
     __device__ __forceinline__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 struct Sum {
-    using Total = double;  // of a row, whose last partial sums are added as such: it is as good as rounded once
+    using Total = double;  // the last partial sums of a row are added in double: as good as rounding once
     template <typename Number>
     __device__ __forceinline__ static Number of(Number a, Number b) { return a + b; }
 };
 
-// Of N neighbouring lanes, in each of them: partners merge the same two numbers, so that all get the same bits.
+// Butterfly reduction over N adjacent lanes: both partners merge the same two numbers, so all lanes get the same bits.
 template <typename Merge, int N, typename Number>
 __device__ __forceinline__ Number over_lanes(Number x)
 {
@@ -148,7 +149,8 @@ __device__ __forceinline__ Number over_lanes(Number x)
     return x;
 }
 
-// Of N lanes' greatest numbers, and of sums of exponentials below them: the greatest, and the sum below that.
+// Merges the maxima of N lanes, and their sums of exponentials relative to these: returns the sum relative to the
+// overall maximum.
 template <int N>
 __device__ __forceinline__ Sum::Total over_lanes_below(float& top, Sum::Total sum)
 {
@@ -164,7 +166,7 @@ __device__ __forceinline__ int cluster_rank()
     return static_cast<int>(rank);
 }
 
-// barrier.cluster: all blocks of the cluster have come as far as its first half, before one goes on from its second.
+// barrier.cluster, in two halves: no block passes the second before all blocks of the cluster have reached the first.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
@@ -174,7 +176,7 @@ __device__ __forceinline__ unsigned shared_address(const void* x)
     return static_cast<unsigned>(__cvta_generic_to_shared(x));
 }
 
-// Where the same thing lies in the shared memory of another block (mapa).
+// The address of the same object in the shared memory of another block of the cluster (mapa).
 __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
 {
     unsigned there;
@@ -182,7 +184,7 @@ __device__ __forceinline__ unsigned address_at(unsigned here, int rank)
     return there;
 }
 
-// st.async: four bytes to another block, where an mbarrier counts them.
+// st.async: stores four bytes in another block's shared memory, where an mbarrier counts them.
 __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarrier)
 {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(there), "r"(x),
@@ -190,8 +192,8 @@ __device__ __forceinline__ void send(unsigned there, unsigned x, unsigned mbarri
                  : "memory");
 }
 
-// A phase of an mbarrier is over: all bytes that other blocks were to send have come. They lie in the shared memory of
-// this one, so that it is acquired for the block: for the cluster, all of L1 would be forgotten each time.
+// Waits for a phase of an mbarrier: all bytes from other blocks have arrived. They are in this block's own shared
+// memory, so block scope is enough to acquire them; cluster scope would invalidate all of L1 each time.
 __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
 {
     unsigned done;
@@ -206,8 +208,8 @@ __device__ __forceinline__ void wait_for(unsigned mbarrier, unsigned phase)
     } while (!done);
 }
 
-// What the warps of a block, and then the blocks of a cluster, tell one another. The mbarrier counts the bytes that
-// came from other blocks; a barrier of the cluster would also wait for everything that is on its way to or from memory.
+// What the warps of a block, and then the blocks of a cluster, exchange. The mbarrier counts the bytes that arrive from
+// other blocks; a cluster barrier would also wait for all outstanding loads and stores.
 struct Exchange {
     float2 of_warp[WARPS];
     float2 of_block[CLUSTER];
@@ -289,7 +291,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     int rows, int columns,
     long long x_row, long long y_row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a
@@ -303,7 +305,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     cluster_arrive();
 
     const int place = (cluster_rank() * LANES + threadIdx.x) * VEC;
-    const int teams = gridDim.x / CLUSTER;  // which take rows in turn
+    const int teams = gridDim.x / CLUSTER;  // which take turns at the rows
     // A row's packs begin with a line of memory, wherever the row does, so that no two warps load or store parts of
     // one. The elements before and behind them are its edge, of which each of the last threads has one.
     const unsigned begin = reinterpret_cast<size_t>(x) / sizeof(Element) % LINE;

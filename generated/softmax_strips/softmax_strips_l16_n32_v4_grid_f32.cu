@@ -17,11 +17,11 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
-//           common/rows_pack.cuh.j2 112df5bf, common/columns_total.cuh.j2 2bd1d875,
+//   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
+//           common/rows_pack.cuh.j2 336e1e09, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 6a73c8d9,
-//           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
-//           common/rows_around.cuh.j2 9ee24d78, common/cluster.cuh.j2 2d32a30a, common/cluster_claims.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/columns_known.cuh.j2 52d0f020,
+//           common/rows_around.cuh.j2 2f2d2724, common/cluster.cuh.j2 06ee6526, common/cluster_claims.cuh.j2
 //           ce495d8f, common/shared_address.cuh.j2 0bac500b, common/pipeline.cuh.j2 ca9aeafd,
 //           common/messages.cuh.j2 6e7c1261
 //   again   kgen build softmax_strips_l16_n32_v4_grid_f32
@@ -37,7 +37,7 @@
 
 using Element = float;
 
-// Storage and arithmetic agree here; the two functions mark where a narrower type would convert.
+// Elements are stored and computed in the same type; these functions mark where a narrower type would be converted.
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
@@ -46,7 +46,8 @@ __device__ __forceinline__ Element from_float(float x) { return x; }
 
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 
-// The same in a sum, of x up to zero: it is off by 1e-7 of itself for each unit of x, but small where that is much.
+// The same for terms of a sum, x <= 0: the relative error is 1e-7 per unit of |x|, but where that is large, the term is
+// small.
 __device__ __forceinline__ float addend(float x)
 {
     float power;
@@ -54,8 +55,8 @@ __device__ __forceinline__ float addend(float x)
     return power;
 }
 
-// e^(x - top) = 2^((x - top) log2 e), to which what the subtraction and the product lose counts, too; of -inf that
-// would be NaN, and 1 does no harm.
+// e^(x - top) = 2^((x - top) log2 e), corrected by the rounding errors of the subtraction and the product. For x = -inf
+// the correction would be NaN; limiting it to 1 makes the result 0.
 __device__ __forceinline__ float exponential_below(float x, float top)
 {
     const float apart = x - top;
@@ -67,7 +68,7 @@ __device__ __forceinline__ float exponential_below(float x, float top)
     return fmaf(power, fminf(lost, 1.0f), power);
 }
 
-// 1 / x as the sum of two floats: what the first one misses is found by a step of Newton's method.
+// 1 / x as the sum of two floats: a step of Newton's method gives the second, the error of the first.
 __device__ __forceinline__ float2 inverse_of(double x)
 {
     const float whole = static_cast<float>(x);
@@ -76,7 +77,7 @@ __device__ __forceinline__ float2 inverse_of(double x)
     return make_float2(near, near * (fmaf(-whole, near, 1.0f) - rest * near));
 }
 
-// A number times such a sum, rounded once.
+// A number times such a sum of two floats, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
 constexpr int THREADS = 256;  // that hold packs
@@ -93,7 +94,7 @@ constexpr int LEAD = 14;  // chunks of the next strip that are taken before the 
 constexpr int BEGINS = (CHUNKS - (STAGES + KEPT) % CHUNKS) % CHUNKS;  // chunk in whose place comes the first of a strip
 constexpr int ENDS = CHUNKS - 1 - LEAD % CHUNKS;  // chunk after which the next strip has been taken
 constexpr int SLOTS = 8;  // groups of threads that find something of a column
-constexpr int VEC = 4;  // neighbours in memory that make a pack
+constexpr int VEC = 4;  // adjacent elements in a pack
 constexpr int WIDTH = LANES * VEC;  // columns of a strip
 
 struct alignas(VEC * sizeof(Element)) Pack {
@@ -119,17 +120,17 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
-// What has been asked for since the last time makes a group, if it is nothing, too: groups are counted.
+// Closes the group of copies requested since the last call. Empty groups count as well.
 __device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// All copies but those of the last groups have arrived.
+// Waits until all copies except those of the last groups have arrived.
 template <int COMING>
 __device__ __forceinline__ void wait_for_rows()
 {
@@ -382,7 +383,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + EARS, 1)
     int length, int columns, int strips, int parts,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     const int STEP = parts * DEPTH;  // from a thread's row to its next one

@@ -16,11 +16,11 @@
 //                          room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 2d24696b, common/rows_exp.cuh.j2 0a964d68,
-//           common/rows_pack.cuh.j2 112df5bf, common/columns_total.cuh.j2 2bd1d875,
+//   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
+//           common/rows_pack.cuh.j2 336e1e09, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 6a73c8d9,
-//           common/after_previous.cuh.j2 9af5dfb3, common/columns_known.cuh.j2 52d0f020,
-//           common/rows_around.cuh.j2 9ee24d78, common/cluster.cuh.j2 2d32a30a, common/cluster_claims.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/columns_known.cuh.j2 52d0f020,
+//           common/rows_around.cuh.j2 2f2d2724, common/cluster.cuh.j2 06ee6526, common/cluster_claims.cuh.j2
 //           ce495d8f, common/shared_address.cuh.j2 0bac500b, common/pipeline.cuh.j2 ca9aeafd,
 //           common/messages.cuh.j2 6e7c1261
 //   again   kgen build softmax_strips_l8_n16_v8_bf16
@@ -36,7 +36,7 @@
 
 using Element = __nv_bfloat16;
 
-// Arithmetic is in float, which holds every __nv_bfloat16 exactly; a result is rounded once, to nearest even.
+// Arithmetic is in float, which represents every __nv_bfloat16 exactly; results are rounded once, to nearest even.
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
@@ -47,7 +47,7 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 // not overflow, and each is as exact.
 #define SLACK 16.0f
 
-// e^x = 2^(x log2 e) by the special function unit: its error, 1e-7 of the result for each unit of x, is far below a
+// e^x = 2^(x log2 e) on the special function unit. Its relative error, 1e-7 per unit of |x|, is far below that of
 // rounding to __nv_bfloat16.
 __device__ __forceinline__ float exponential(float x)
 {
@@ -65,11 +65,11 @@ constexpr int STAGES = 13;  // chunks for which there is room: of this strip, an
 constexpr int LEAD = 2;  // chunks of the next strip that are taken before the result of this one is begun
 constexpr int AHEAD = 2;  // strips that are known to come: stages may be of so many
 constexpr int SLOTS = 16;  // groups of threads that find something of a column
-constexpr int VEC = 8;  // neighbours in memory that make a pack
+constexpr int VEC = 8;  // adjacent elements in a pack
 constexpr int WIDTH = LANES * VEC;  // columns of a strip
 
-// Two numbers lie in a register, in which a pack is copied, and out of which a number is taken only as it is needed: to
-// take them apart first would cost as much again.
+// A register holds two elements. Packs are copied register by register, and an element is extracted only when it is
+// used: unpacking all of them first would double the cost.
 struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];
 
@@ -103,17 +103,17 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global memory to shared memory, where the thread that asks for it will read it, and no other.
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
 __device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
-// What has been asked for since the last time makes a group, if it is nothing, too: groups are counted.
+// Closes the group of copies requested since the last call. Empty groups count as well.
 __device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// All copies but those of the last groups have arrived.
+// Waits until all copies except those of the last groups have arrived.
 template <int COMING>
 __device__ __forceinline__ void wait_for_rows()
 {
@@ -198,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     int length, int columns, int strips,
     long long x_plane, long long x_step, long long y_plane, long long y_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
     constexpr int STEP = DEPTH;  // from a thread's row to its next one

@@ -14,7 +14,7 @@
 //   grid                (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))
 //
 //   after   a gathering copy
-//   parts   take.cu.j2 768f7e36, common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 9af5dfb3
+//   parts   take.cu.j2 768f7e36, common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build take_n16_l256_a4_told_i32
 
 // LANES threads copy one row of the table, ACROSS words of it and 1 rows at once for each thread.
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_n16_l256_a4_told
     int rows, int width, int column_tiles,
     long long entries, long long table_row, long long table_step, long long indices_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

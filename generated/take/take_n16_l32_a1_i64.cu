@@ -12,7 +12,7 @@
 //   grid          (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))
 //
 //   after   a gathering copy
-//   parts   take.cu.j2 768f7e36, common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 9af5dfb3
+//   parts   take.cu.j2 768f7e36, common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build take_n16_l32_a1_i64
 
 // LANES threads copy one row of the table, ACROSS words of it and 4 rows at once for each thread.
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_n16_l32_a1_i64(
     int rows, int width, int column_tiles,
     long long entries, long long table_row, long long table_step, long long indices_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -13,7 +13,7 @@
 //
 //   after   a gathering copy
 //   parts   take_flat.cu.j2 7e892f01, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2 5b38a177,
-//           common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 9af5dfb3,
+//           common/tell_first.cuh.j2 f4b808eb, common/after_previous.cuh.j2 a20b390c,
 //           common/shifted_pack.cuh.j2 0e72bb5b
 //   again   kgen build take_flat_n2_checked_i64
 
@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_take_flat_n2_checked_
     int rows, int width, int group_rows, int pieces,
     long long entries, long long table_row, long long indices_step, long long first, long long last)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

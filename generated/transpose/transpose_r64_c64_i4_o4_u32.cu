@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 3c9afebb, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose.cu.j2 3c9afebb, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_r64_c64_i4_o4_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
     long long x_row,
     long long out_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -13,7 +13,7 @@
 //
 //   after   a strided copy
 //   parts   transpose_flat.cu.j2 5be4224c, common/flat_words.cuh.j2 eaeafd70, common/flat_packs.cuh.j2
-//           5b38a177, common/after_previous.cuh.j2 9af5dfb3, common/shifted_pack.cuh.j2 0e72bb5b
+//           5b38a177, common/after_previous.cuh.j2 a20b390c, common/shifted_pack.cuh.j2 0e72bb5b
 //   again   kgen build transpose_flat_n2_b2_u8
 
 // The last axis keeps its place, so that whole rows move; they begin anywhere and are of any length. The result is
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_flat_n2_b2_
     long long x_1,
     long long first, long long last)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

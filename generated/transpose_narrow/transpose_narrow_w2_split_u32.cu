@@ -13,7 +13,7 @@
 //   grid                 (ceil(packs / THREADS) * further axes): one block per THREADS packs of a long row
 //
 //   after   arrays of structures and structures of arrays
-//   parts   transpose_narrow.cu.j2 7f1c9917, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_narrow.cu.j2 7f1c9917, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_narrow_w2_split_u32
 
 // Rows of WIDTH elements, one behind the other, become WIDTH long rows. A thread takes WIDTH packs of 16 bytes that
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_narrow_w2_s
     int packs, int tiles,
     long long row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

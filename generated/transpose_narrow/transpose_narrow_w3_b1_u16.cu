@@ -12,7 +12,7 @@
 //   grid                  (ceil(packs / THREADS) * further axes): one block per THREADS packs of a long row
 //
 //   after   arrays of structures and structures of arrays
-//   parts   transpose_narrow.cu.j2 7f1c9917, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_narrow.cu.j2 7f1c9917, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_narrow_w3_b1_u16
 
 // WIDTH long rows become rows of WIDTH elements, one behind the other. A thread takes a pack of 16 bytes of each long
@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_narrow_w3_b
     long long x_0, long long out_0,
     long long row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -14,7 +14,7 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, with room in shared memory against its banks
-//   parts   transpose_padded_short.cu.j2 ae4b897a, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_padded_short.cu.j2 ae4b897a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_padded_short_n2_b1_split_u8
 
 // Rows of a few elements, one behind the other, become as many long rows that start anywhere. A block takes short rows
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_padded_shor
     long long x_0, long long out_0,
     long long row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -13,7 +13,7 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, with room in shared memory against its banks
-//   parts   transpose_padded_short.cu.j2 ae4b897a, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_padded_short.cu.j2 ae4b897a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_padded_short_n4_u8
 
 // A few long rows that start anywhere become rows of as many elements, one behind the other. Warps of a block spread
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_padded_shor
     int length, int width, int tiles,
     long long row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

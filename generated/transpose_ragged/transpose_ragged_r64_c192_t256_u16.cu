@@ -16,7 +16,7 @@
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
 //   parts   transpose_ragged.cu.j2 3b627752, common/shared_address.cuh.j2 0bac500b,
-//           common/after_previous.cuh.j2 9af5dfb3
+//           common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_ragged_r64_c192_t256_u16
 
 // A block turns one tile over in shared memory. Whatever the rows' addresses and lengths are, memory is read and
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r
     long long x_row,
     long long out_column)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

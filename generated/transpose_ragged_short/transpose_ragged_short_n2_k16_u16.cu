@@ -14,7 +14,7 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, in tiles whose edges follow the memory's
-//   parts   transpose_ragged_short.cu.j2 19dfe881, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_ragged_short.cu.j2 19dfe881, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_ragged_short_n2_k16_u16
 
 // A few long rows that start anywhere become rows of as many elements, one behind the other. Warps of a block spread
@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_ragged_shor
     int length, int width, int tiles,
     long long row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

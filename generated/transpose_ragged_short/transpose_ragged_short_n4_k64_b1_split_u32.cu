@@ -15,7 +15,7 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, in tiles whose edges follow the memory's
-//   parts   transpose_ragged_short.cu.j2 19dfe881, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_ragged_short.cu.j2 19dfe881, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_ragged_short_n4_k64_b1_split_u32
 
 // Rows of a few elements, one behind the other, become as many long rows that start anywhere. A block takes short rows
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_ragged_shor
     long long x_0, long long out_0,
     long long row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -13,7 +13,7 @@
 //   grid          (ceil(width / (LANES * ACROSS)) * ceil(rows / (THREADS / LANES * DOWN)))
 //
 //   after   a strided copy
-//   parts   transpose_rows.cu.j2 69990282, common/after_previous.cuh.j2 9af5dfb3
+//   parts   transpose_rows.cu.j2 69990282, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_rows_n16_l16_a1_b3_u8
 
 // The last axis keeps its place, so that whole rows move: LANES threads copy one, ACROSS words of it and 4 rows at
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_rows_n16_l1
     long long x_2,
     long long x_step)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -17,7 +17,7 @@
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
 //   parts   transpose_short.cu.j2 100155c2, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
-//           9af5dfb3
+//           a20b390c
 //   again   kgen build transpose_short_w4_k12_split_u8
 
 // Rows of a few elements, one behind the other, become as many long rows. A block takes what
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_w4_k1
     int length, int width, int tile_packs, int tiles,
     long long row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

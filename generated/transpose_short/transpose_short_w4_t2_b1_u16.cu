@@ -16,7 +16,7 @@
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
 //   parts   transpose_short.cu.j2 100155c2, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
-//           9af5dfb3
+//           a20b390c
 //   again   kgen build transpose_short_w4_t2_b1_u16
 
 // A few long rows become rows of as many elements, one behind the other. Threads of a block
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_w4_t2
     long long x_0, long long out_0,
     long long row)
 {
-    // It is launched while the kernel before it in its stream ends; from here on all that this one wrote is there.
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

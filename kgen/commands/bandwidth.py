@@ -12,10 +12,10 @@ from kgen.commands.common import StatusLine, json_option, print_json
 @click.command()
 @click.argument("globs", nargs=-1)
 @click.option("--dtype", "dtypes", multiple=True, default=["f32", "bf16"], show_default=True, help="f32, f16 or bf16.")
-@click.option("--columns", multiple=True, type=click.IntRange(1), help="Rows of this width; again for more.")
-@click.option("--random", "count", default=0, help="Rows of so many widths from 128 to 262144, drawn at random.")
-@click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
-@click.option("--jobs", default=4, show_default=True, help="Processes that check, and compile, at once.")
+@click.option("--columns", multiple=True, type=click.IntRange(1), help="Use rows of this width; repeatable.")
+@click.option("--random", "count", default=0, help="Use this many random widths from 128 to 262144.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random widths.")
+@click.option("--jobs", default=4, show_default=True, help="Processes that compile and check in parallel.")
 @json_option
 def bandwidth(
     globs: tuple[str, ...],
@@ -26,10 +26,10 @@ def bandwidth(
     jobs: int,
     as_json: bool,
 ) -> None:
-    """What part of the bandwidth of a copy memory-bound operators reach.
+    """Measure operators against the copy bandwidth.
 
-    Arrays of 268 MB, rows from narrow to wide, aligned and not; each result is compared with float64 first. GLOBS
-    choose rows by their labels; widths may be others than those of the tables:
+    Uses arrays of 268 MB with narrow to wide rows, aligned and unaligned; each result is first compared with float64.
+    GLOBS select rows by their labels, which may name widths that the tables do not have:
 
         kgen bandwidth 'softmax 16384x4096 *' 'layer_norm *' --dtype f16
         kgen bandwidth 'rms_norm *' --columns 1357 --random 8

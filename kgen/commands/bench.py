@@ -47,20 +47,20 @@ class _Stopped(BaseException):
 
 @click.command()
 @click.argument("operator", shell_complete=_complete)
-@click.option("--row", "rows", multiple=True, help="A shape as the table writes it, declared or not; again for more.")
-@click.option("--dtype", "dtypes", multiple=True, help="f32, f16 or bf16; again for more; default all.")
-@click.option("--pass", "stages", multiple=True, help="A pass as the table writes it, or 'sum *'; default all.")
-@click.option("--quick", is_flag=True, help="The small rows only, in few samples.")
-@click.option("--ladder", is_flag=True, help="kgen's own algorithms side by side.")
-@click.option("--algorithm", "algorithms", multiple=True, help="One more of kgen's algorithms; again for more.")
-@click.option("--peers/--no-peers", default=True, show_default=True, help="Time other libraries too.")
+@click.option("--row", "rows", multiple=True, help="A shape, written as in the table (even one not in it); repeatable.")
+@click.option("--dtype", "dtypes", multiple=True, help="f32, f16 or bf16; repeatable; by default all.")
+@click.option("--pass", "stages", multiple=True, help="A pass, written as in the table, or 'sum *'; by default all.")
+@click.option("--quick", is_flag=True, help="Only the small rows, with few samples.")
+@click.option("--ladder", is_flag=True, help="Compare kgen's own algorithms.")
+@click.option("--algorithm", "algorithms", multiple=True, help="Also time this algorithm of kgen's; repeatable.")
+@click.option("--peers/--no-peers", default=True, show_default=True, help="Also time other libraries.")
 @click.option("--graph", is_flag=True, help="Replay kgen's calls as CUDA graphs.")
 @json_option
 def bench(operator: str, as_json: bool, **choice: Any) -> None:
-    """Check and time OPERATOR on this device, beside its peers.
+    """Check and time OPERATOR beside other libraries.
 
-    A result that is wrong is said to be wrong, and never timed. Exits 1 when one of kgen's own is. Interrupted, or
-    terminated as `timeout` does it, it prints the rows that stand.
+    Wrong results are reported and never timed. Exits with 1 if one of kgen's own is wrong. When it is interrupted, or
+    terminated as `timeout` does it, it prints the rows that are done.
     """
     from kgen.bench import run
     from kgen.bench_table import table

@@ -36,11 +36,11 @@ _FAULTS_SHOWN = 5
 @click.command()
 @words_argument
 @archs_option("sm_80,sm_90a,sm_100a")
-@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compiles side by side; default one a core.")
+@click.option("-j", "--jobs", type=click.IntRange(min=1), help="Parallel compilations; by default one per core.")
 @out_option
-@click.option("--check", is_flag=True, help="Only compare the folder with what would be emitted; needs no compiler.")
-@click.option("--shelf", type=FOLDER, help="A folder that takes the cubins too, for KGEN_SHELF on other machines.")
-@click.option("--force", is_flag=True, help="Compile even what the cache has.")
+@click.option("--check", is_flag=True, help="Only check whether the folder is up to date; needs no compiler.")
+@click.option("--shelf", type=FOLDER, help="Also put the cubins into this folder, for KGEN_SHELF on other machines.")
+@click.option("--force", is_flag=True, help="Compile even what is in the cache.")
 @json_option
 def build(
     words: tuple[str, ...],
@@ -52,10 +52,11 @@ def build(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Emit and compile kernels, and show what each takes.
+    """Generate and compile kernels, and list what they take.
 
-    Sources and manifest go to generated/, cubins to the cache and beside their sources. WORDS choose as in `kgen list`,
-    and are added to the folder. Without WORDS, it becomes exactly the default set.
+    Sources and a manifest are written to generated/, cubins to the cache and next to their sources. WORDS select
+    specializations as in `kgen list`, which are added to the folder. Without WORDS, the folder becomes exactly the
+    default set.
     """
     from kgen import catalog, generated, report
     from kgen.build import shelve

@@ -25,13 +25,13 @@ def _parse_size(ctx: click.Context, param: click.Parameter, value: str) -> int:
 
 @click.group()
 def cache() -> None:
-    """The compiled kernels on disk."""
+    """Inspect and clean up the compiled kernels on disk."""
 
 
 @cache.command("ls")
 @json_option
 def ls(as_json: bool) -> None:
-    """Every entry, with its size and how long ago it was used."""
+    """List every entry, its size and when it was last used."""
     from kgen.build import store
     from kgen.report import size, table
 
@@ -45,7 +45,7 @@ def ls(as_json: bool) -> None:
 @cache.command()
 @json_option
 def info(as_json: bool) -> None:
-    """Where it is, and how full."""
+    """Show where the cache is, and how full."""
     from kgen.build import store
     from kgen.report import size
 
@@ -60,7 +60,10 @@ def info(as_json: bool) -> None:
 @cache.command()
 @json_option
 def verify(as_json: bool) -> None:
-    """Check every entry to the last byte; removes nothing (a load heals what it meets)."""
+    """Check every byte of every entry.
+
+    Removes nothing: a damaged entry is compiled again when it is used.
+    """
     from kgen.build import store
 
     problems = store().verify()
@@ -75,10 +78,10 @@ def verify(as_json: bool) -> None:
 
 
 @cache.command()
-@click.option("--max-size", callback=_parse_size, required=True, help="What may remain: bytes, or 256M, 1G.")
+@click.option("--max-size", callback=_parse_size, required=True, help="The size to shrink to, in bytes or as 256M, 1G.")
 @json_option
 def trim(max_size: int, as_json: bool) -> None:
-    """Remove what was unused for longest until the rest fits."""
+    """Remove the least recently used entries."""
     from kgen.build import store
 
     _say_removed(store().trim(max_size), as_json)

@@ -15,16 +15,17 @@ if TYPE_CHECKING:
 @click.command()
 @name_argument("spec")
 @click.argument("shape", nargs=-1, type=int)
-@click.option("--seed", default=0, show_default=True, help="Of the random order.")
-@click.option("--timeout", default=60.0, show_default=True, help="Seconds that a launch may take.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random order.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds allowed per launch.")
 @json_option
 def check(spec: Spec, shape: tuple[int, ...], seed: int, timeout: float, as_json: bool) -> None:
-    """Run a kernel on the CPU, three times in different orders, and say what is wrong with it.
+    """Run a kernel on the CPU and report its errors.
 
-    Races within and between blocks, accesses out of bounds, misaligned or of what nobody wrote, barriers that not all
-    reach, deadlocks; and whether the results are right. Needs no GPU. SHAPE, in place of sizes that suit the kernel, is
-    B H T E M of linear attention, rows and columns of what goes along rows or columns, results and products of each of
-    a product, indices, rows and columns of a take, B H T D of a rotation, else that of the elements:
+    It runs three times, in different orders. Reports races within and between blocks, out-of-bounds and misaligned
+    accesses, reads of memory that was never written, barriers that some threads miss, deadlocks, and wrong results.
+    Needs no GPU. By default sizes are chosen to suit the kernel. SHAPE sets them: B H T E M for linear attention; rows
+    and columns for operators along rows or columns; results and products per result for matrix-vector products;
+    indices, rows and columns for take; B H T D for rope; otherwise the shape of the elements:
 
         kgen check lmha_e64_t1_f32 1 2 100 60 40
     """

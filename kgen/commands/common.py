@@ -36,22 +36,27 @@ words_argument = click.argument("words", nargs=-1, shell_complete=complete_words
 
 
 def json_option(command: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document to standard output.")(command)
 
 
 def arch_option(command: F) -> F:
-    text = "GPU architecture, such as sm_80; default the device's, or sm_90a without one."
+    text = "GPU architecture, such as sm_80; by default that of this machine's GPU, or sm_90a if there is none."
     return click.option("--arch", callback=_parse_arch, help=text)(command)
 
 
 def archs_option(default: str) -> Callable[[F], F]:
     return click.option(
-        "--arch", "archs", default=default, show_default=True, callback=_parse_archs, help="GPU architectures."
+        "--arch",
+        "archs",
+        default=default,
+        show_default=True,
+        callback=_parse_archs,
+        help="Separated by commas.",
     )
 
 
 def out_option(command: F) -> F:
-    return click.option("--out", type=FOLDER, default="generated", show_default=True, help="The emitted folder.")(
+    return click.option("--out", type=FOLDER, default="generated", show_default=True, help="Of generated files.")(
         command
     )
 

@@ -16,9 +16,10 @@ _BAR = 2e-6
 @click.command()
 @json_option
 def demo(as_json: bool) -> None:
-    """Run a causal linear attention on this machine and compare it with NumPy in float64.
+    """Run a linear attention and compare it with NumPy.
 
-    On the GPU where there is one, else on the CPU executor, which runs the same kernel; it says which.
+    The attention is causal, and compared in float64. It runs on the GPU if there is one, otherwise on the CPU executor,
+    with the same kernel, and says which.
     """
     import numpy as np
 

@@ -12,9 +12,9 @@ from kgen.commands.common import json_option, print_json
 @click.command()
 @json_option
 def doctor(as_json: bool) -> None:
-    """What works here, and the fix for what does not.
+    """Show what works on this machine, and how to fix what does not.
 
-    Exits 1 if kernels cannot be rendered and compiled.
+    Exits with 1 if kernels cannot be rendered and compiled.
     """
     from kgen import doctor as diagnosis
 

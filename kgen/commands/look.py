@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 @click.command("list")
 @words_argument
 @arch_option
-@click.option("--kernels", is_flag=True, help="Every kernel there is, and how its specializations are named.")
-@click.option("--count", is_flag=True, help="Only say how many there are.")
+@click.option("--kernels", is_flag=True, help="List all kernels instead, and how their specializations are named.")
+@click.option("--count", is_flag=True, help="Print only how many there are.")
 @json_option
 def list_(words: tuple[str, ...], arch: Arch | None, kernels: bool, count: bool, as_json: bool) -> None:
-    """Specializations, what they take, and whether they are built.
+    """List specializations and the resources they take.
 
-    WORDS are names, kernels, globs, or axis=value pairs, which narrow:
+    WORDS are names of specializations or kernels, globs, and axis=value pairs, which narrow the selection:
 
         kgen list lmha e=64,128 dtype=f16 reverse=no
 
-    Without WORDS: the default set, which `kgen build` emits.
+    Without WORDS, lists the default set, which is what `kgen build` generates.
     """
     from kgen import catalog, report
     from kgen.build import find, store
@@ -73,13 +73,13 @@ def _list_kernels(as_json: bool) -> None:
 
 @click.command()
 @name_argument("spec")
-@click.option("--card", is_flag=True, help="What it is and what it takes; compiles it if need be.")
-@click.option("--path", is_flag=True, help="Where its source lies on disk.")
+@click.option("--card", is_flag=True, help="Show a summary and its resources instead; compiles it if necessary.")
+@click.option("--path", is_flag=True, help="Print the path of its source instead.")
 @arch_option
 @out_option
 @json_option
 def show(spec: Spec, card: bool, path: bool, arch: Arch | None, out: Path, as_json: bool) -> None:
-    """The generated CUDA source of one specialization."""
+    """Show the generated CUDA source of one specialization."""
     if card:
         return _show_card(spec, arch or default_arch(), as_json)
     if path:
@@ -98,7 +98,7 @@ def show(spec: Spec, card: bool, path: bool, arch: Arch | None, out: Path, as_js
 @arch_option
 @json_option
 def sass(spec: Spec, arch: Arch | None, as_json: bool) -> None:
-    """The machine code of one specialization."""
+    """Show the machine code (SASS) of one specialization."""
     from kgen import report
     from kgen.build import build
 
@@ -113,11 +113,11 @@ def sass(spec: Spec, arch: Arch | None, as_json: bool) -> None:
 @click.command()
 @name_argument("a", "A")
 @name_argument("b", "B")
-@click.option("--sass", "of_sass", is_flag=True, help="Compare the machine code, addresses and names left out.")
+@click.option("--sass", "of_sass", is_flag=True, help="Compare the machine code, ignoring addresses and names.")
 @arch_option
 @json_option
 def diff(a: Spec, b: Spec, of_sass: bool, arch: Arch | None, as_json: bool) -> None:
-    """How two specializations differ, as a unified diff."""
+    """Show how two specializations differ, as a unified diff."""
     from kgen.build import build
     from kgen.generated import unified_diff
     from kgen.render import render

@@ -14,12 +14,12 @@ _asked: ContextVar[bool] = ContextVar("kgen_checked", default=False)
 
 @contextmanager
 def checked() -> Iterator[None]:
-    """Inside the block operators refuse numbers in device memory that their documentation excludes.
+    """Inside the block, linear attention operators reject values in device memory that their documentation excludes.
 
-    So do `linear_attention`, `simple_gla`, `gla`, `rwkv6`, their gradients and steps: ValueError for gates above 0,
-    for `cu_seqlens` that fall, or do not lead from 0 to T, and for `indices` that are not in the pool, or there twice.
-    To see them, each call waits for the device: this is for finding errors, not for production, and not for a CUDA
-    graph's capture. It holds for this thread or task.
+    This concerns `linear_attention`, `simple_gla`, `gla`, `rwkv6`, their gradients and steps. They raise ValueError for
+    gates above 0, for `cu_seqlens` that decrease or do not lead from 0 to T, and for `indices` outside the pool or used
+    twice. Each call waits for the device to read them, so this is for debugging, not for production or CUDA graph
+    captures. It applies to the current thread or task.
 
     >>> import numpy as np, kgen
     >>> x = np.ones((1, 1, 3, 4), "f")

@@ -10,7 +10,7 @@ from kgen.ops.calls import OPERATORS, Operator
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """How a call would be carried out: the kernels and their grids, and why those. Nothing is computed.
+    """How a call would be carried out: which kernels, on which grids, and why. Nothing is computed.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):
@@ -18,7 +18,7 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     sum_rows_g128_v4_i4_o32_f32 on 4 blocks
     because 4 results of 1000 elements each
 
-    Raises TypeError for what is no operator of kgen's, and what the call would.
+    Raises TypeError for anything but an operator of kgen's, and whatever the call itself would raise.
     """
     own: Callable[..., str] | None = getattr(function, "explain", None)
     if own is not None:  # a function that is an object, as elementwise ones are
@@ -28,11 +28,11 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
 
 def workspace(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
-    """How many bytes of device memory a call takes beside its inputs and results, and gives back. Nothing is computed.
+    """How many bytes of temporary device memory a call needs besides its inputs and results. Nothing is computed.
 
-    It depends on shapes, strides and options alone, not on what the arrays hold. A call in a CUDA graph's capture keeps
-    them, with the graph. Not counted are copies of NumPy arrays on their way to the GPU, and what blocks that meet keep
-    for the next call, 256 KiB and more for each stream. Raises as `explain`.
+    It depends only on shapes, strides and options, not on the contents of the arrays. During a CUDA graph capture the
+    memory is kept, with the graph. Copies of NumPy arrays on the GPU are not counted, nor is what blocks that
+    synchronise keep for later calls (256 KiB or more per stream). Raises what `explain` raises.
 
     >>> import numpy as np, kgen
     >>> x = np.ones((1, 2, 64, 32), "f")

@@ -32,14 +32,14 @@ LANES = Axis(
     (1, 2, 4, 8, 16, 32, 64, 96, 128, 160, 192, 256, 320, 384, 512, 1024),
     "threads of a block that share a row",
 )
-PACKS = Axis("PACKS", "n", (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 40), "packs of a thread")
-VEC = Axis("VEC", "v", (1, 2, 4, 8), "neighbours that make a pack, and are loaded and stored at once")
+PACKS = Axis("PACKS", "n", (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 32, 40), "packs per thread")
+VEC = Axis("VEC", "v", (1, 2, 4, 8), "adjacent elements in a pack, which is loaded and stored at once")
 CLUSTER = Axis("CLUSTER", "c", (1, 2, 4, 8, 16), "blocks that share a row, as a cluster", default=1)
 AXES = (LANES, PACKS, VEC, CLUSTER)
 LOOPED = Flag("looped", "a block takes rows in turn, and fetches the next one while it works on one")
 FLAGS = (
-    Flag("ragged", "rows of the result begin anywhere, or end so, not at multiples of a pack"),
-    Flag("shifted", "what is read begins at other places in its packs than what is written"),
+    Flag("ragged", "rows of the result may start or end anywhere, not only at multiples of a pack"),
+    Flag("shifted", "rows are offset differently within packs where they are read and where they are written"),
     LOOPED,
 )
 STREAM = Flag("stream", "rows are too long for registers, and are read twice")

@@ -60,7 +60,8 @@ def cases_of(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     make = CASES.get(spec.kernel.name) or CASES.get(spec.kernel.stem)
     if make is None:
         raise SpecError(
-            f"{spec.name} has no sample call", hint=f"kgen/samples must say how {spec.kernel.name} is called"
+            f"{spec.name} has no sample call",
+            hint="kernels of your own: kgen.cpu.compile_spec(spec, check=True).check(grid=, block=, args=)",
         )
     try:
         made = make(spec, shape)

@@ -18,7 +18,7 @@ from kgen import nvrtc, toolkit
 from kgen.arch import Arch
 from kgen.build import Built, build, build_many, find, store
 from kgen.dtypes import F16, F32
-from kgen.errors import ArchError, CacheWarning, CompileError, JitDisabledError, KgenError, TemplateError
+from kgen.errors import ArchError, CacheWarning, CompileError, JitDisabledError, KgenError, SpecError, TemplateError
 from kgen.nvrtc import Flags
 from kgen.recipe import recipe
 from kgen.render import render
@@ -376,3 +376,9 @@ def test_an_error_that_is_none_of_ours_is_raised(make_kernel: MakeKernel) -> Non
 
     with pytest.raises(ZeroDivisionError):
         build_many([make_kernel(derive=derive).spec(N=64, dtype=F32)], [SM_80])
+
+
+def test_a_name_in_place_of_a_specialization_is_met_with_how_to_parse_it() -> None:
+    with pytest.raises(SpecError, match="build: spec is 'lmha_e64_t1_f32'; it takes a Spec") as caught:
+        build("lmha_e64_t1_f32", SM_90A)  # type: ignore[arg-type]
+    assert caught.value.hint == "kgen.parse gives the specialization of a name"

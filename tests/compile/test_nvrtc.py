@@ -250,6 +250,28 @@ def test_what_the_assembler_refuses_is_a_compile_error_too(make_kernel: MakeKern
         compile_source(render(make_kernel("broken", text).spec(N=64, dtype=F32)), SM_90A)
 
 
+def test_too_much_shared_memory_is_said_without_the_assemblers_statistics(make_kernel: MakeKernel) -> None:
+    text = """extern "C" __global__ void {{ symbol }}(float* y)
+{
+    __shared__ volatile float all[1 << 16];
+    all[threadIdx.x] = y[0];
+    y[1] = all[threadIdx.x ^ 1];
+}
+"""
+    with pytest.raises(CompileError, match="uses too much shared data") as caught:
+        compile_source(render(make_kernel("broken", text).spec(N=64, dtype=F32)), SM_90A)
+    assert "ptxas info" not in str(caught.value) and "ptxas info" in caught.value.log
+
+
+@pytest.mark.parametrize("head", ['extern "C" __global__ void saxpy', "__global__ void {{ symbol }}"])
+def test_a_text_whose_kernel_has_another_name_is_refused(make_kernel: MakeKernel, head: str) -> None:
+    with pytest.raises(
+        CompileError, match="broken_n64_f32: the text has no kernel kgen_broken_n64_f32, but "
+    ) as caught:
+        compile_source(render(make_kernel("broken", f"{head}(float* y) {{ y[0] = 1; }}").spec(N=64, dtype=F32)), SM_90A)
+    assert caught.value.hint == 'broken.cu.j2 must declare it as extern "C" __global__ void {{ symbol }}(...)'
+
+
 def test_a_fault_within_a_toolkit_header_does_not_show_unrelated_lines(make_kernel: MakeKernel) -> None:
     text = "#define __half nonsense nonsense\n#include <cuda_fp16.h>\n" + 5000 * "// ours\n"
     with pytest.raises(CompileError) as caught:

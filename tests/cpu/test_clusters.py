@@ -47,7 +47,11 @@ BROKEN = {  # what is in the text, what is put in its place, and what the report
     "one block is left out": ("if (lane < CLUSTER) {", "if (lane < CLUSTER - 1) {", {"deadlock"}),
     "a block that does not exist": ("address_at(slot, lane)", "address_at(slot, lane + 1)", {"bounds"}),
     "a place beyond the array": ("exchange.of_block[cluster_rank()]", "exchange.of_block[64]", {"bounds"}),
-    "no barrier of the block before": ("    __syncthreads();  // every warp's share is there\n", "", {"race"}),
+    "no barrier of the block before": (
+        "    __syncthreads();  // all warps have written their partial results\n",
+        "",
+        {"race"},
+    ),
 }
 
 

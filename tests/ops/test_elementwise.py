@@ -192,12 +192,16 @@ def test_types_are_promoted_as_numpy_does(a):
 EXPRESSIONS = (
     "x + y", "x * y - x", "x / y", "x // y", "x % y", "-x + abs(y)", "x < y", "x <= y != x", "maximum(x, y)",
     "where(x > 1, x, y)", "x + 2", "x * 2.5", "x ** 2", "exp(x)", "x if y else 3", "x & y", "x << 1", "~x",
-    "minimum(x, 1)", "2 / x", "x == y",
+    "minimum(x, 1)", "2 / x", "x == y", "x ** 0.5", "x ** 3", "fmax(x, y)", "fmin(x, y)", "fmod(x, y)", "rint(x)",
+    "sign(x)",
 )  # fmt: skip
 
 
 def numpy_says(text, x, y):
-    names = {"abs": np.abs, "maximum": np.maximum, "minimum": np.minimum, "where": np.where, "exp": np.exp}
+    names = {"abs": np.abs} | {
+        name: getattr(np, name)
+        for name in ("maximum", "minimum", "where", "exp", "fmax", "fmin", "fmod", "rint", "sign")
+    }
     if text == "x if y else 3":
         return np.where(y != 0, x, np.full((), 3).astype(x.dtype))
     if text == "x <= y != x":
@@ -245,10 +249,13 @@ def test_arithmetic_is_numpys_to_the_last_bit(types):
             values = (random.standard_normal(300) * 4).astype(dtype)
         arrays.append(random.permutation(values))
     x, y = arrays
-    for text in ("x + y", "x - y", "x * y", "x // y", "x % y", "x < y", "maximum(x, y)", "x << y", "x >> y", "abs(x)"):
+    for text in (
+        "x + y", "x - y", "x * y", "x // y", "x % y", "x < y", "maximum(x, y)", "x << y", "x >> y", "abs(x)",
+        "fmod(x, y)", "fmax(x, y)",
+    ):  # fmt: skip
         try:
             with np.errstate(all="ignore"):
-                names = {"abs": np.abs, "maximum": np.maximum}
+                names = {"abs": np.abs, "maximum": np.maximum, "fmod": np.fmod, "fmax": np.fmax}
                 expected = eval(text, names, {"x": x, "y": y})
         except TypeError:
             continue
@@ -317,6 +324,42 @@ def test_an_integer_that_does_not_fit_is_numpys_error():
         elementwise("x + 300", x=x)
     with pytest.raises(OverflowError, match="300 out of bounds for int8"):
         elementwise("maximum(x, 300)", x=x)
+    with pytest.raises(OverflowError, match="-5 out of bounds for uint8"):
+        elementwise("clip(x, -5, 9)", x=x.view("u1"))
+
+
+def test_an_integer_that_does_not_fit_is_an_error_where_it_meets_integers_and_nowhere_else():
+    x, y = np.arange(3, dtype="u1"), np.ones(3, "f")
+    for text in ("x + n + y", "m = n; x + m + y", "x + (n + 1) + y", "clip(x, 0, n) + y", "(n if x else x) + y"):
+        with pytest.raises(OverflowError, match="300 out of bounds for uint8"):
+            elementwise(text, x=x, y=y, n=300)
+    np.testing.assert_array_equal(elementwise("x + y + n", x=x, y=y, n=300), x + y + np.float32(300))
+
+
+@pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "==", "!="])
+@pytest.mark.parametrize("dtype", ["?", "i1", "u1", "u2", "i4", "i8", "u8"])
+def test_comparisons_with_a_number_that_is_an_operand_are_those_of_its_value(sign, dtype):
+    x = np.array([0, 1, 200, (1 << 63) - 1]).astype(dtype)
+    for n in (-1, 1, 300, (1 << 63) - 1):
+        for text in (f"x {sign} n", f"n {sign} x"):
+            np.testing.assert_array_equal(elementwise(text, x=x, n=n), eval(text), err_msg=f"{text}, {n}")
+    if dtype == "u8":
+        x, n = x.view("u8") + np.uint64(1), 1 << 63
+        np.testing.assert_array_equal(elementwise(f"x {sign} n", x=x, n=n), eval(f"x {sign} n"))
+
+
+def test_a_choice_of_plain_numbers_has_the_type_that_numpy_gives_them():
+    x = np.array([-1, 0, 2], "f")
+    for text in ("1 if x > 0 else 0", "where(x > 0, 0.1, 1)", "n if x > 0 else 3"):
+        names = {"where": np.where, "x": x, "n": 7}
+        expected = (
+            np.where(x > 0, 7, 3)
+            if "n" in text
+            else eval(text.replace("1 if x > 0 else 0", "where(x > 0, 1, 0)"), names)
+        )
+        got = elementwise(text, **{name: names[name] for name in elementwise(text).function.parameters})
+        assert got.dtype == expected.dtype, text
+        np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 2**70, 10**300], ids=float)
@@ -484,7 +527,7 @@ def test_an_algorithm_of_another_function_or_type_is_refused():
 def test_a_call_is_explained_as_that_of_any_operator():
     x = np.ones((4, 5), "f")
     told = kgen.explain(add, x, x[0], out=np.empty_like(x))
-    assert told.startswith("add_v1_r2_x2_f32 on 1 blocks") and "4 x 5 elements" in told
+    assert told.startswith("add_v1_r2_x2_f32 on 1 block") and "4 x 5 elements" in told
 
 
 def test_functions_tell_what_they_take():
@@ -494,3 +537,28 @@ def test_functions_tell_what_they_take():
     assert "clip(x + 3, 0, 6)" in str(NAMED["hardswish"].__doc__)
     assert Function("f", ("x",), "x").steps
     assert set(DTYPES.values()) > set(ANY)
+
+
+def test_operands_may_be_called_what_the_generated_file_calls_something_else():
+    x, y = np.array([5, 7], "i4"), np.array([3, 2], "i4")
+    for name in ("modulo", "left_shift", "wrapping_add", "static_cast", "xor", "nullptr", "maximum"):
+        got = elementwise(f"({name} % y << 1) + maximum({name}, y)", **{name: x, "y": y})
+        np.testing.assert_array_equal(got, (x % y << 1) + np.maximum(x, y), err_msg=name)
+
+
+def test_a_function_by_its_numpy_name_is_met_with_the_one_that_is_meant():
+    x = np.ones(2, "f")
+    for text, meant in [("np.exp(x)", "exp"), ("arctan2(x, x)", "atan2"), ("power(arcsin(x), 2)", "asin")]:
+        with pytest.raises(ValueError, match=f"there is no function '.*'; did you mean '{meant}'"):
+            elementwise(text, x=x)
+    with pytest.raises(TypeError, match="combines the bits of float32; a power is written"):
+        elementwise("x ^ 2", x=x)
+    with pytest.raises(TypeError, match="elu: alpha is a ndarray; it takes a number"):
+        NAMED["elu"](x, alpha=x)
+
+
+def test_the_docstring_of_an_operator_says_what_it_takes():
+    for name, operator in NAMED.items():
+        for parameter in operator.function.parameters:
+            assert parameter in operator.__doc__, name
+    assert "alpha : float, by default 1.0" in NAMED["elu"].__doc__

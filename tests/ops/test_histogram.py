@@ -342,3 +342,8 @@ def test_sorting_pays_from_some_number_of_elements_on() -> None:
     assert not parts.sorting_pays(parts.LEAST - 1, 65_536, HOST)
     assert parts.sorting_pays(1 << 27, parts.ROOM * parts.CELLS, HOST)
     assert not parts.sorting_pays(1 << 27, parts.ROOM * parts.CELLS + 1, HOST)
+
+
+def test_a_range_that_is_found_and_not_finite_is_called_what_numpy_calls_it() -> None:
+    with kgen.backend("cpu"), pytest.raises(ValueError, match=r"histogram: autodetected range of \[nan, nan\] is not"):
+        histogram(np.array([1, np.nan], "f"))

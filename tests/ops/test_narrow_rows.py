@@ -249,7 +249,7 @@ def test_no_thread_has_more_packs_than_it_can_count(everywhere: None, monkeypatc
 
 
 def parts_of(explained: str) -> int:
-    return int(explained.split(" blocks")[0].split()[-1])
+    return int(explained.split(" block")[0].split()[-1])
 
 
 @pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])

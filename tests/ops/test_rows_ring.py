@@ -280,7 +280,7 @@ def test_blocks_normalise_several_rows_at_once(
     poison = surroundings(y).copy()
     wanted, means, rstds = test_norm.reference(x, (1,), weight, bias)
     with kgen.backend("cpu"):
-        assert explain(layer_norm, x, weight, bias, out=y).startswith(f"{expected} on 1 blocks")
+        assert explain(layer_norm, x, weight, bias, out=y).startswith(f"{expected} on 1 block")
         for _ in range(3):
             y[:] = np.nan
             layer_norm(x, weight, bias, out=y)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import kgen
 from kgen.catalog import parse
 from kgen.dtypes import DTYPES
 from kgen.errors import SpecError
@@ -468,3 +469,9 @@ def test_over_no_axes_every_element_is_alone(xp, asnumpy, shape):
     np.testing.assert_array_equal(asnumpy(logsumexp(array, ())), x)
     expected = np.where(mask, 1, np.nan)
     np.testing.assert_array_equal(asnumpy(softmax(array, (), mask=xp.asarray(mask))), expected)
+
+
+@pytest.mark.parametrize(("own", "taken"), [("f4", "float32"), ("f2", "float16, that of x, or float32")])
+def test_another_type_of_results_is_met_with_those_that_there_are(own: str, taken: str) -> None:
+    with kgen.backend("cpu"), pytest.raises(TypeError, match=f"softmax: dtype is 'i4'; it takes {taken}$"):
+        kgen.softmax(np.ones(3, own), dtype="i4")

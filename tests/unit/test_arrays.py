@@ -245,12 +245,29 @@ def test_cuda_array_interface_says_when_its_contents_are_ready(device_zero, stre
         ({"typestr": "<f8"}, TypeError, "float64; it takes float32"),
         ({"strides": (10, 2)}, ValueError, r"strides of \(10, 2\) bytes are not multiples of the element size, 4"),
         ({"data": (0, False)}, ValueError, r"shape \(2, 3\) and a null pointer"),
+        ({"data": 8}, TypeError, "has a malformed __cuda_array_interface__: TypeError"),
+        ({"data": None}, TypeError, "has a malformed __cuda_array_interface__: TypeError"),
+        ({"shape": 3}, TypeError, "has a malformed __cuda_array_interface__: TypeError"),
+        ({"typestr": "zz"}, TypeError, "has a malformed __cuda_array_interface__: TypeError"),
     ],
     ids=str,
 )
 def test_cuda_array_interface_that_no_kernel_can_use_is_refused(device_zero, change, error, message):
     with pytest.raises(error, match=f"op: x .*{message}"):
         adopt(Foreign(**change), "op", "x")
+
+
+def test_an_interface_without_its_entries_is_refused_by_name(device_zero):
+    foreign = Foreign()
+    del foreign.__cuda_array_interface__["typestr"]
+    with pytest.raises(TypeError, match="op: x has a malformed __cuda_array_interface__: KeyError: 'typestr'"):
+        adopt(foreign, "op", "x")
+
+
+def test_a_dlpack_producer_without_a_device_is_refused_by_name():
+    producer = type("Producer", (), {"__dlpack__": None})()
+    with pytest.raises(TypeError, match=r"op: x is a .*Producer with a malformed __dlpack_device__: AttributeError"):
+        adopt(producer, "op", "x")
 
 
 def test_bfloat16_type_string_is_read_with_the_dtype_beside_it(device_zero):

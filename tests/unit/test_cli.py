@@ -582,3 +582,10 @@ def test_names_complete_to_kernels_and_then_to_specializations() -> None:
     assert completions("good_n32", "show") == ["good_n32_f32", "good_n32_f16", "good_n32_bf16"]
     assert completions("go", "build") == ["good"]
     assert completions("caus", "bench") == ["causal_dot_product"]
+
+
+@pytest.mark.parametrize("group", [[], ["cache"]])
+def test_no_summary_in_a_list_of_commands_is_cut_short(group: list[str]) -> None:
+    listed = CliRunner().invoke(main, [*group, "--help"]).output.partition("Commands:")[2]
+    assert "verify" in listed if group else "doctor" in listed
+    assert "..." not in listed

@@ -23,6 +23,7 @@ def test_the_example_of_an_own_kernel_renders_and_compiles(tmp_path):
     ran = subprocess.run([sys.executable, "my_kernels.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert ran.stdout.startswith("// saxpy_v4_f32 ")
     assert "Resources(registers=" in ran.stdout
+    assert "nothing to report" in ran.stdout  # of its run on the executor
 
 
 def test_the_example_of_an_own_kernel_reaches_the_command_line(tmp_path, monkeypatch):
@@ -30,7 +31,8 @@ def test_the_example_of_an_own_kernel_reaches_the_command_line(tmp_path, monkeyp
     (tmp_path / "my_kernels.py").write_text(next(block for block in blocks("python") if "kgen.register" in block))
     monkeypatch.setenv("KGEN_KERNELS", str(tmp_path / "my_kernels.py"))
     command = [sys.executable, "-m", "kgen", "build", "saxpy_*", "--arch", "sm_90a", "--out", str(tmp_path / "out")]
-    subprocess.run(command, check=True, capture_output=True)
+    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "// saxpy" not in ran.stdout  # what the file prints as a program
     assert sorted(path.name for path in (tmp_path / "out").rglob("*.cu")) == [
         "saxpy_v1_f32.cu",
         "saxpy_v2_f32.cu",

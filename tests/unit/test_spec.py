@@ -103,8 +103,9 @@ def test_equal_points_are_equal_and_hash_alike(make_kernel) -> None:
 def test_a_spec_gives_axes_and_flags_by_name_and_refuses_others(make_kernel) -> None:
     spec = make_kernel().spec(N=64, reverse=True, dtype=F32)
     assert (spec["N"], spec["VEC"], spec["reverse"], spec["twice"]) == (64, 1, 1, 0)
-    with pytest.raises(SpecError, match="toy has no axis 'WARPS'"):
+    with pytest.raises(SpecError, match="toy has no axis 'WARPS'") as caught:
         spec["WARPS"]
+    assert caught.value.hint == "it has N, VEC, reverse, twice"
 
 
 def test_threads_and_shared_memory_are_what_the_kernel_derives(make_kernel) -> None:
@@ -120,6 +121,7 @@ def test_threads_and_shared_memory_are_what_the_kernel_derives(make_kernel) -> N
         ({"N": 64}, "toy needs a dtype", "one of f32, f16"),
         ({"N": 64, "dtype": "bf16"}, "toy is not generated for bf16", "dtypes: f32, f16"),
         ({"N": 64, "WARPS": 4, "dtype": "f32"}, "toy has no axis 'WARPS'", "it has N, VEC, reverse, twice"),
+        ({"WARPS": 4, "dtype": "f32"}, "toy has no axis 'WARPS'", "it has N, VEC, reverse, twice"),
         ({"N": 64, "dtype": "f64"}, "toy is not generated for f64", "dtypes: f32, f16"),
         ({"N": 128, "VEC": 2, "dtype": "f32"}, "toy_n128_v2_f32 is illegal: 256 is too many", None),
     ],

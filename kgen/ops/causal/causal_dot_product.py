@@ -33,19 +33,19 @@ def causal_dot_product(
     Parameters
     ----------
     q, k : array [B, H, T, E]
-        Queries and keys; float32, float16 or bfloat16, of any strides. CuPy, torch, JAX, or anything that speaks
+        Queries and keys; float32, float16 or bfloat16, of any strides. CuPy, torch or JAX arrays, or anything with
         `__cuda_array_interface__` or DLPack; NumPy arrays are copied to the GPU and back.
     v : array [B, H, T, M]
         Values, of the same dtype.
     reverse : bool
         Sum over s >= t instead.
     layout : "bhtd" or "bthd"
-        The order of the axes, of the result's too: "bthd" is [B, T, H, D].
+        The order of the axes, also of the result: "bthd" is [B, T, H, D].
     algorithm : str, optional
-        A kernel (`lmha`, `lmha_low_occupancy`, `lmha_chunk`) or the name of one specialization; by default the fastest.
-        `explain` says which that is.
+        A kernel (`lmha`, `lmha_low_occupancy`, `lmha_chunk`) or the name of one specialization; by default the fastest,
+        which `explain` names.
     out : array, optional
-        Where to write the result; may not overlap an input.
+        Where to write the result; must not overlap an input.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 
@@ -56,11 +56,11 @@ def causal_dot_product(
     Raises
     ------
     TypeError, ValueError
-        For arrays that do not fit together, each naming the argument, what came and what is taken.
+        For arrays that do not fit together; the message names the argument, what was passed and what is accepted.
     SpecError
-        A ValueError: for an algorithm that does not exist or does not take this problem.
+        A ValueError, for an algorithm that does not exist or cannot compute this problem.
     CaptureError
-        At the first call of its kind, when that is within a CUDA graph capture.
+        At the first call of its kind, if that is made during a CUDA graph capture.
 
     Notes
     -----
@@ -96,12 +96,13 @@ def causal_dot_product_backward(
     Parameters
     ----------
     do : array [B, H, T, M]
-        The gradient with respect to the result, of the inputs' dtype. The others are as in `causal_dot_product`;
-        `out` is a tuple (dq, dk, dv) of arrays or None.
+        The gradient with respect to the result, of the inputs' dtype. The other parameters are those of
+        `causal_dot_product`; `out` is a tuple (dq, dk, dv), each an array or None.
 
     Returns
     -------
-    dq, dk [B, H, T, E] and dv [B, H, T, M], bit for bit the same from call to call. Raises as `causal_dot_product`.
+    dq, dk [B, H, T, E] and dv [B, H, T, M], the same from call to call, bit for bit. Raises what `causal_dot_product`
+    raises.
 
     Notes
     -----

@@ -41,34 +41,34 @@ TOTAL = register(
 def linear_state(
     k: Any, v: Any, *, segment: int | None = None, layout: str = "bhtd", out: Any = None, stream: Any = None
 ) -> Any:
-    """S = sum over t of k[t] v[t]^T, for every batch and head: of the whole sequence, or of each of its segments.
+    """S = sum over t of k[t] v[t]^T, for every batch and head: over the whole sequence, or over each of its segments.
 
     Parameters
     ----------
     k : array [B, H, T, E]
-        Keys; float32, float16 or bfloat16, of any strides, in any library's array that `causal_dot_product` takes.
+        Keys; float32, float16 or bfloat16, of any strides, in any array that `causal_dot_product` takes.
     v : array [B, H, T, M]
         Values, of the same dtype.
     segment : int, optional
-        How many time steps a segment has (the last one may have fewer); by default there is one state for all.
+        The number of time steps per segment (the last one may have fewer); by default there is one state for all.
     layout : "bhtd" or "bthd"
-        The order of the axes of k and v: "bthd" is [B, T, H, D]. States have their heads first in both.
+        The order of the axes of k and v: "bthd" is [B, T, H, D]. States have heads first in both.
     out : array, optional
-        Where to write the result, in float32; may not overlap an input.
+        Where to write the result, in float32; must not overlap an input.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 
     Returns
     -------
-    array [B, H, E, M], or [B, H, ceil(T / segment), E, M], of the inputs' kind and in float32 whatever their dtype.
-    Bit for bit the same from call to call.
+    array [B, H, E, M], or [B, H, ceil(T / segment), E, M], of the inputs' kind, in float32 whatever their dtype.
+    The same from call to call, bit for bit.
 
     Raises
     ------
     TypeError, ValueError
-        For arrays that do not fit together, each naming the argument, what came and what is taken.
+        For arrays that do not fit together; the message names the argument, what was passed and what is accepted.
     CaptureError
-        At the first call of its kind, when that is within a CUDA graph capture.
+        At the first call of its kind, if that is made during a CUDA graph capture.
 
     Examples
     --------
@@ -90,9 +90,9 @@ def query_state(q: Any, state: Any, *, layout: str = "bhtd", out: Any = None, st
     q : array [B, H, T, E]
         Queries; float32, float16 or bfloat16, of any strides.
     state : array [B, H, E, M]
-        States in float32, of any strides, such as `linear_state` gives.
+        States in float32, of any strides, such as those of `linear_state`.
     layout : "bhtd" or "bthd"
-        The order of the axes of q and of the result: "bthd" is [B, T, H, D]. The state has its heads first in both.
+        The order of the axes of q and of the result: "bthd" is [B, T, H, D]. The state has heads first in both.
     out, stream : optional
         As in `linear_state`; `out` has the dtype of q.
 

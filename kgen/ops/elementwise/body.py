@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from kgen.dtypes import BOOL, F64, I8, I32, I64, INTEGERS, SIGNED, DType
-from kgen.ops.elementwise.comparisons import exactly
+from kgen.ops.elementwise.comparisons import by_value, exactly
 from kgen.ops.elementwise.expression import CONSTANTS, ExpressionError, Function
-from kgen.ops.elementwise.functions import FUNCTIONS, PRIMITIVES
-from kgen.ops.elementwise.promotion import FLOAT, FLOATING, Type, Weak, arithmetic, check_range, floating, join
-from kgen.ops.elementwise.terms import BINARY, COMPARED, FOLD, Term, inside, literal, number, safe, type_name, typed
-
-
-class Functions(Protocol):
-    """What a body asks of the program that it is part of."""
-
-    fast: bool
-    real: DType
-    used: set[str]
-
-    def spelled(self, kind: Type) -> str:
-        """A type in C++."""
-
-    def function(self, function: Function, types: tuple[Type, ...]) -> tuple[str, Type]:
-        """The name of a function written for these types, and what it gives."""
+from kgen.ops.elementwise.functions import FUNCTIONS, OF_INTEGERS, PRIMITIVES, known_instead
+from kgen.ops.elementwise.promotion import FLOAT, FLOATING, INT, Type, Weak, arithmetic, check_range, floating, join
+from kgen.ops.elementwise.terms import BINARY, COMPARED, FOLD, Functions, Term, inside, literal, number, safe, typed
 
 
 class Body:
@@ -43,7 +29,7 @@ class Body:
             term = self.term(node)
             if name is None:
                 return lines, term
-            if term.value is None:
+            if term.value is None and term not in self.scope.values():
                 lines.append(f"    const {self.writer.spelled(term.type)} {safe(name)} = {term.text};")
                 term = Term(safe(name), term.type)
             self.scope[name] = term
@@ -90,7 +76,7 @@ class Body:
             if term.type is BOOL:
                 return Term(f"!{inside(term, 15)}", BOOL, 15)
             if term.type in FLOATING or isinstance(term.type, Weak):
-                self._refuse(node, f"inverts the bits of {type_name(term.type)}")
+                self._refuse(node, f"inverts the bits of {term.type.numpy_name}")
             return self._narrowed(Term(f"~{inside(term, 15)}", term.type, 15))
         if term.value is not None:
             return literal(-term.value)
@@ -127,7 +113,8 @@ class Body:
                 return Term(f"{self._as(a, BOOL, binds)} {sign} {self._as(b, BOOL, binds + 1)}", BOOL, binds)
             kind = I8
         if sign in ("&", "|", "^", "<<", ">>") and (kind in FLOATING or kind is FLOAT):
-            self._refuse(node, f"combines the bits of {type_name(kind)}")
+            power = "; a power is written **" if sign == "^" else ""
+            self._refuse(node, f"combines the bits of {kind.numpy_name}{power}")
         if sign in ("<<", ">>") or (kind in (I32, I64) and wrapping):
             return self._primitive(wrapping, kind, a, b)
         bits = sign in ("&", "|", "^")
@@ -137,13 +124,16 @@ class Body:
     def _power(self, a: Term, b: Term, node: ast.expr) -> Term:
         """Small whole powers as products, as NumPy computes the square; else pow, of floats."""
         if b.value in (1, 2, 3) and isinstance(b.value, int) and not isinstance(a.type, Weak):
-            power = a = Term(self._as(a, I8), I8) if a.type is BOOL else a
+            if a.type is BOOL:
+                whole = I8 if b.value == 2 else I64  # as in NumPy
+                a = Term(self._as(a, whole), whole)
+            power = a
             for _ in range(b.value - 1):
                 power = self._binary(ast.Mult(), power, a, node)
             return power
         kind = self._meet(a, b)
         if kind in FLOATING and b.value == 0.5:
-            return self._builtin("sqrt", [a], node)
+            return self._builtin("sqrt", [Term(self._as(a, kind), kind)], node)
         if kind in INTEGERS or kind is BOOL:
             self._refuse(node, "raises an integer to a power; make one a float, or write a product")
         return self._builtin("power", [a, b], node)
@@ -151,9 +141,10 @@ class Body:
     def _compare(self, node: ast.Compare) -> Term:
         terms = [self.term(x) for x in (node.left, *node.comparators)]
         found: list[Term] = []
-        for op, a, b in zip(node.ops, terms, terms[1:]):
+        for op, left, right in zip(node.ops, terms, terms[1:]):
             if type(op) not in COMPARED:
                 self._refuse(node, "is not part of expressions")
+            a, b = by_value(left, right), by_value(right, left)
             found.append(exactly(type(op), a, b) or self._compared(*COMPARED[type(op)], a, b))
         return found[0] if len(found) == 1 else Term(" && ".join(inside(t, 5) for t in found), BOOL, 4)
 
@@ -168,8 +159,7 @@ class Body:
     def _call(self, node: ast.Call) -> Term:
         name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
         if name not in PRIMITIVES and name not in FUNCTIONS:
-            hint = ", ".join(sorted({*PRIMITIVES, *FUNCTIONS}))
-            raise ExpressionError(f"{self.title}: there is no function {name!r}; there are {hint}")
+            raise ExpressionError(f"{self.title}: there is no function {name!r}{known_instead(name)}")
         if node.keywords or any(isinstance(x, ast.Starred) for x in node.args):
             self._refuse(node, "names its arguments; pass them in order")
         terms = [self.term(x) for x in node.args]
@@ -180,7 +170,7 @@ class Body:
         if len(terms) > len(parameters) or any(p not in defaults for p in missing):
             self._refuse(node, f"does not fit {name}({', '.join(parameters)})")
         terms += [literal(defaults[p]) for p in missing]
-        kind = functools.reduce(join, (t.type for t in terms))
+        kind = self._meet(*terms)
         kind = self.writer.real if isinstance(kind, Weak) else kind
         called, result = self.writer.function(Function(name, parameters, expression), (kind,) * len(terms))
         return Term(f"{called}({', '.join(self._as(t, kind) for t in terms)})", result)
@@ -193,7 +183,12 @@ class Body:
             return self._choose(*terms)
         kind = self._meet(*terms)
         kind = self.writer.real if isinstance(kind, Weak) else kind
-        if primitive.rule == "float" or (primitive.rule == "sign" and kind is BOOL):
+        if name in OF_INTEGERS and kind not in FLOATING:
+            instead = OF_INTEGERS[name]
+            return self._primitive(instead, I8 if kind is BOOL and instead not in PRIMITIVES else kind, *terms)
+        if primitive.rule == "sign" and kind is BOOL:
+            self._refuse(node, "takes the sign of a bool, which NumPy refuses")
+        if primitive.rule == "float":
             kind = floating(kind)
         if primitive.rule == "round" and kind not in FLOATING:  # integers are whole
             return terms[0]
@@ -234,6 +229,8 @@ class Body:
         spelled = self.writer.spelled(kind)
         if term.value is not None:
             return number(term.value, spelled)
+        if term.type is INT and isinstance(kind, DType) and kind in INTEGERS:
+            self.writer.narrow(term.text, kind)
         if self.writer.spelled(term.type) == spelled:
             return inside(term, binds)
         return f"static_cast<{spelled}>({term.text})"

@@ -6,8 +6,8 @@ import ast
 import operator
 from collections.abc import Callable
 
-from kgen.dtypes import BOOL, INTEGERS, SIGNED, U64, DType
-from kgen.ops.elementwise.promotion import bounds
+from kgen.dtypes import BOOL, I64, INTEGERS, SIGNED, U64, DType
+from kgen.ops.elementwise.promotion import INT, bounds
 from kgen.ops.elementwise.terms import COMPARED, Term, inside
 
 _MEANING: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
@@ -27,6 +27,12 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotEq: ast.NotEq,
 }
 OR, AND, LESS = 3, 4, 9  # how tightly these bind
+
+
+def by_value(number: Term, other: Term) -> Term:
+    """A Python integer that is an operand, beside integers: of 64 bits, so that one of theirs need not hold it."""
+    beside = isinstance(other.type, DType) and other.type in INTEGERS
+    return number._replace(type=I64) if number.type is INT and number.value is None and beside else number
 
 
 def exactly(op: type[ast.cmpop], a: Term, b: Term) -> Term | None:

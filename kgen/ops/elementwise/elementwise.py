@@ -36,27 +36,42 @@ def _prepared(expression: str, names: tuple[str, ...]) -> Elementwise:
 
 
 def elementwise(expression: str, /, **operands_and_options: Any) -> Any:
-    """An expression on the elements of arrays: computed at once, where operands are passed, or to be called later.
+    """Compute an expression on the elements of arrays; or, given no operands, prepare it to be called later.
 
     Parameters
     ----------
     expression : str
-        Python's arithmetic, comparisons and conditionals, the constants pi, inf and nan, and functions (exp, sqrt,
-        tanh, erf, where, maximum, sigmoid, every activation of kgen and more); perhaps after named steps, separated by
-        semicolons: "e = exp(-abs(x)); x / (1 + e)". It is compiled, never run as Python.
-    **operands, out, dtype, stream :
-        As in `Elementwise`, whose positional operands are the expression's names in order of first use.
+        Python's arithmetic, comparisons and conditional expressions, the constants pi, inf and nan, and functions (exp,
+        sqrt, tanh, erf, where, maximum, sigmoid, every activation of kgen and more). Named steps may come first,
+        separated by semicolons: "e = exp(-abs(x)); x / (1 + e)". It is compiled, never run as Python.
+    **operands : arrays or numbers
+        By the names that the expression uses; a prepared expression also takes them in order of first use. Arrays are
+        NumPy, CuPy, torch or JAX arrays (or anything that speaks DLPack) of float32, float16, bfloat16, float64, any
+        integer type or bool, with any strides; their shapes broadcast, and at least one operand is an array. Numbers
+        follow NumPy 2 (NEP 50): a Python number takes the type of the arrays, a NumPy scalar keeps its own.
+    out : array, optional
+        Where to write the result. It may be one of the operands, but must not overlap one in any other way.
+    dtype : optional
+        The operands are converted to it first, and it is the type of the result. By default types follow NumPy's
+        rules, and JAX's for bfloat16: with float16 it gives float32, with integers it stays bfloat16.
+    algorithm : str, optional
+        One specialization by name, such as `relu_v1_f32`, for arrays of one type; by default the fastest.
+    stream : optional
+        A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 
     Returns
     -------
-    array, or, without operands, the `Elementwise`.
+    array of the operands' kind; without operands, the prepared expression. float16 and bfloat16 are computed in float32
+    and rounded once.
 
     Raises
     ------
-    ValueError
-        For an expression that cannot be read, or uses what expressions have not (ExpressionError).
+    ExpressionError
+        A ValueError: the expression cannot be read, or uses something that expressions do not have.
     TypeError, ValueError, OverflowError
-        As NumPy raises them.
+        As NumPy raises them, naming the operator, the argument, what was passed and what is accepted.
+    CaptureError
+        At the first call of its kind, if that is made during a CUDA graph capture.
 
     Examples
     --------

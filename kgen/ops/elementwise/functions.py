@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,7 +11,8 @@ class Primitive(NamedTuple):
     """A function that C++ has under the name `c` (with an f for float), or common/elementwise_math.cuh.j2 has.
 
     rule   what it takes and gives: "float" real numbers, "same" whatever comes, "round" the same, whole numbers
-           untouched, "sign" the same but no bools, "test" gives a bool, "choice" is `where`
+           untouched, "sign" the same but no bools, "test" gives a bool, "choice" is `where`. Integers take what
+           OF_INTEGERS names instead
     fast   whether the template has a shorter one for results of 16 bits
     """
 
@@ -40,6 +42,8 @@ def _real(*names: str, arity: int = 1) -> dict[str, Primitive]:
 
 NEEDS = {"sigmoid": "quotient", "tanh": "quotient", "quotient": "reciprocal", "normal_tail": "reciprocal"}
 """What hand-written functions call."""
+OF_INTEGERS = {"fmin": "minimum", "fmax": "maximum", "fmod": "remainder_of"}
+"""What integers, which have no NaN and stay integers, call instead of a function of real numbers."""
 
 PRIMITIVES: dict[str, Primitive] = {
     **_real("exp2", "exp10", "log", "log2", "log10", "sqrt", "rsqrt", "cbrt", "erf", "erfc", "lgamma"),
@@ -53,7 +57,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "floor": Primitive(1, "round", "floor"),
     "ceil": Primitive(1, "round", "ceil"),
     "trunc": Primitive(1, "round", "trunc"),
-    "rint": Primitive(1, "round", "rint"),
+    "rint": Primitive(1, "float", "rint"),
     "isnan": Primitive(1, "test", "isnan"),
     "isinf": Primitive(1, "test", "isinf"),
     "isfinite": Primitive(1, "test", "isfinite"),
@@ -78,22 +82,22 @@ ARITHMETIC: dict[str, Row] = {
     "add": _row("x1 x2", "x1 + x2", "The sum."),
     "subtract": _row("x1 x2", "x1 - x2", "The difference."),
     "multiply": _row("x1 x2", "x1 * x2", "The product."),
-    "divide": _row("x1 x2", "x1 / x2", "The quotient, a real number also of integers."),
-    "maximum": _row("x1 x2", "maximum(x1, x2)", "The larger one; NaN where either is."),
-    "minimum": _row("x1 x2", "minimum(x1, x2)", "The smaller one; NaN where either is."),
-    "negative": _row("x", "-x", "The number with the other sign."),
-    "absolute": _row("x", "abs(x)", "The number without its sign."),
+    "divide": _row("x1 x2", "x1 / x2", "The quotient; a float even for integers."),
+    "maximum": _row("x1 x2", "maximum(x1, x2)", "The larger of the two; NaN if either is."),
+    "minimum": _row("x1 x2", "minimum(x1, x2)", "The smaller of the two; NaN if either is."),
+    "negative": _row("x", "-x", "The negative."),
+    "absolute": _row("x", "abs(x)", "The absolute value."),
     "square": _row("x", "x ** 2", "The square."),
-    "sqrt": _row("x", "sqrt(x)", "The square root; NaN of negative numbers."),
+    "sqrt": _row("x", "sqrt(x)", "The square root; NaN for negative numbers."),
     "exp": _row("x", "exp(x)", "The exponential."),
-    "log": _row("x", "log(x)", "The natural logarithm; NaN of negative numbers, -inf of 0."),
-    "clip": _row("x low high", "minimum(maximum(x, low), high)", "The number, or the bound that it passes."),
+    "log": _row("x", "log(x)", "The natural logarithm; NaN for negative numbers, -inf for 0."),
+    "clip": _row("x low high", "minimum(maximum(x, low), high)", "The number, limited to the range from low to high."),
 }
 """As NumPy has them."""
 
 ACTIVATIONS: dict[str, Row] = {
     "relu": _row("x", "0 if x < 0 else x", "Negative numbers become 0; a NaN stays."),
-    "relu6": _row("x", "clip(x, 0, 6)", "The number, at least 0 and at most 6."),
+    "relu6": _row("x", "clip(x, 0, 6)", "The number, limited to the range from 0 to 6."),
     "leaky_relu": _row("x negative_slope", "x if x >= 0 else negative_slope * x", negative_slope=0.01),
     "elu": _row("x alpha", "x if x > 0 else alpha * expm1(x)", alpha=1.0),
     "celu": _row("x alpha", "x if x > 0 else alpha * expm1(x / alpha)", alpha=1.0),
@@ -168,3 +172,15 @@ PIECES: dict[str, Row] = {
 """What the others are made of."""
 
 FUNCTIONS: dict[str, Row] = {**ARITHMETIC, **ACTIVATIONS, **GRADIENTS, **PIECES}
+
+
+def known_instead(name: str) -> str:
+    """For errors: the function that was probably meant, and all that there are.
+
+    >>> known_instead("np.arctan2")[:33]
+    "; did you mean 'atan2'? There are"
+    """
+    known = sorted({*PRIMITIVES, *FUNCTIONS})
+    meant = difflib.get_close_matches(name.rpartition(".")[2], known, 1, 0.5)
+    lead = f"; did you mean {meant[0]!r}? There are" if meant else "; there are"
+    return f"{lead} {', '.join(known)}"

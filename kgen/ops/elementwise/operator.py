@@ -7,10 +7,11 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from kgen.dtypes import FP8, DType
+from kgen.dtypes import FP8, U64, DType
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.elementwise.broadcast import common_shape
+from kgen.ops.elementwise.documented import documented, signature_of
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.kernels import mixed_kernel, named_kernel
 from kgen.ops.elementwise.numbers import NUMBERS, Number, beyond_int64, number_of, type_of, value_of
@@ -25,34 +26,9 @@ OPTIONS = ("out", "dtype", "algorithm", "stream")
 
 
 class Elementwise:
-    """A function of numbers as a function of arrays.
+    """A function of numbers as a function of arrays: what `kgen.relu` is, and `kgen.elementwise("x + y")` returns.
 
-    Parameters
-    ----------
-    *operands, or by name : arrays or numbers
-        NumPy, CuPy, torch, JAX arrays (or anything that speaks DLPack) of float32, float16, bfloat16, float64, integers
-        or bool, of any strides and of shapes that broadcast; at least one is an array. Numbers take part as NumPy's do
-        (NEP 50): Python's take the arrays' type, NumPy's have their own.
-    out : array, optional
-        Where to write the result; it may be one of the operands, but not overlap one in any other way.
-    dtype : optional
-        What the operands become first, and the type of the result; by default what NumPy's rules give, with bfloat16 as
-        in JAX: with float16 it gives float32, and it absorbs integers.
-    algorithm : str, optional
-        The name of a specialization, `relu_v1_f32`, for arrays of one type; by default the fastest.
-    stream : optional
-        A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
-
-    Returns
-    -------
-    array of the operands' kind. float16 and bfloat16 are computed in float32 and rounded once.
-
-    Raises
-    ------
-    TypeError, ValueError, OverflowError
-        As NumPy raises them; each names the operator, the argument, what came and what is taken.
-    CaptureError
-        At the first call of its kind, when that is within a CUDA graph capture.
+    Parameters, result and errors of a call are those of `kgen.elementwise`; operands may be passed in order or by name.
     """
 
     def __init__(
@@ -67,10 +43,8 @@ class Elementwise:
         self.function = function
         self.storage = storage  # takes 8-bit floats too, scales that are floats; only the result becomes `dtype`
         self.__name__ = self.__qualname__ = function.name
-        self.__doc__ = (
-            f"{summary or 'A function of each element.'}\n\n    {function.expression}\n\nSee kgen.elementwise."
-        )
         self.defaults = dict(defaults or {})
+        self.__doc__ = documented(function, self.defaults, summary)
         names = function.parameters
         self._parameters = len(names)
         self._arrays = len(names) - len(self.defaults)
@@ -92,12 +66,7 @@ class Elementwise:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        kinds = inspect.Parameter
-        operands = [
-            kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=self.defaults.get(name, kinds.empty))
-            for name in self.function.parameters
-        ]
-        return inspect.Signature([*operands, *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in OPTIONS)])
+        return signature_of(self.function, self.defaults, OPTIONS)
 
     def __repr__(self) -> str:
         return f"<elementwise {self.function.name}({', '.join(self.function.parameters)}): {self.function.expression}>"
@@ -162,8 +131,9 @@ class Elementwise:
         for name, value in zip(names, values):
             if value is None or (name in self.defaults and value.__class__ not in NUMBERS):
                 break
-        came = "missing" if value is None and name not in self.defaults else f"a {type(value).__name__}"
-        return TypeError(f"{self.function.name}: {name} is {came}; it takes {', '.join(names)}")
+        if name in self.defaults:
+            return TypeError(f"{self.function.name}: {name} is a {type(value).__name__}; it takes a number")
+        return TypeError(f"{self.function.name}: {name} is missing; it takes {', '.join(names)}")
 
     def _in_order(self, operands: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         """A value for each parameter; None for one that is missing."""
@@ -188,6 +158,10 @@ class Elementwise:
     ) -> Results:
         present = [operand for operand in given if operand is not None]
         made = program(self.function, self._signature(given, dtype, numbers))
+        for at, kind in made.narrowed:
+            number = numbers[at]
+            assert number is not None
+            check_range(op, int(number[1]), kind)
         return [(common_shape(op, present), held_as(made.result, present[0]))]
 
     def _prepare(
@@ -220,12 +194,15 @@ class Elementwise:
                     "(NumPy's casting 'same_kind'); convert it first"
                 )
         common = chosen or functools.reduce(join, types)
-        types = tuple(FLOAT if common in FLOATING and beyond_int64(n) else t for t, n in zip(types, numbers))
+        if common in FLOATING or common is U64:  # which may hold what no int64 does
+            types = tuple(
+                (FLOAT if common in FLOATING else U64) if beyond_int64(n) else t for t, n in zip(types, numbers)
+            )
         if self.storage:
             types = tuple(t if x or t in FLOATING else FLOAT for x, t in zip(operands, types))
             return Signature(types, tuple(x is not None for x in operands), cast=chosen)
         for kind, text in filter(None, numbers):
-            if kind == "int" and isinstance(common, DType):
+            if kind == "int" and isinstance(common, DType) and (common in FLOATING or beyond_int64((kind, text))):
                 check_range(op, int(text), common)
         if chosen is not None and all(t in (chosen, FLOAT, INT) for t in types):
             plain = Signature(types, tuple(x is not None for x in operands))

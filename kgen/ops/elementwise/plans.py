@@ -49,7 +49,7 @@ def plan(call: Call) -> Plan:
         shifts.append(shift)
     ready = bind(steps, call.result.device)
     at = [i for i, x in enumerate((*call.given, call.result)) if x is not None]
-    why = f"the arrays lie as {' x '.join(map(str, whole.sizes))} elements, with as few axes as can be"
+    why = f"with adjacent axes merged, the arrays have {' x '.join(map(str, whole.sizes))} elements"
     if len(ready) == 1:
         return Plan(ready[0] if len(arrays) == len(call.given) else picked(ready[0], at), (str(steps[0]),), why)
 

@@ -6,9 +6,10 @@ Halves are computed in float and rounded once, at the end.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from kgen.dtypes import BF16, F16, F32, F64, INTEGERS, DType
+from kgen.dtypes import BF16, F16, F32, F64, I64, INTEGERS, DType
 from kgen.ops.elementwise.body import Body
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.promotion import INT, Type, Weak, arithmetic
@@ -23,6 +24,7 @@ class Program(NamedTuple):
     types       in C++, of its parameters
     primitives  which hand-written functions it needs, and whether the
     fast        ones, which are exact enough for results of 16 bits
+    narrowed    by its place, which parameter that is a Python integer must fit which type
     """
 
     functions: tuple[str, ...]
@@ -30,6 +32,7 @@ class Program(NamedTuple):
     types: tuple[str, ...]
     primitives: frozenset[str]
     fast: bool
+    narrowed: frozenset[tuple[int, DType]]
 
     @property
     def light(self) -> bool:
@@ -48,8 +51,11 @@ def write(
     double = any(t in (F64, *INTEGERS) for t in (*given, dtype) if t)
     writer = Writer(double=double)
     _, result = writer.function(function, given, "apply")
-    if isinstance(result, Weak):
-        raise TypeError(f"{function.name}: no operand is an array")
+    if isinstance(result, Weak):  # a choice of plain numbers
+        result = I64 if result is INT else F64
+        double |= result is F64
+        writer = Writer(double=double)
+        writer.function(function, given, "apply")
     fast = (cast or dtype or result) in (F16, BF16)
     if fast:
         writer = Writer(double=double, fast=True)
@@ -60,6 +66,7 @@ def write(
         tuple(writer.spelled(t) for t in given),
         frozenset(writer.used),
         fast,
+        frozenset(writer.narrowed(function.parameters, given)),
     )
 
 
@@ -70,8 +77,18 @@ class Writer:
         self.fast = fast
         self.texts: list[str] = []
         self.used: set[str] = set()
+        self._narrowed: set[tuple[str, DType]] = set()
         self.real = F64 if double else F32  # what Python's floats are where nothing else decides
         self._written: dict[tuple[str, tuple[Type, ...]], tuple[str, Type]] = {}
+
+    def narrow(self, name: str, kind: DType) -> None:
+        self._narrowed.add((name, kind))
+
+    def narrowed(self, parameters: tuple[str, ...], types: tuple[Type, ...]) -> Iterator[tuple[int, DType]]:
+        """Which parameters must fit which types: where some are combined first, each of them as it is."""
+        places = {safe(p): at for at, (p, t) in enumerate(zip(parameters, types)) if t is INT}
+        for text, kind in self._narrowed:
+            yield from ((at, kind) for at in ([places[text]] if text in places else places.values()))
 
     def spelled(self, kind: Type) -> str:
         if isinstance(kind, DType):

@@ -26,6 +26,11 @@ class Weak:
 
     name: str
 
+    @property
+    def numpy_name(self) -> str:
+        """What messages call it."""
+        return f"a Python {self.name}"
+
 
 INT, FLOAT = Weak("int"), Weak("float")
 Type = DType | Weak

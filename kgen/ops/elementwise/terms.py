@@ -6,9 +6,10 @@ import ast
 import math
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kgen.dtypes import DType
+from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.functions import FUNCTIONS, PRIMITIVES
 from kgen.ops.elementwise.promotion import FLOAT, INT, Type
 
@@ -18,8 +19,11 @@ _TAKEN = frozenset(
     enum explicit export extern false float for friend goto if inline int long mutable namespace new operator private
     protected public register return short signed sizeof static struct switch template this throw true try typedef
     typename union unsigned using virtual void volatile while
+    and_eq bitand bitor compl not_eq or_eq xor xor_eq char16_t char32_t concept const_cast constinit decltype
+    dynamic_cast noexcept nullptr reinterpret_cast requires static_assert static_cast thread_local typeid wchar_t
     n item first single lead whole rest tile place axis left unit apply Index Pack
     i vector together shift past past_vector words_before widen narrow load_row store_row
+    floor_divide modulo remainder_of left_shift right_shift wrapping_add wrapping_subtract wrapping_multiply
     VEC ITEMS THREADS UNIT PARTS WORD Words blockIdx threadIdx NULL""".split()  # noqa: SIM905
 )
 _TAKEN |= {*PRIMITIVES, *FUNCTIONS, *(f"{p.c}f" for p in PRIMITIVES.values())}
@@ -34,6 +38,23 @@ class Term(NamedTuple):
     type: Type
     binds: int = 20
     value: int | float | None = None
+
+
+class Functions(Protocol):
+    """What a body asks of the program that it is part of."""
+
+    fast: bool
+    real: DType
+    used: set[str]
+
+    def narrow(self, name: str, kind: DType) -> None:
+        """Note that a Python integer under this name must fit a type."""
+
+    def spelled(self, kind: Type) -> str:
+        """A type in C++."""
+
+    def function(self, function: Function, types: tuple[Type, ...]) -> tuple[str, Type]:
+        """The name of a function written for these types, and what it gives."""
 
 
 BINARY: dict[type[ast.operator], tuple[str, int, str]] = {
@@ -107,7 +128,3 @@ def typed(value: int | float, spelled: str) -> str:
 
 def inside(term: Term, binds: int) -> str:
     return term.text if term.binds >= binds else f"({term.text})"
-
-
-def type_name(kind: Type) -> str:
-    return kind.numpy_name if isinstance(kind, DType) else f"a Python {kind.name}"

@@ -33,21 +33,22 @@ def gla(
     Parameters
     ----------
     g : array [B, H, T, K]
-        Gates as natural logarithms, at most 0: the state decays by e^g. -inf forgets it, 0 keeps it; both are exact, as
-        is everything between. A gate above 0 makes it grow. Of the dtype of q, or float32. It may have fewer heads.
+        Gates as natural logarithms, at most 0: the state decays by e^g. -inf erases it and 0 keeps it; both are exact,
+        as is everything in between. A gate above 0 makes it grow. Of the dtype of q, or float32. It may have fewer
+        heads.
     mode : "auto", "chunk", "recurrent" or "article"
-        Chunks are of 32 time steps, on tensor cores, with states and decays in float32; they take float16 and bfloat16,
-        and gates of at most 0, or of little more: a growth by 32 within a chunk may overflow. More than 128 features
-        are computed in parts of 128, whose results are summed in float32: each part takes room for one. "auto" takes
-        chunks from 32 time steps on, and in parts from 256 on, or 3072 of all heads. Where few heads are cut into
-        segments of at most 256 time steps that all begin at once, this takes room for two more results. An infinity or
-        NaN in v may reach time steps up to 31 before its own, and need not reach those to which no feature has 2^-126
-        of a decay left.
-        "recurrent" is in float32, one step after another; states of more than 1e26 may overflow.
-        "article" computes it by five kernels, as flash-linear-attention did in 2024, to be read and timed beside ours
-        (kgen.ops.gated.article): gates must be finite then, and those of -1000 cost digits.
+        "chunk" computes chunks of 32 time steps on tensor cores, with states and decays in float32. It takes float16
+        and bfloat16, and gates of at most 0 or little more: growth by 32 within a chunk may overflow. More than 128
+        features are computed in parts of 128, whose results are summed in float32; each part needs memory for one
+        result. "auto" chooses chunks from 32 time steps on, or, in parts, from 256 time steps or 3072 of all heads
+        together. Where heads are few and sequences are split into segments of at most 256 time steps that all start at
+        once, memory for two more results is needed. An infinity or NaN in v may reach up to 31 time steps before its
+        own, and need not reach those for which no feature has 2^-126 of its decay left. "recurrent" works in float32,
+        one step at a time; states above 1e26 may overflow. "article" uses five kernels, as flash-linear-attention did
+        in 2024, to be read and timed beside ours (kgen.ops.gated.article); gates must then be finite, and gates such as
+        -1000 cost digits.
 
-    The others, what is returned and what is raised, are as in `linear_attention`.
+    Other parameters, results and errors are those of `linear_attention`.
 
     Notes
     -----
@@ -127,7 +128,7 @@ def simple_gla(
         A gate for each head and time step, as in `gla`. One that does not depend on time (retention, lightning
         attention) may be broadcast to that shape, which copies nothing.
 
-    The others, what is returned and what is raised, are as in `linear_attention`.
+    Other parameters, results and errors are those of `linear_attention`.
     """
     options = (scale, reverse, return_state, states_every, mode, layout)
     outs = (out, None, None)[: 1 + bool(return_state) + (states_every is not None)]

@@ -39,39 +39,39 @@ def linear_attention(
     q, k : array [B, H, T, K]
         Queries and keys; float32, float16 or bfloat16, of any strides, K from 1 to 512.
     v : array [B, H, T, V]
-        Values, of the same dtype, V from 1 to 512. q, k and v may have fewer heads than one another: neighbouring heads
-        share one then, as if it were repeated.
+        Values, of the same dtype, V from 1 to 512. One of q, k and v may have fewer heads than another; adjacent heads
+        then share one, as if it were repeated.
     scale : float, optional
         By default 1 / sqrt(K).
     initial_state : array [N, H, K, V], optional
         S before the first time step, in float32; by default zero.
     return_state : bool
-        Whether to return the last state too.
+        Also return the last state.
     states_every : int, optional
-        Also return the states after every so many time steps, a multiple of 64: a cache of prefixes, from which
-        requests that begin with the same ones go on. In chunks they take another pass over keys, values and gates. Not
-        with `cu_seqlens` or mode "article".
+        Also return the state after every so many time steps, a multiple of 64. This makes a prefix cache: requests that
+        start with the same time steps can continue from it. In chunks it takes another pass over keys, values and
+        gates. Not with `cu_seqlens` or mode "article".
     feature_map : "elu", "relu", "identity" or an expression
-        f, of each number: elu(x) + 1, max(x, 0), x, or an expression of x as `kgen.elementwise` takes it, such as
-        "exp(x / 2)" or "silu(x) + 0.3": it becomes a part of kernels of its own, and is computed in float32.
+        f, applied to each element: elu(x) + 1, max(x, 0), x, or an expression of x as in `kgen.elementwise`, such as
+        "exp(x / 2)" or "silu(x) + 0.3". An expression is compiled into kernels of its own, and computed in float32.
     normalize : bool
         Divide o[t] by scale z[t] . f(q[t]) + epsilon, where z[t] = z[t - 1] + f(k[t]).
     initial_normalizer : array [N, H, K], optional
         z before the first time step, in float32; by default zero.
     reverse : bool
-        From the last time step to the first.
+        Run from the last time step to the first.
     cu_seqlens : array [N + 1] of int32 or int64, optional
-        Where sequences begin that follow one another along T, and where the last one ends; B is 1 then. It is read on
-        the device. Time steps outside of all sequences are not written.
+        Where each of several sequences packed along T starts, and where the last one ends; B must be 1. It is read on
+        the device. Time steps outside all sequences are not written.
     mode : "auto", "chunk" or "recurrent"
-        How it is computed: in chunks of time steps on tensor cores, or one step after another; the state is in
-        registers either way. Chunks take float16 and bfloat16, at most 256 features and value columns, no normalizer,
-        and as feature maps "relu" and, with float16, "elu"; "auto" takes them from 64 time steps on. In chunks, an
-        infinity or NaN in v may reach time steps up to 63 before its own.
+        In chunks of time steps on tensor cores, or one step at a time; the state is in registers either way. Chunks
+        take float16 and bfloat16, at most 256 features and value columns, no normalizer, and as feature maps only
+        "relu" and, with float16, "elu"; "auto" chooses them from 64 time steps on. In chunks, an infinity or NaN in v
+        may reach up to 63 time steps before its own.
     layout : "bhtd" or "bthd"
         The order of the axes of q, k, v and of the result: "bthd" is [B, T, H, D]. States have heads first in both.
     out, stream : optional
-        Where to write o, and a CuPy or torch stream or a pointer.
+        Where to write o; and a CuPy or torch stream, or a pointer to one.
 
     Returns
     -------
@@ -86,10 +86,10 @@ def linear_attention(
     Raises
     ------
     TypeError, ValueError
-        For arrays that do not fit together, each naming the argument, what came and what is taken. What lies in them
-        is looked at within `kgen.checked()` only.
+        For arrays that do not fit together; the message names the argument, what was passed and what is accepted. What
+        lies in them is looked at within `kgen.checked()` only.
     CaptureError
-        At the first call of its kind, when that is within a CUDA graph capture.
+        At the first call of its kind, if that is made during a CUDA graph capture.
 
     Notes
     -----

@@ -40,12 +40,12 @@ def rwkv6(
     u : array [H, K]
         The bonus by which a token reads itself. Of the dtype of r, or float32.
     scale : float, optional
-        By default 1 / sqrt(K); RWKV6 itself has 1.
+        By default 1 / sqrt(K); RWKV6 itself uses 1.
     mode : "auto", "chunk", "recurrent" or "article"
-        For chunks see `gla`. "article" is the recurrent kernel of flash-linear-attention in 2024, to be read and timed
-        beside ours.
+        As in `gla`, but "article" is flash-linear-attention's recurrent kernel of 2024, to be read and timed beside
+        ours.
 
-    The others, what is returned and what is raised, are as in `linear_attention`.
+    Other parameters, results and errors are those of `linear_attention`.
 
     Notes
     -----

@@ -29,14 +29,14 @@ def linear_attention_step(
     q, k : array [B, H, K]
     v : array [B, H, V]
     state : array [N, H, K, V]
-        In float32, of any strides. It is read and overwritten. N is B without `indices`.
+        In float32, of any strides; updated in place. Without `indices`, N is B.
     normalizer : array [N, H, K], optional
         z, in float32, of any strides, likewise read and overwritten: o is divided by scale z . f(q) + epsilon.
     indices : array [B] of int32, optional
-        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
-        The o of a slot that is not there is NaN. No state is touched for either.
+        The slot of each token's state in the pool; no two may be the same. A negative slot is padding: its o is zero. A
+        slot beyond the pool gives NaN. Neither touches a state.
 
-    The others are as in `linear_attention`.
+    Other parameters are as in `linear_attention`.
 
     Returns
     -------
@@ -65,12 +65,12 @@ def simple_gla_step(
     v : array [B, H, V]
     g : array [B, H]
     state : array [N, H, K, V]
-        In float32, of any strides. It is read and overwritten. N is B without `indices`.
+        In float32, of any strides; updated in place. Without `indices`, N is B.
     indices : array [B] of int32, optional
-        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
-        The o of a slot that is not there is NaN. No state is touched for either.
+        The slot of each token's state in the pool; no two may be the same. A negative slot is padding: its o is zero. A
+        slot beyond the pool gives NaN. Neither touches a state.
 
-    The others are as in `simple_gla`.
+    Other parameters are as in `simple_gla`.
 
     Returns
     -------
@@ -98,12 +98,12 @@ def gla_step(
     q, k, g : array [B, H, K]
     v : array [B, H, V]
     state : array [N, H, K, V]
-        In float32, of any strides. It is read and overwritten. N is B without `indices`.
+        In float32, of any strides; updated in place. Without `indices`, N is B.
     indices : array [B] of int32, optional
-        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
-        The o of a slot that is not there is NaN. No state is touched for either.
+        The slot of each token's state in the pool; no two may be the same. A negative slot is padding: its o is zero. A
+        slot beyond the pool gives NaN. Neither touches a state.
 
-    The others are as in `gla`.
+    Other parameters are as in `gla`.
 
     Returns
     -------
@@ -133,12 +133,12 @@ def rwkv6_step(
     v : array [B, H, V]
     u : array [H, K]
     state : array [N, H, K, V]
-        In float32, of any strides. It is read and overwritten. N is B without `indices`.
+        In float32, of any strides; updated in place. Without `indices`, N is B.
     indices : array [B] of int32, optional
-        Which state of the pool is each token's; no two may be the same. A slot below zero is padding: its o is zero.
-        The o of a slot that is not there is NaN. No state is touched for either.
+        The slot of each token's state in the pool; no two may be the same. A negative slot is padding: its o is zero. A
+        slot beyond the pool gives NaN. Neither touches a state.
 
-    The others are as in `rwkv6`.
+    Other parameters are as in `rwkv6`.
 
     Returns
     -------

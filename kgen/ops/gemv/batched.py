@@ -16,7 +16,7 @@ from kgen.ops.gemv.types import VALUES
 
 
 def matvec(a: Any, x: Any, *, out: Any = None, stream: Any = None) -> Any:
-    """The product of matrices and vectors, a[..., m, k] x[..., k] summed over k; leading axes as NumPy broadcasts them.
+    """Matrix-vector products: a[..., m, k] x[..., k] summed over k; the leading axes broadcast as in NumPy.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def matvec(a: Any, x: Any, *, out: Any = None, stream: Any = None) -> Any:
 
     Returns
     -------
-    array [..., M] of the inputs' kind and dtype, as exact as that of `gemv`.
+    array [..., M] of the inputs' kind and dtype, as accurate as `gemv`.
 
     Raises
     ------

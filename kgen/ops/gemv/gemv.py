@@ -33,38 +33,38 @@ def gemv(
     Parameters
     ----------
     a : array [M, K]
-        float32, float16, bfloat16 or float64; or a quantized matrix of int8, float8_e4m3fn or float8_e5m2. Of any
-        strides; contiguous along either axis it is read at the speed of the memory.
+        float32, float16, bfloat16 or float64, or a quantized matrix of int8, float8_e4m3fn or float8_e5m2. It may have
+        any strides; if it is contiguous along either axis, it is read at the speed of the memory.
     x : array [K], with `trans` [M]
-        Of the dtype of `a`; with a quantized one, float32, float16 or bfloat16.
+        Of the dtype of `a`; with a quantized matrix, float32, float16 or bfloat16.
     y : array [M], with `trans` [K], optional
-        Of the dtype of x. Not read where beta is 0.
+        Of the dtype of x. Not read if beta is 0.
     alpha, beta : float
-        Each pair of values makes a plan of its own, so they should not change from call to call for ever.
+        Each pair of values is planned and remembered separately, so they should not change with every call.
     trans : bool
         Multiply by the transposed matrix.
     scale : array, optional
-        What the numbers of a quantized matrix stand for, in float32: [] or [1] for all of it, [M] or [M, 1] for each
-        row, [M, G] for each of G equal blocks of a row.
+        The scales of a quantized matrix, in float32: [] or [1] for all of it, [M] or [M, 1] for one per row, [M, G] for
+        one per each of G equal blocks of a row.
     out : array, optional
-        Where to write the result; apart from every input, but it may be `y` itself.
+        Where to write the result. It must not overlap an input, but may be `y`.
     algorithm : str, optional
-        The name of a specialization, such as "gemv_v4_l32_r1_u1_f32"; by default the one that suits.
+        The name of a specialization, such as "gemv_v4_l32_r1_u1_f32"; by default chosen by the problem.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 
     Returns
     -------
-    array [M], with `trans` [K], of the inputs' kind and of the dtype of x. Sums have an order that depends on the shape
-    alone: the same input gives the same bits. With float16, bfloat16 and a quantized matrix they are accumulated in
-    float32, with float64 in double. With float32 they are accumulated in double, or in two floats where double
-    arithmetic is slow, and rounded once: a result is off by half a unit in its last place at most, and by n^2 2^-48
-    of the sum of all magnitudes, where a thread adds n products, a few hundred as a rule.
+    array [M], with `trans` [K], of the inputs' kind and of the dtype of x. The order of summation depends on the shape
+    only, so the same input gives the same bits. float16, bfloat16 and quantized matrices accumulate in float32, float64
+    in double. float32 accumulates in double, or in pairs of floats where double arithmetic is slow, and is rounded
+    once: a result is off by at most half a unit in its last place plus n^2 2^-48 of the sum of all magnitudes, where n
+    is the number of products that a thread adds, usually a few hundred.
 
     Raises
     ------
     TypeError, ValueError
-        For arrays that do not fit together, each naming the argument, what came and what is taken.
+        For arrays that do not fit together; the message names the argument, what was passed and what is accepted.
     SpecError
         A ValueError: for an algorithm that does not exist or does not take this problem.
 

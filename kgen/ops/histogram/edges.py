@@ -101,7 +101,12 @@ def own_edges(found: Edges, placed: Operand | None, stream: int) -> Any:
 
 def _extremes(operand: Operand, stream: Any) -> tuple[Any, Any]:
     """Of all elements, for which the host waits; NumPy's choice where there are none."""
-    return (0, 1) if 0 in operand.shape else extremes(operand, stream_for(operand.kind, [operand], stream))
+    if 0 in operand.shape:
+        return 0, 1
+    low, high = extremes(operand, stream_for(operand.kind, [operand], stream))
+    if not np.isfinite([low, high]).all():
+        raise ValueError(f"autodetected range of [{low}, {high}] is not finite")
+    return low, high
 
 
 @lru_cache(maxsize=_REMEMBERED, typed=True)

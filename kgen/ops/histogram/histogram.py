@@ -53,19 +53,19 @@ def _calls_of_bincount(
 def bincount(
     x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None, out: Any = None, stream: Any = None
 ) -> Any:
-    """How often each non-negative integer occurs in `x`, as `numpy.bincount`: int64, max(x) + 1 of them or `minlength`.
+    """Count how often each non-negative integer occurs in `x`, like `numpy.bincount`: int64, max(x) + 1 bins or more.
 
-    x          a vector of integers
-    weights    float64 or float32, one for each element: their sums (float64) instead of counts. Millions of them in
-               more bins than shared memory has sums for are sorted first, in scratch memory for as many again
+    x          a one-dimensional array of integers
+    weights    float64 or float32, one per element: returns their sums (float64) instead of counts. Millions of them in
+               more bins than fit in shared memory are sorted first, in scratch memory of about their size
                (`kgen.workspace`)
     minlength  the least number of bins
-    length     the exact number of bins: what is negative or not below it is not counted, and the host waits for
-               nothing, so that the call fits a CUDA graph. Without it the host waits once, to learn the maximum
-    out        where to write the `length` results, which it needs; apart from x
+    length     the exact number of bins; elements that are negative or not below it are not counted. The host does not
+               wait, so the call can be captured in a CUDA graph. Without `length` it waits once, to learn the maximum
+    out        where to write the results; needs `length`, and must not overlap x
 
-    Raises ValueError for negative elements (where `length` is None), weights of another shape, and arrays of other than
-    one dimension; TypeError for elements that are no integers.
+    Raises ValueError for negative elements (if `length` is None), weights of another shape, and arrays that are not
+    one-dimensional; TypeError for elements that are not integers.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):
@@ -127,18 +127,18 @@ def histogram(
     *,
     stream: Any = None,
 ) -> tuple[Any, Any]:
-    """Counts of `x` in bins, and the edges of those, as `numpy.histogram`.
+    """Count the elements of `x` in bins, like `numpy.histogram`; returns the counts and the edges of the bins.
 
     x        an array of any shape
-    bins     their number, all of one width; or their edges, which must not decrease, and are read on the host
-    range    the outer edges, by default the extremes of x (for which the host waits). What lies outside is not counted,
-             nor is NaN; the last bin includes its upper edge
-    weights  float64 or float32, of x's shape: their sums (float64) instead of counts (int64)
-    density  whether results are divided by their total and the widths of bins (float64, also where edges are float32,
-             whose widths NumPy rounds to float32)
+    bins     the number of bins of equal width; or their edges, which must not decrease and are read on the host
+    range    the outer edges, by default the minimum and maximum of x (which the host waits for). Elements outside, and
+             NaN, are not counted; the last bin includes its upper edge
+    weights  float64 or float32, of x's shape: returns their sums (float64) instead of counts (int64)
+    density  whether to divide the results by their total and the widths of the bins (in float64, even if the edges are
+             float32, where NumPy rounds the widths to float32)
 
-    Edges have NumPy's type and values. Raises ValueError for no bins, edges that decrease, bounds not finite or not
-    in order, and weights of another shape; TypeError for bins that are neither a number nor edges.
+    Edges have NumPy's type and values. Raises ValueError if there are no bins, edges decrease, bounds are not finite or
+    not in order, or weights have another shape; TypeError for bins that are neither a number nor edges.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):

@@ -24,18 +24,21 @@ _multiply = Elementwise(Function("dequantize", ("q", "scale"), "q * scale"), sto
 
 
 def cast(x: Any, dtype: Any, *, code: Any = None, out: Any = None, stream: Any = None) -> Any:
-    """`x` in another element type, as `astype`: also from and to the 8-bit floats e4m3 and e5m2.
+    """Convert `x` to another element type, like `astype`, also from and to the 8-bit floats e4m3 and e5m2.
 
     Parameters
     ----------
-    x : array of any shape and strides, of floats (float8_e4m3fn, float8_e5m2 too), integers or bool.
-    dtype : what it becomes: a name ("e4m3", "float16"), or a NumPy or torch dtype. Floats are rounded to nearest even;
-        what an 8-bit float cannot hold becomes its largest number, with the sign; a NaN stays.
-    code : "e4m3" or "e5m2", optional: what the bytes of a uint8 array are. CuPy has no 8-bit floats: where a result is
-        one, it gets a uint8 array.
-    out, stream : as in `elementwise`.
+    x : array of any shape and strides
+        Floats (including float8_e4m3fn and float8_e5m2), integers or bool.
+    dtype : str or dtype
+        The new type: a name ("e4m3", "float16"), or a NumPy or torch dtype. Floats are rounded to nearest even. Numbers
+        beyond the range of an 8-bit float become its largest number, with their sign; NaN stays NaN.
+    code : "e4m3" or "e5m2", optional
+        What the bytes of a uint8 array stand for. CuPy has no 8-bit floats, and gets uint8 arrays where they result.
+    out, stream : optional
+        As in `elementwise`.
 
-    Returns an array of x's kind and shape. Raises TypeError for what is no array or no type of elements.
+    Returns an array of x's kind and shape. Raises TypeError for an x that is not an array, or an unknown dtype.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):
@@ -68,29 +71,32 @@ def quantize(
     x: Any, dtype: Any = "e4m3", scale: Any = None, *, axis: int | None = None, block: int | None = None,
     stream: Any = None,
 ) -> tuple[Any, Any]:  # fmt: skip
-    """8-bit codes q and scales with x about q * scale; q is x / scale rounded to nearest even, and saturated.
+    """8-bit codes q and scales such that x is about q * scale: q is x / scale, rounded to nearest even and saturated.
 
     Parameters
     ----------
-    x : array [..., N] of float32, float16 or bfloat16, of any strides.
-    dtype : "e4m3", "e5m2" or "int8". NumPy arrays of 8-bit floats are of ml_dtypes' types, torch's of its own; CuPy,
-        which has none, gets their bytes as uint8.
+    x : array [..., N]
+        float32, float16 or bfloat16, of any strides.
+    dtype : "e4m3", "e5m2" or "int8"
+        8-bit floats are ml_dtypes' types in NumPy and torch's own in torch; CuPy, which has none, gets uint8 bytes.
     scale : number, or array of floats that broadcasts with x, optional
-        By default the largest magnitude of those that share a scale, over the largest code (448, 57344, 127); 1 where
-        all of them are 0. An infinity makes its scale infinite; a NaN does not count, and stays one but in int8.
-    axis : None for one scale, of shape (); or the axis along which numbers share one, of x's shape with 1 in its place:
-        -1 for one a row.
+        By default the largest magnitude among the elements that share a scale, divided by the largest code (448, 57344,
+        127); 1 if they are all 0. An infinity makes its scale infinite. NaN is ignored, and stays NaN except in int8.
+    axis : int, optional
+        The axis along which elements share a scale: -1 gives one per row. The scale has the shape of x, with 1 for that
+        axis. By default there is one scale, of shape ().
     block : int, optional
-        With the last axis: so many neighbours of a row share a scale, of shape [..., ceil(N / block)].
+        With axis=-1: every block of so many adjacent elements of a row has its own scale, of shape
+        [..., ceil(N / block)].
 
     Returns
     -------
-    (q, scale), of x's kind; the scale is the given one where there is one.
+    (q, scale) of x's kind; a scale that was passed is returned as it is.
 
     Raises
     ------
     TypeError, ValueError
-        For another dtype or block, and an axis that x does not have (numpy.exceptions.AxisError).
+        For other dtypes or blocks, or an axis that x does not have (numpy.exceptions.AxisError).
 
     Examples
     --------
@@ -122,12 +128,23 @@ def dequantize(
 ) -> Any:
     """q * scale, computed in float32 and rounded once to `dtype`.
 
-    q      array of e4m3, e5m2 or int8; of uint8 with
-    code   "e4m3" or "e5m2", which says what the bytes are (CuPy has no 8-bit floats)
-    scale  number, or array of floats that broadcasts with q. Scales of blocks: pass q as [..., blocks, block] and
-           scale[..., None]
+    Parameters
+    ----------
+    q : array
+        e4m3, e5m2 or int8; or uint8, if `code` is given.
+    scale : number, or array of floats that broadcasts with q
+        For blocks, pass q reshaped to [..., blocks, block], and scale[..., None].
+    code : "e4m3" or "e5m2", optional
+        What the bytes of a uint8 array stand for (CuPy has no 8-bit floats).
+    dtype, out, stream : optional
+        As in `elementwise`.
 
-    Returns an array of q's kind, of the common shape. Raises as `elementwise`.
+    Returns an array of q's kind and of the common shape. Raises what `elementwise` raises.
+
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     kgen.dequantize(np.array([64, -127], "i1"), 0.25)
+    array([ 16.  , -31.75], dtype=float32)
     """
     return _multiply(q, scale, out=out, dtype=_with_code("dequantize", dtype, code), stream=stream)
 

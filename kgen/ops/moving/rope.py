@@ -75,7 +75,7 @@ def rope(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """Turn pair i of the features of a token at position p by the angle p base^(-2i / R).
+    """Rotary position embedding: rotate feature pair i of the token at position p by the angle p base^(-2i / R).
 
     Parameters
     ----------
@@ -84,19 +84,20 @@ def rope(
     positions : array [T] or [B, T], optional
         The position of each token; int32 or int64. By default 0, 1, ..., T - 1.
     base : float
-        Where no tables are given. Angles are reduced in float64, so that far positions keep all their digits.
+        Used if no tables are given. Angles are reduced in float64, so that large positions keep all their digits.
     cos, sin : array [P, R / 2], optional
-        Float32 tables, of which row p is taken for position p: P must exceed every position. Of any strides.
+        Tables in float32, with row p for position p: P must exceed every position. They may have any strides.
     rotary_dim : int, optional
-        R: how many features are turned, an even number; the rest is copied. By default D, or what the tables have.
+        R: how many features are rotated, an even number; the others are copied. By default D, or as in the tables.
     interleaved : bool
-        Pair i is (2i, 2i + 1), as in RoFormer; by default it is (i, i + R / 2), as in GPT-NeoX and Llama.
+        Pair i consists of features 2i and 2i + 1, as in RoFormer; by default of i and i + R / 2, as in GPT-NeoX and
+        Llama.
     inverse : bool
-        Turn back: what the gradient with respect to x needs.
+        Rotate by the negative angle, as the gradient with respect to x needs.
     layout : "bhtd" or "bthd"
         The order of the axes: "bthd" is [B, T, H, D].
     out : array, optional
-        Where to write the result; it may be x itself.
+        Where to write the result; it may be x.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 
@@ -107,7 +108,7 @@ def rope(
     Raises
     ------
     TypeError, ValueError
-        For arrays that do not fit together, each naming the argument, what came and what is taken.
+        For arrays that do not fit together; the message names the argument, what was passed and what is accepted.
 
     Examples
     --------

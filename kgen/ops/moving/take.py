@@ -38,20 +38,20 @@ def take(
     indices : array of int32 or int64
         Of any shape.
     axis : int or None
-        The axis of the table that indices count along; None, NumPy's default: of the flattened table.
+        The axis of the table to index; None, NumPy's default, indexes the flattened table.
     mode : "raise", "fill", "clip" or "wrap"
-        What is done with an index out of bounds. "raise", NumPy's own, waits for the device's verdict, and cannot be
-        captured in a CUDA graph; the others can, and wait for nothing. "fill" gives NaN, in types that have none all
-        bits set. In both, negative indices count from the end. "clip" takes the nearest entry and "wrap" the index
-        modulo their number.
+        What happens to an index that is out of bounds. "raise", NumPy's default, waits for the device to report it, and
+        cannot be captured in a CUDA graph; the others do not wait, and can. "fill" gives NaN, or all bits set in types
+        without NaN. In both, negative indices count from the end. "clip" takes the nearest entry, "wrap" the index
+        modulo the number of entries.
     out : array, optional
-        Where to write the result: contiguous, apart from every input.
+        Where to write the result; contiguous, and not overlapping an input.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 
     Returns
     -------
-    array [..., *indices.shape, ...] of the table's kind and dtype: the axis is replaced by those of `indices`.
+    array [..., *indices.shape, ...] of the table's kind and dtype: the axes of `indices` take the place of the axis.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def take(
     numpy.exceptions.AxisError
         A ValueError: for an axis that the table does not have.
     TypeError, ValueError
-        For other arguments that do not fit, each naming what came and what is taken.
+        For other arguments that do not fit; the message says what was passed and what is accepted.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def take(
 
 
 def embedding(indices: Any, table: Any, *, mode: str = "fill", out: Any = None, stream: Any = None) -> Any:
-    """The rows of an embedding table: `take(table, indices, 0)`, by default without a wait for the device.
+    """Rows of an embedding table: `take(table, indices, 0)`, by default without waiting for the device.
 
     Parameters
     ----------

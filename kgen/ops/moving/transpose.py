@@ -27,10 +27,9 @@ def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, str
     x : array
         Of any number of axes, any strides, and any element type that kgen knows.
     axes : sequence of int, optional
-        For each axis of the result, that of x which it is; negative ones count from the end. By default the axes in
-        reverse order.
+        Which axis of x each axis of the result is; negative ones count from the end. By default the axes are reversed.
     out : array, optional
-        Where to write the result: contiguous, apart from x.
+        Where to write the result; contiguous, and not overlapping x.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the array's library.
 
@@ -41,11 +40,11 @@ def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, str
     Raises
     ------
     ValueError
-        For axes that are no permutation, and an `out` that does not fit.
+        For axes that are not a permutation, or an `out` that does not fit.
     numpy.exceptions.AxisError
         A ValueError: for an axis that x does not have.
     TypeError
-        For what is no array, or of another element type.
+        For x that is not an array, or has an unknown element type.
 
     Examples
     --------

@@ -28,38 +28,38 @@ def nms(
     padded: bool = False,
     stream: Any = None,
 ) -> Any:
-    """Indices of the boxes that stay, by descending score: no two of them have an IoU above the threshold.
+    """Indices of the boxes that are kept, by descending score: no two of them have an IoU above the threshold.
 
     Parameters
     ----------
     boxes : array [N, 4]
-        Left, top, right, bottom; float32, float16, bfloat16 or float64, of any strides.
+        Left, top, right and bottom; float32, float16, bfloat16 or float64, of any strides.
     scores : array [N]
-        Of the same dtype. Among equal scores the lower index comes first; NaN comes last, as NumPy sorts it.
+        Of the same dtype. Among equal scores the lower index comes first. NaN comes last, as in NumPy's sort.
     iou_threshold : float
-        In [0, 1]. A box is suppressed where its IoU with one that stays is strictly above; an IoU that is NaN, as of
-        two boxes without an area, suppresses nothing.
+        In [0, 1]. A box is suppressed if its IoU with one that is kept is strictly above. An IoU that is NaN, as of two
+        boxes without area, suppresses nothing.
     score_threshold : float, optional
-        Boxes whose score is not above are left out, and suppress nothing.
+        Boxes whose score is not above it are left out, and suppress nothing.
     max_output : int, optional
         The most indices to return.
     offset : float
-        Added to every width and height: 1 where the right and bottom pixels belong to the box.
+        Added to every width and height: 1 if the right and bottom pixels belong to the box.
     padded : bool
-        Return without waiting for the device: `max_output` (by default N) indices, filled up with -1, and their count.
+        Return without waiting for the device: `max_output` (by default N) indices, padded with -1, and their count.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 
     Returns
     -------
-    array of int64, of the inputs' kind; with `padded`, (indices, count), where count is an int64 array of no axes.
+    array of int64, of the inputs' kind; with `padded`, (indices, count), where count is a 0-d int64 array.
 
-    Overlaps are computed in float32, in float64 for float64, each operation rounded by itself as in NumPy.
+    Overlaps are computed in float32, or float64 for float64 boxes, with every operation rounded as in NumPy.
 
     Raises
     ------
     TypeError, ValueError
-        For arrays that do not fit together, each naming the argument, what came and what is taken.
+        For arrays that do not fit together; the message names the argument, what was passed and what is accepted.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def batched_nms(
     padded: bool = False,
     stream: Any = None,
 ) -> Any:
-    """`nms` within each class: only boxes of the same index suppress each other.
+    """`nms` within each class: only boxes with the same entry in `idxs` suppress each other.
 
     Parameters
     ----------

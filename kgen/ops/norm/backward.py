@@ -27,12 +27,13 @@ def layer_norm_backward(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """The gradients of `layer_norm`: dx, and dweight and dbias where there is a weight.
+    """The gradients of `layer_norm`: dx and, if there is a weight, dweight and dbias.
 
     Parameters
     ----------
     dy, x : array
-        The gradient of the result, and the input; of one shape and dtype, which may be float32, float16 or bfloat16.
+        The gradient with respect to the result, and the input; of the same shape and dtype, float32, float16 or
+        bfloat16.
     mean, rstd : array of float32
         As `layer_norm` returns them with `return_stats`.
     weight : array, optional
@@ -44,8 +45,8 @@ def layer_norm_backward(
 
     Returns
     -------
-    dx of the shape, dtype and kind of x; with a weight a tuple of dx, dweight and dbias, of the weight's shape and
-    dtype. Bit for bit the same from call to call: no sum depends on the order in which blocks run.
+    dx of the shape, dtype and kind of x; with a weight, a tuple of dx, dweight and dbias, the latter two of the
+    weight's shape and dtype. The same from call to call, bit for bit: no sum depends on the order in which blocks run.
 
     Raises
     ------
@@ -77,7 +78,7 @@ def rms_norm_backward(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """The gradients of `rms_norm`: dx, and dweight where there is a weight.
+    """The gradients of `rms_norm`: dx and, if there is a weight, dweight.
 
     Parameters, results and errors are those of `layer_norm_backward`, without a mean and a bias.
 

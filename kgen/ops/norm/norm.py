@@ -28,39 +28,40 @@ def layer_norm(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """(x - mean) / sqrt(variance + eps) * weight + bias, where mean and variance are those along the axes.
+    """(x - mean) / sqrt(variance + eps) * weight + bias, with the mean and variance along the axes.
 
     Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450.
 
     Parameters
     ----------
     x : array
-        float32, float16 or bfloat16, of any shape and strides, in any library's array that `causal_dot_product` takes.
+        float32, float16 or bfloat16, of any shape and strides: a NumPy, CuPy, torch or JAX array, or any other that
+        `causal_dot_product` takes.
     weight, bias : array, optional
-        Of the shape that x has along the axes; float32, float16 or bfloat16, both of one dtype, which may differ from
-        that of x.
+        Their shape is that of x along the axes. float32, float16 or bfloat16, both of the same dtype, which may differ
+        from that of x.
     axis : int or tuple of ints
-        Along which to normalise.
+        The axis or axes to normalise along.
     eps : float
-        Added to the variance, which is the biased one: the mean of squares about the mean.
+        Added to the variance, which is the biased one (divided by the number of elements).
     return_stats : bool
-        Return the mean and 1 / sqrt(variance + eps), too, as `layer_norm_backward` takes them.
+        Also return the mean and rstd = 1 / sqrt(variance + eps), as `layer_norm_backward` takes them.
     out : array, optional
-        Where to write the result; may be x itself.
+        Where to write the result; it may be x.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 
     Returns
     -------
-    array of the shape, dtype and kind of x; with `return_stats` a tuple of it, mean and rstd, which are float32 and
-    have the other axes of x. Bit for bit the same from call to call.
+    array of the shape, dtype and kind of x; with `return_stats`, a tuple of it, mean and rstd, which are float32 and
+    have the remaining axes of x. The same from call to call, bit for bit.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        For arguments that do not fit together, each naming the argument, what came and what is taken.
+        For arguments that do not fit together; the message names the argument, what was passed and what is accepted.
     CaptureError
-        At the first call of its kind, when that is within a CUDA graph capture.
+        At the first call of its kind, if that is made during a CUDA graph capture.
 
     Examples
     --------
@@ -88,7 +89,7 @@ def rms_norm(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """x / sqrt(mean(x^2) + eps) * (weight_offset + weight), where the mean is that along the axes.
+    """x / sqrt(mean(x^2) + eps) * (weight_offset + weight), with the mean along the axes.
 
     Zhang and Sennrich, Root mean square layer normalization, arXiv:1910.07467.
 
@@ -97,16 +98,17 @@ def rms_norm(
     x, weight, axis, eps, out, stream
         As in `layer_norm`.
     weight_offset : float
-        Added to the weights, which some models (Gemma) keep as their distance from 1.
+        Added to the weights: 1 for models that store them as weight - 1 (Gemma).
     residual : array, optional
-        Of the shape and dtype of x: what is normalised is x + residual, rounded to that dtype.
+        Has the shape and dtype of x. x + residual, rounded to that dtype, is normalised in place of x.
     return_rstd : bool
-        Return 1 / sqrt(mean(x^2) + eps), too.
+        Also return rstd = 1 / sqrt(mean(x^2) + eps).
 
     Returns
     -------
-    array of the shape, dtype and kind of x; a tuple of it, x + residual where there is a residual, and rstd where that
-    is wanted, in float32 and with the other axes of x. Bit for bit the same from call to call.
+    array of the shape, dtype and kind of x. With a residual or `return_rstd`, a tuple of it, x + residual (if there is
+    a residual) and rstd (if requested; in float32, with the remaining axes of x). The same from call to call, bit for
+    bit.
 
     Raises
     ------
@@ -135,11 +137,11 @@ def fused_add_rms_norm(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """residual += x, in place; returns `rms_norm(residual, weight)` along the last axis, in one pass over both.
+    """Add x to residual in place, and return `rms_norm(residual, weight)` along the last axis, in one pass over both.
 
-    `out` may be x itself, as in the inference servers that this is for, but not the residual. The sum is rounded to the
-    dtype of the arrays before it is normalised, as if the two steps were made one after the other. Arrays, parameters
-    and errors are those of `rms_norm`.
+    `out` may be x, as inference servers use it, but not the residual. The sum is rounded to the dtype of the arrays
+    before it is normalised, as if the two steps were done one after the other. Arrays, parameters and errors are those
+    of `rms_norm`.
 
     >>> import numpy as np, kgen
     >>> residual = np.array([1, 4, 0, 0], "f")
@@ -170,7 +172,7 @@ def group_norm(
     x : array [N, C, ...]
         As in `layer_norm`.
     groups : int
-        How many groups of neighbouring channels there are; divides C.
+        The number of groups of adjacent channels; it must divide C.
     weight, bias : array [C], optional
         As in `layer_norm`.
     eps, return_stats, out, stream

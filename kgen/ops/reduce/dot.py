@@ -73,14 +73,14 @@ DOT = register(
 
 
 def dot(a: Any, b: Any, out: Any = None, *, algorithm: str | None = None, stream: Any = None) -> Any:
-    """The inner product of two vectors of one dtype, as `numpy.dot` of one-dimensional arrays; the result has no axes.
+    """The inner product of two vectors of the same dtype, like `numpy.dot` of 1-d arrays; the result is 0-d.
 
-    float16 and bfloat16 are multiplied and added in float32, float32 and float64 in double, integers modulo their own
-    range; bool is whether both are true anywhere. That of float32 is off by half a unit in its last place, and by 2^-40
-    of the sum of all magnitudes, at most. The same input gives the same bits. Raises ValueError for lengths
-    that differ and for arrays of other than one dimension: those are for `matmul`, or `gemv`.
+    float16 and bfloat16 are multiplied and added in float32, float32 and float64 in double, and integers wrap around;
+    for bool the result says whether both are true anywhere. A float32 result is off by at most half a unit in its last
+    place plus 2^-40 of the sum of all magnitudes. The same input gives the same bits. Raises ValueError for lengths
+    that differ, and for arrays that are not one-dimensional: those are for `gemv`, or another library's matmul.
 
-    algorithm  None to choose; "naive" (an element a load), "vec4" and "vec8" (16 bytes) are the steps of a ladder
+    algorithm  None for the fastest; or "naive" (one element per load), "vec4" or "vec8" (16 bytes), for comparison
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):
@@ -92,7 +92,7 @@ def dot(a: Any, b: Any, out: Any = None, *, algorithm: str | None = None, stream
 
 
 def vdot(a: Any, b: Any, out: Any = None, *, stream: Any = None) -> Any:
-    """As `dot`: nothing is complex here."""
+    """The same as `dot`, since no array here is complex."""
     (result,) = _vdot.call((a, b), (out,), (), stream)
     return result
 
@@ -102,8 +102,7 @@ def _results(op: str, given: Sequence[Operand], algorithm: str | None = None) ->
     for x in given:
         if len(x.shape) != 1:
             raise ValueError(
-                f"{op}: {x.argument} has shape {x.shape}; it takes vectors: a product of matrices is matmul's, "
-                "of a matrix and a vector gemv's"
+                f"{op}: {x.argument} has shape {x.shape}; it takes vectors; matrices are for gemv, or matmul"
             )
     if a.shape != b.shape:
         raise ValueError(f"{op}: a has {a.shape[0]} elements and b {b.shape[0]}; it takes as many of each")

@@ -35,18 +35,19 @@ def sum(  # NumPy's name
     algorithm: str | None = None,
     stream: Any = None,
 ) -> Any:
-    """The sum of `x` over `axis`, as `numpy.sum`.
+    """The sum of `x` over `axis`, like `numpy.sum`.
 
     x          an array of any dtype, shape and strides
-    axis       an int, a tuple of them, or None for all
-    dtype      of the result; by default that of floats, int64 of bools and signed integers, uint64 of unsigned ones
-    out        where to write the result, apart from x
-    keepdims   whether reduced axes stay, of size 1
-    algorithm  None to choose; "naive" (an element a thread), "vec4", "vec8", "vec16" are the steps of a ladder
+    axis       an int, a tuple of ints, or None for all axes
+    dtype      of the result; by default x's for floats, int64 for bool and signed integers, uint64 for unsigned ones
+    out        where to write the result; must not overlap x
+    keepdims   whether the reduced axes stay, with size 1
+    algorithm  None for the fastest; or "naive" (one element per thread), "vec4", "vec8" or "vec16", for comparison
     stream     the CUDA stream to run on, by default the current one of x's library
 
-    A sum of float32 is off by half a unit in its last place, and by 2^-40 of the sum of all magnitudes, at most. An
-    empty sum is 0. Raises AxisError for an axis that x has not, TypeError and ValueError for what else is wrong.
+    A float32 sum is off by at most half a unit in its last place plus 2^-40 of the sum of all magnitudes. An empty sum
+    is 0. Raises AxisError for an axis that x does not have, TypeError and ValueError for other arguments that do not
+    fit.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):
@@ -67,7 +68,7 @@ def prod(
     algorithm: str | None = None,
     stream: Any = None,
 ) -> Any:
-    """The product of `x` over `axis`, as `numpy.prod`; parameters, types and errors as those of `sum`. Empty: 1."""
+    """The product of `x` over `axis`, like `numpy.prod`; 1 if empty. The rest is as in `sum`."""
     (result,) = _prod.call((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
     return result
 
@@ -82,9 +83,9 @@ def mean(
     algorithm: str | None = None,
     stream: Any = None,
 ) -> Any:
-    """The arithmetic mean of `x` over `axis`, as `numpy.mean`: the type of floats, float64 of integers. Empty: NaN.
+    """The arithmetic mean of `x` over `axis`, like `numpy.mean`; float64 for integers, NaN if empty.
 
-    That of float32 is rounded once, as a sum is: it is multiplied by the reciprocal of the count before. Parameters
+    A float32 mean is rounded once, like a sum: the sum is multiplied by the reciprocal of the count before. Parameters
     and errors are those of `sum`.
     """
     (result,) = _mean.call((x,), (out,), (axis, dtype, keepdims, algorithm), stream)
@@ -100,9 +101,9 @@ def max(
     algorithm: str | None = None,
     stream: Any = None,
 ) -> Any:
-    """The greatest element of `x` over `axis`, as `numpy.max`, of x's dtype: NaN where there is one.
+    """The largest element of `x` over `axis`, like `numpy.max`; NaN if there is one.
 
-    Parameters and errors are those of `sum`; also ValueError where there is no element at all.
+    Parameters and errors are those of `sum`, without `dtype`; also ValueError if there are no elements.
     """
     (result,) = _max.call((x,), (out,), (axis, keepdims, algorithm), stream)
     return result
@@ -117,33 +118,33 @@ def min(
     algorithm: str | None = None,
     stream: Any = None,
 ) -> Any:
-    """The least element of `x` over `axis`, as `numpy.min`, of x's dtype: NaN where there is one; else as `max`."""
+    """The smallest element of `x` over `axis`, like `numpy.min`; NaN if there is one. See `max`."""
     (result,) = _min.call((x,), (out,), (axis, keepdims, algorithm), stream)
     return result
 
 
 def argmax(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False, stream: Any = None) -> Any:
-    """The first index (int64) along `axis`, an int or None, of the greatest element, or of NaN, as `numpy.argmax`.
+    """The first index (int64) of the largest element along `axis`, or of NaN, like `numpy.argmax`.
 
-    With axis None the index counts through all of `x` in C order. Parameters and errors are those of `max`.
+    `axis` is an int, or None for the index into the flattened array. Other parameters and errors are those of `max`.
     """
     (result,) = _argmax.call((x,), (out,), (axis, keepdims), stream)
     return result
 
 
 def argmin(x: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False, stream: Any = None) -> Any:
-    """The first index (int64) along `axis` of the least element, or of NaN, as `numpy.argmin`; else as `argmax`."""
+    """The first index (int64) of the smallest element along `axis`, or of NaN, like `numpy.argmin`. See `argmax`."""
     (result,) = _argmin.call((x,), (out,), (axis, keepdims), stream)
     return result
 
 
 def reduce(x: Any, op: str = "sum", width: int = 32, *, out: Any = None, stream: Any = None) -> Any:
-    """Each `width` neighbours of a vector combined by one operation: what a warp (32) or a block does, on its own.
+    """Reduce every `width` adjacent elements of a vector: what a warp (32) or a block does, by itself.
 
-    op     "sum", "prod", "max", "min", "argmax" or "argmin", as the functions of these names
-    width  divides the length of `x`; any number, and not only powers of two
+    op     "sum", "prod", "max", "min", "argmax" or "argmin", like the functions of these names
+    width  any number that divides the length of `x`, not only powers of two
 
-    Results have the types that those functions give. Raises ValueError for another operation, length or width.
+    Results have the types that these functions give. Raises ValueError for other operations, lengths and widths.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):

@@ -89,8 +89,8 @@ SOFTMAX = register(
         derive=_derive,
         text=_text,
         check=_check,
-        grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
-        origin="the textbook: the greatest number is taken from all before the exponential",
+        grid="a row per block, per cluster of blocks, or per LANES adjacent threads",
+        origin="the textbook: the maximum is subtracted before the exponential",
         defaults=(
             "softmax_t32_n8_v4_f32",
             "softmax_t128_n4_v8_bf16",

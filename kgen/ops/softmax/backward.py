@@ -58,22 +58,23 @@ def softmax_backward(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """The gradient dx of y = softmax(scale x), from that of y: scale y (dy - sum(dy y)), the sum along the axis.
+    """The gradient dx of y = softmax(scale x), given dy: scale y (dy - sum(dy y)), summed along the axis.
 
-    What a mask or causality left out has y = 0 and the gradient 0, so neither is asked for.
+    Elements that a mask or causality left out have y = 0 and so the gradient 0; neither has to be passed.
 
     Parameters
     ----------
     dy, y : array
-        The gradient of the result, and the result; of one shape and dtype, which may be float32, float16 or bfloat16.
+        The gradient with respect to the result, and the result; of the same shape and dtype, float32, float16 or
+        bfloat16.
     axis, scale, stream
         As in `softmax`.
     out : array, optional
-        Where to write dx; may be dy or y itself.
+        Where to write dx; it may be dy or y.
 
     Returns
     -------
-    array of the shape, dtype and kind of dy. Bit for bit the same from call to call.
+    array of the shape, dtype and kind of dy. The same from call to call, bit for bit.
 
     Raises
     ------
@@ -100,7 +101,7 @@ def log_softmax_backward(
     out: Any = None,
     stream: Any = None,
 ) -> Any:
-    """The gradient dx of y = log_softmax(scale x), from that of y: scale (dy - exp(y) sum(dy)), the sum along the axis.
+    """The gradient dx of y = log_softmax(scale x), given dy: scale (dy - exp(y) sum(dy)), summed along the axis.
 
     Parameters, result and errors are those of `softmax_backward`.
 

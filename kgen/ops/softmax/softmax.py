@@ -30,43 +30,44 @@ def softmax(
     dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """exp(scale x) over its sum along an axis, as `scipy.special.softmax` has it.
+    """exp(scale x) divided by its sum along an axis, like `scipy.special.softmax`.
 
     Parameters
     ----------
     x : array
-        float32, float16 or bfloat16, of any shape and strides, in any library's array that `causal_dot_product` takes.
+        float32, float16 or bfloat16, of any shape and strides: a NumPy, CuPy, torch or JAX array, or any other that
+        `causal_dot_product` takes.
     axis : int, tuple of ints, or None
-        Along which the result sums to 1; None: over the whole array.
+        The axis along which the result sums to 1; None normalises over the whole array.
     scale : float
-        Multiplies x first.
+        x is multiplied by it first.
     causal : bool
-        x[..., i, j] is left out for j > i + (keys - queries), where the last two axes are queries and keys: the last
+        The last two axes are queries and keys, and x[..., i, j] is left out for j > i + (keys - queries): the last
         query sees all keys. The axis must be the last one.
     mask : array of bool, optional
-        Broadcasts to the shape of x; what is False is left out: its probability is 0.
+        Broadcasts to the shape of x. Elements where it is False are left out: their probability is 0.
     algorithm : str, optional
-        "softmax" holds rows in registers and subtracts their maximum; "softmax_online" (Milakov and Gimelshein,
-        arXiv:1805.02867) finds maximum and sum in one pass, and reads x twice; "softmax_columns" takes an axis that is
-        not the last. Or one specialization of these. By default what suits the shape.
+        "softmax" keeps rows in registers; "softmax_online" (Milakov and Gimelshein, arXiv:1805.02867) finds maximum and
+        sum in one pass, and reads x twice; "softmax_columns" works along an axis other than the last. Also the name of
+        one specialization of these. By default chosen by the shape.
     out : array, optional
         Where to write the result; may be x itself.
     dtype : optional
-        Of the result: that of x (default) or float32.
+        The dtype of the result: that of x (the default) or float32.
     stream : optional
         A CuPy or torch stream or a pointer; by default the current stream of the arrays' library.
 
     Returns
     -------
-    array of the shape and kind of x. All arithmetic is in float32. A row that holds NaN or +inf, or nothing but -inf,
-    or of which everything is left out, is NaN. Results below 2^-126 may be 0. Bit for bit the same from call to call.
+    array of the shape and kind of x. All arithmetic is in float32. A row is NaN if it contains NaN or +inf, if all of
+    it is -inf, or if all of it is left out. Results below 2^-126 may be 0. The same from call to call, bit for bit.
 
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError
-        For arguments that do not fit together, each naming the argument, what came and what is taken.
+        For arguments that do not fit together; the message names the argument, what was passed and what is accepted.
     CaptureError
-        At the first call of its kind, when that is within a CUDA graph capture.
+        At the first call of its kind, if that is made during a CUDA graph capture.
 
     Examples
     --------
@@ -92,9 +93,9 @@ def log_softmax(
     dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """The logarithm of `softmax`, without the loss of computing it that way; as `scipy.special.log_softmax` has it.
+    """The logarithm of `softmax`, computed without going through it; like `scipy.special.log_softmax`.
 
-    Parameters, result and errors are those of `softmax`; what is left out becomes -inf.
+    Parameters, result and errors are those of `softmax`; elements that are left out become -inf.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):
@@ -114,23 +115,23 @@ def logsumexp(
     dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """log(sum(exp(a))) along an axis, as `scipy.special.logsumexp` has it.
+    """log(sum(exp(a))) along an axis, like `scipy.special.logsumexp`.
 
     Parameters
     ----------
     a : array
-        As x of `softmax`.
+        Like the x of `softmax`.
     axis : int, tuple of ints, or None
-        Along which to sum; None: over the whole array.
+        The axis or axes to sum along; None sums over the whole array.
     keepdims : bool
-        Leave the axes in the result, with size 1.
+        Keep these axes in the result, with size 1.
     out, dtype, stream : optional
         As in `softmax`.
 
     Returns
     -------
-    array of the kind of a, without the axes summed. NaN where there is one among the numbers, else inf where there is
-    one, and -inf where there is nothing else.
+    array of the kind of a, without the axes summed over: NaN if an element is NaN, otherwise inf if one is inf, and
+    -inf if all are -inf.
 
     Raises
     ------
@@ -158,7 +159,8 @@ def _result_dtype(op: str, x: Operand, dtype: object) -> DType:
     except ValueError:
         wanted = None
     if wanted not in (x.dtype, F32):
-        raise TypeError(f"{op}: dtype is {dtype!r}; it takes that of {x.argument}, {x.dtype.numpy_name}, or float32")
+        taken = "float32" if x.dtype is F32 else f"{x.dtype.numpy_name}, that of {x.argument}, or float32"
+        raise TypeError(f"{op}: dtype is {dtype!r}; it takes {taken}")
     return wanted or x.dtype
 
 
