@@ -34,7 +34,7 @@ _GCC = (
 """Half of the time that -O1 takes to compile, and code that takes a tenth to a quarter longer to run."""
 _SYSTEM = ("-lm", "-lpthread", "-lrt")
 _FEW = ("-nostdlib", "-lm", "-lgcc")
-"""All that a kernel may call. To look through what a program usually has takes 20 ms, a sixth of a small kernel's time."""
+"""All that a kernel may call: with what programs usually have, linking takes 20 ms more, a sixth of a small kernel."""
 _RUNNERS = frozenset(("run", "check"))
 _RUNNERS |= {"calls", "cells", "checks", "clocks", "endless", "fiber", "launch", "machine", "runtime", "shadow"}
 """Folders, and headers without their ending, that run a kernel's library and decide nothing of its bytes."""
