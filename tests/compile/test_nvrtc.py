@@ -89,31 +89,21 @@ def one_of_every_template() -> list[Spec]:
     return list({kernel.template: kgen.parse(kernel.defaults[0]) for kernel in kernels if kernel.defaults}.values())
 
 
-def defaults_in_turn(generation: str, start: int) -> Iterator[tuple[Arch, list[Spec]]]:
-    """Every second default, for the architectures of a generation in turn."""
-    archs = [arch for arch in every_arch() if str(arch.major) in generation.split()]
-    for nth, arch in enumerate(archs):
-        yield arch, kgen.select()[start::2][nth :: len(archs)]
+BESIDE_HOPPER = {SM_80: 0, SM_100A: 1}
+"""Architectures that have every second default kernel each, and with which of them they begin."""
 
 
-AMPERE, BLACKWELL = ("8", 0), ("10 11", 1)
-"""Generations that have half of the default kernels each, and with which of them they begin."""
+def beside_hopper(arch: Arch) -> list[Spec]:
+    return [spec for spec in kgen.select()[BESIDE_HOPPER[arch] :: 2] if spec.kernel.min_arch <= arch]
 
 
 @pytest.mark.parametrize("generation", ("7", "8", "10 11", "12"))
 def test_one_default_of_every_template_compiles_for_every_generation(generation: str) -> None:
-    """Its architectures take them in turn, where it is not compiled for them below anyhow; Hopper has all of them."""
+    """Its architectures take them in turn, but for those that one of them has below; Hopper has all of them."""
     archs = [arch for arch in every_arch() if str(arch.major) in generation.split()]
     if not archs:
         pytest.skip(f"{compiler_id()} knows none of them")
-    halves = [half for half in (AMPERE, BLACKWELL) if half[0] == generation]
-    below = {
-        spec.kernel.template
-        for half in halves
-        for arch, specs in defaults_in_turn(*half)
-        for spec in specs
-        if spec.kernel.min_arch <= arch
-    }
+    below = {spec.kernel.template for arch in BESIDE_HOPPER if arch in archs for spec in beside_hopper(arch)}
     tried = [spec for spec in one_of_every_template() if spec.kernel.template not in below]
     for nth, arch in enumerate(archs):
         assert all(built.arch == arch for built in built_for(arch, tried[nth :: len(archs)]))
@@ -135,11 +125,11 @@ def test_defaults_use_the_shared_memory_that_their_spec_predicts_and_do_not_spil
     assert {name: told for name, told in surprises.items() if told} == {}
 
 
-@pytest.mark.parametrize("half", [AMPERE, BLACKWELL], ids=str)
-def test_so_they_do_on_the_generations_beside_hopper(half: tuple[str, int]) -> None:
-    surprises = {}
-    for arch, specs in defaults_in_turn(*half):
-        surprises |= {f"{built.spec.name} {arch}": surprises_of(built) for built in built_for(arch, specs)}
+@pytest.mark.parametrize("arch", BESIDE_HOPPER, ids=str)
+def test_so_they_do_on_the_generations_beside_hopper(arch: Arch) -> None:
+    if arch not in every_arch():
+        pytest.skip(f"{compiler_id()} does not know {arch}")
+    surprises = {built.spec.name: surprises_of(built) for built in built_for(arch, beside_hopper(arch))}
     assert {name: told for name, told in surprises.items() if told} == {}
 
 
