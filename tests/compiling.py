@@ -1,13 +1,11 @@
-"""What many tests compile is compiled once in a run: PTX of a text, and the headers of kernels and of CUDA.
+"""What many tests compile is compiled once in a run. The PTX is the same to the byte.
 
-Nothing else changes: the PTX is the same to the byte, and g++ takes a precompiled header only where its flags agree.
+Headers of kernels are not parsed ahead for g++, which would take 20 ms less for each: GCC 12 then dies of some kernels.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,8 +14,6 @@ from pathlib import Path
 from unittest import mock
 
 from kgen import nvrtc
-from kgen.cpu import compiler
-from kgen.errors import ToolchainError
 
 
 @contextmanager
@@ -44,30 +40,3 @@ def ptx_once(kept: Path) -> Iterator[None]:
 
     with mock.patch.object(nvrtc, "_nvrtc_call", remembered):
         yield
-
-
-@contextmanager
-def headers_precompiled(folder: Path) -> Iterator[None]:
-    """g++ finds the headers of kernels in a folder for all processes of a run, parsed with and without checks.
-
-    That takes 20 ms less for each library, a fifth of a small one.
-    """
-    with suppress(ToolchainError):
-        if "clang" not in compiler._version() and not folder.exists():
-            _precompile(folder)
-    with mock.patch.object(compiler, "RUNTIME", folder if folder.exists() else compiler.RUNTIME):
-        yield
-
-
-def _precompile(folder: Path) -> None:
-    aside = folder.with_name(f"{folder.name}.{os.getpid()}")
-    shutil.copytree(compiler.RUNTIME, aside)
-    header, parsed = aside / "kernel.h", aside / "kernel.h.gch"
-    parsed.mkdir()
-    every = aside / "every.h"
-    every.write_text("".join(f'#include "{path.relative_to(aside)}"\n' for path in (header, *aside.glob("ops/*.h"))))
-    for defines in ((), ("-DKG_CHECKED",)):
-        command = [*compiler.compiler(), *compiler.flags(), *defines, f"-I{aside}", "-x", "c++-header", str(every)]
-        subprocess.run([*command, "-o", str(parsed / ("checked" if defines else "plain"))], check=True)
-    with suppress(OSError):  # another process was faster
-        aside.rename(folder)
