@@ -17,6 +17,7 @@ from kgen import catalog, registry
 from kgen.arch import OLDEST, Arch
 from kgen.dtypes import FLOATS, DType
 from kgen.spec import Axis, Flag, Kernel
+from tests.compiling import ptx_once
 
 HOARD = 1 << 30
 """Bytes of a GPU that a process may keep between two tests."""
@@ -54,6 +55,14 @@ def _session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One for all processes of a run: what one of them compiled, the others find."""
     own = tmp_path_factory.getbasetemp()
     return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "cache"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once(_session_cache: Path) -> Iterator[None]:
+    """What another test, or another process of the run, has compiled is not compiled again."""
+    _session_cache.parent.mkdir(parents=True, exist_ok=True)
+    with ptx_once(_session_cache.with_name("ptx")):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -88,7 +88,7 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
             ptx = text if is_ptx(text) else nvrtc.compile_ptx(text, title, arch)
             made = translate(parse(ptx), units=compiler.cores())
             beside.map(_product, *zip(*made.products.items()))
-            binary = compiler.build(made.units, defines=("KG_CHECKED",) if check else ())
+            binary = compiler.build(made.units, defines=("KG_CHECKED",) if check else (), system=False)
         facts = {"programs": [asdict(program) for program in made.programs], "products": made.products}
         entry = store().publish(title, host, key, text, binary, facts)
     programs = {fields["name"]: _program(fields) for fields in entry.meta["programs"]}

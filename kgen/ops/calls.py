@@ -112,7 +112,7 @@ class Operator:
         given, kind, made, stream = self._taken(inputs, options, None)
         outs = [out, *(None for _ in made[1:])]
         results = self._written(outs, given, kind, made, stream)
-        with on_device(results[0].device):
+        with on_device(results[0].device), listing():  # what is not to run need not be compiled
             plan = self._plan(given, results, options, stream)
         return "\n".join([*plan.steps, f"because {plan.why}"])
 

@@ -10,7 +10,7 @@ from kgen.ops.calls import OPERATORS, Operator
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """How a call would be carried out: which kernels, on which grids, and why. Nothing is computed.
+    """How a call would be carried out: which kernels, on which grids, and why. Nothing is computed or compiled.
 
     >>> import numpy as np, kgen
     >>> with kgen.backend("cpu"):

@@ -84,34 +84,53 @@ def built_for(arch: Arch, specs: Iterable[Spec]) -> Iterator[Built]:
         yield result
 
 
+def one_of_every_template() -> list[Spec]:
+    kernels = kgen.kernels().values()
+    return list({kernel.template: kgen.parse(kernel.defaults[0]) for kernel in kernels if kernel.defaults}.values())
+
+
+BESIDE_HOPPER = {SM_80: 0, SM_100A: 1}
+"""Architectures that have every second default kernel each, and with which of them they begin."""
+
+
+def beside_hopper(arch: Arch) -> list[Spec]:
+    return [spec for spec in kgen.select()[BESIDE_HOPPER[arch] :: 2] if spec.kernel.min_arch <= arch]
+
+
 @pytest.mark.parametrize("generation", ("7", "8", "10 11", "12"))
 def test_one_default_of_every_template_compiles_for_every_generation(generation: str) -> None:
-    """Its architectures take them in turn; the next test has all of them for Hopper."""
+    """Its architectures take them in turn, but for those that one of them has below; Hopper has all of them."""
     archs = [arch for arch in every_arch() if str(arch.major) in generation.split()]
     if not archs:
         pytest.skip(f"{compiler_id()} knows none of them")
-    firsts = {kernel.template: kgen.parse(kernel.defaults[0]) for kernel in kgen.kernels().values() if kernel.defaults}
+    below = {spec.kernel.template for arch in BESIDE_HOPPER if arch in archs for spec in beside_hopper(arch)}
+    tried = [spec for spec in one_of_every_template() if spec.kernel.template not in below]
     for nth, arch in enumerate(archs):
-        tried = list(firsts.values())[nth :: len(archs)]
-        assert all(built.arch == arch for built in built_for(arch, tried))
+        assert all(built.arch == arch for built in built_for(arch, tried[nth :: len(archs)]))
 
 
-# All of them for Hopper, each also for one of the generations beside it.
-@pytest.mark.parametrize(("arch", "start", "step"), [(SM_80, 0, 2), (SM_90A, 0, 1), (SM_100A, 1, 2)], ids=str)
-def test_defaults_use_the_shared_memory_that_their_spec_predicts_and_do_not_spill(
-    arch: Arch, start: int, step: int
-) -> None:
-    if Arch(arch.major, arch.minor) not in supported_archs():
+def surprises_of(built: Built) -> str | None:
+    """Shared memory that its specialization does not predict, or registers that it spills."""
+    found = built.resources
+    if found.static_smem != built.spec.static_smem:
+        return f"{found.static_smem} bytes of shared memory, not {built.spec.static_smem}"
+    allowed = max((most for stem, most in SPILLS_ALLOWED.items() if built.spec.name.startswith(stem)), default=0)
+    spills = max(found.spill_stores, found.spill_loads) > allowed
+    return f"spills {found.spill_stores} + {found.spill_loads} bytes" if spills else None
+
+
+@pytest.mark.parametrize("part", range(4))  # for workers side by side
+def test_defaults_use_the_shared_memory_that_their_spec_predicts_and_do_not_spill(part: int) -> None:
+    surprises = {built.spec.name: surprises_of(built) for built in built_for(SM_90A, kgen.select()[part::4])}
+    assert {name: told for name, told in surprises.items() if told} == {}
+
+
+@pytest.mark.parametrize("arch", BESIDE_HOPPER, ids=str)
+def test_so_they_do_on_the_generations_beside_hopper(arch: Arch) -> None:
+    if arch not in every_arch():
         pytest.skip(f"{compiler_id()} does not know {arch}")
-    surprises = {}
-    for built in built_for(arch, kgen.select()[start::step]):
-        found = built.resources
-        if found.static_smem != built.spec.static_smem:
-            surprises[built.spec.name] = f"{found.static_smem} bytes of shared memory, not {built.spec.static_smem}"
-        allowed = max((most for stem, most in SPILLS_ALLOWED.items() if built.spec.name.startswith(stem)), default=0)
-        if max(found.spill_stores, found.spill_loads) > allowed:
-            surprises[built.spec.name] = f"spills {found.spill_stores} + {found.spill_loads} bytes"
-    assert surprises == {}
+    surprises = {built.spec.name: surprises_of(built) for built in built_for(arch, beside_hopper(arch))}
+    assert {name: told for name, told in surprises.items() if told} == {}
 
 
 @pytest.mark.parametrize(("fine", "most"), [(False, 8), (True, 0)])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import kgen
+from kgen import nvrtc
 from kgen.cpu.library import ARCH
-from kgen.nvrtc import compile_ptx
 from kgen.render import render
 from kgen.samples import call, cases_of, verify
 from kgen.spec import Spec
@@ -31,5 +31,5 @@ def test_a_default_kernel_gives_the_right_numbers_and_no_report(spec: Spec, shar
 def test_no_default_kernel_is_too_long_for_a_first_call_in_a_second_and_a_half() -> None:
     """NVRTC, translation and g++ take 0.2 ms for each line of PTX on two idle cores, all together (2026-11-22)."""
     longest = [spec for spec in kgen.select() if spec.kernel.name.startswith(("gated_", "linear_", "lmha_chunk"))]
-    lines = {spec.name: compile_ptx(render(spec).text, spec.name, ARCH).count(";\n") for spec in longest}
+    lines = {spec.name: nvrtc.compile_ptx(render(spec).text, spec.name, ARCH).count(";\n") for spec in longest}
     assert {name: count for name, count in lines.items() if count > 5300} == {}

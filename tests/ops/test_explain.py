@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import kgen
+from kgen.errors import JitDisabledError
 from kgen.ops import calls
 from kgen.registry import parse, registered
 from kgen.samples import Case, cases_of, options_of
@@ -39,6 +41,17 @@ def test_a_public_operators_call_is_explained(monkeypatch: pytest.MonkeyPatch, n
             kernel, _, blocks = step.partition(" on ")
             assert "{" in kernel or parse(kernel).name == kernel
             assert blocks.split()[0].isdigit()
+
+
+@pytest.mark.parametrize("function", [kgen.sum, kgen.histogram, kgen.relu], ids=lambda one: one.__name__)
+def test_a_call_is_explained_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, function: Any) -> None:
+    monkeypatch.setenv("KGEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("KGEN_JIT", "off")
+    x = np.ones(1237, "f")
+    with kgen.backend("cpu"):
+        assert " on " in kgen.explain(function, x)
+        with pytest.raises(JitDisabledError):  # nor is what was explained taken for what can run
+            function(x)
 
 
 def test_an_embedding_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,11 +135,6 @@ def test_importing_every_module_imports_no_array_library(run_python: Callable[..
     assert run_python(program + f"print(sorted({HEAVY} & sys.modules.keys()))") == "[]\n"
 
 
-def test_naming_rendering_and_selecting_import_no_cupy(run_python: Callable[..., str]) -> None:
-    program = "import sys, kgen; [kgen.render(s) for s in kgen.select()]; print('cupy' in sys.modules)"
-    assert run_python(program) == "False\n"
-
-
 # The public face
 
 
