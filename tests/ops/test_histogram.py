@@ -163,6 +163,21 @@ def test_a_repeated_call_looks_for_no_edges(xp: ModuleType, asnumpy: ToNumpy, mo
         histogram(x, 37, (np.float64(0), np.float64(8)))
 
 
+def test_edges_are_remembered_for_devices_that_have_no_hash() -> None:
+    """As CuPy's have none: no call may fail for it."""
+
+    class Device:
+        __hash__ = None  # type: ignore[assignment]
+        id = 3
+
+    class OnDevice:
+        dtype, device = np.dtype("f4"), Device()
+
+    kind = histogram_module._kind_of(OnDevice(), 37, (0.0, 8.0))
+    assert kind is not None
+    assert hash(kind) == hash(histogram_module._kind_of(OnDevice(), 37, (0.0, 8.0)))
+
+
 def test_a_counter_of_16_bits_does_not_run_over(xp: ModuleType, asnumpy: ToNumpy) -> None:
     """65536 bins are counted in half words; a few of them get everything."""
     x = np.repeat(np.array([0, 1, 40_001, 65_535], "i4"), [70_000, 33_000, 66_000, 131_073])

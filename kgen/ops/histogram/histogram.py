@@ -174,7 +174,8 @@ def _kind_of(x: Any, bins: Any, bounds: Any) -> tuple[object, ...] | None:
     if low.__class__ not in _PLAIN or high.__class__ not in _PLAIN:
         return None
     try:
-        return x.__class__, x.dtype, x.device, bins, low, high, low.__class__, high.__class__
+        device = getattr(x.device, "id", x.device)  # CuPy's devices have no hash
+        return x.__class__, x.dtype, device, bins, low, high, low.__class__, high.__class__
     except AttributeError:
         return None
 
