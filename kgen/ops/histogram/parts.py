@@ -32,8 +32,8 @@ KIB = 224
 """Of shared memory, for the sums of a part."""
 ROOM = 1024 * KIB // SUM_BYTES
 LEAST = 1 << 22
-"""Elements from which on sorting pays. On an H200 so many float64 weights take 86 us in 65536 uniform bins, and 77 added in
-global memory; but 363, and not 3122, where all of them fall into one bin. Of 2^24 it is 209 and 275 us."""
+"""Elements from which on sorting pays. On an H200 so many float64 weights take 86 us in 65536 uniform bins, and 77
+added in global memory; but 363, and not 3122, where all of them fall into one bin. Of 2^24 it is 209 and 275 us."""
 
 
 def _illegal(spec: Spec) -> str | None:
