@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import kgen
-from tests.random_calls import elements, gated, jobs, normalized, run
+from kgen.dtypes import BF16
+from tests.random_calls import elements, gated, jobs, normalized, norms, run
 from tests.random_calls.__main__ import main
 from tests.random_calls.call import Family
+from tests.random_calls.compare import BAR
 from tests.random_calls.run import MODULES, Begun, Done, Settings, drawn, make, operators
 
 FEW = Settings(seed=5, cpu=True, most=400)
@@ -169,3 +171,10 @@ def test_a_process_that_dies_is_a_failure_of_the_call_that_it_made(monkeypatch: 
     assert tally.made == {"relu": 2} and tally.failed == {"square": 2}
     assert all("the process ended with 3" in line for line in said)
     assert {re.search(r"--call (\d)", line)[1] for line in said} == {"2", "3"}
+
+
+def test_a_gradient_that_cancels_is_judged_by_its_terms() -> None:
+    """Of a layer norm whose dy is constant along rows, dx is nothing but rounding errors."""
+    terms, rest = np.full((4, 100), 0.3), np.full((4, 100), 2e-8)
+    assert norms.bar_of_dx(rest, terms, BF16) * 2e-8 == pytest.approx(norms.OF_TERMS * 0.3, rel=1e-6)
+    assert norms.bar_of_dx(terms, terms, BF16) == norms.SLACK * BAR[BF16]
