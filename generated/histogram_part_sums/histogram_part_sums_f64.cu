@@ -6,7 +6,7 @@
 //
 //   dtype             f64  double in memory, double in registers
 //   threads          1024  per block
-//   shared memory    1032  bytes, static
+//   shared memory    1040  bytes, static
 //   shared memory  229376  bytes, dynamic: asked for at launch
 //   grid                   (about the resident blocks)
 //

@@ -6,7 +6,7 @@
 //
 //   dtype            i32  int in memory, int in registers
 //   threads         1024  per block
-//   shared memory   1028  bytes, static
+//   shared memory   1040  bytes, static
 //   shared memory  81920  bytes, dynamic: asked for at launch
 //   grid                  (resident blocks)
 //

@@ -24,7 +24,7 @@
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           6407ecad, common/rows_channels.cuh.j2 0ada5770, common/rows_weight_beside.cuh.j2 cfd4a4fc,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_ring.cuh.j2 f6649a68, common/rows_ring_second.cuh.j2 12f958ea,
+//           common/rows_ring.cuh.j2 0929a899, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_groups.cuh.j2 63f84075,
 //           common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -440,12 +440,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     };
 
     // The packs of this thread, of one row after another: those of memory in which its packs of the result begin. They
-    // end in the next lane's, or, for the last lane of a warp, in another that it copies, too. Where a row's first pack
-    // begins amid a sector of memory, all of its packs lie one slot further: they are copied faster to the same place in
-    // a sector. So a warp has two slots more than lanes, an even number.
+    // end in the next lane's, or, for the last lane of a warp, in another that it copies, too. Packs are SLOTS apart.
+    // Where a row's first pack begins amid a sector of memory, all of its packs lie one slot further: they are copied
+    // faster to the same place in a sector. So a warp has two slots more than lanes, an even number.
     extern __shared__ __align__(32) unsigned char memory[];
     const int first_pack = threadIdx.x / LANES * (STAGES * PART) + threadIdx.x % LANES + threadIdx.x % LANES / 32 * 2;
-    Pack* const ring = reinterpret_cast<Pack*>(memory) + first_pack;  // its packs are SLOTS apart
+    Pack* const ring = reinterpret_cast<Pack*>(memory) + first_pack;
     const auto amid = [&](const Element* from) {  // whether a row whose packs are read from there begins amid a sector
         return reinterpret_cast<size_t>(from - place) / sizeof(Pack) % 2;
     };

@@ -15,7 +15,7 @@
 //                         block per tile
 //
 //   after   the tiled transpose, with tiles whose edges follow the memory's
-//   parts   transpose_ragged.cu.j2 3b627752, common/shared_address.cuh.j2 0bac500b,
+//   parts   transpose_ragged.cu.j2 917f0ade, common/shared_address.cuh.j2 0bac500b,
 //           common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_ragged_r64_c96_t256_u32
 
@@ -83,11 +83,15 @@ __device__ __forceinline__ unsigned shared_address(const void* x)
 // A pack that is only read, with what the L2 cache is told of it.
 __device__ __forceinline__ Pack load_pack(const Pack* from, unsigned long long policy)
 {
+#if __CUDA_ARCH__ >= 800
     Pack x;
     asm volatile("ld.global.nc.L2::cache_hint.v4.u32 { %0, %1, %2, %3 }, [%4], %5;"
                  : "=r"(x.at[0]), "=r"(x.at[1]), "=r"(x.at[2]), "=r"(x.at[3])
                  : "l"(from), "l"(policy));
     return x;
+#else  // which has no such hints
+    return *from;
+#endif
 }
 
 // How many elements after a multiple of 16 bytes an address lies.
@@ -136,8 +140,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_transpose_ragged_r
     const unsigned first_place = shared_address(tile + place_of(own_row));
 
     // What is read stays in the L2 cache rather than what is written: the tiles beside this one read some of it, too.
-    unsigned long long stays;
+    unsigned long long stays = 0;
+#if __CUDA_ARCH__ >= 800
     asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(stays));
+#endif
 
     // All loads of a thread are under way before the first is waited for.
     Pack loaded[LOADS];

@@ -22,6 +22,8 @@ from kgen.spec import Flag, Kernel, Spec
 
 CELLS = 256
 """The most parts."""
+COUNTERS = 4 * CELLS + 16
+"""Bytes for a counter of each part, and one or two more: what follows begins with a multiple of 16."""
 SORTERS = 1024
 """Threads of a block that sorts tiles."""
 ITEMS = 8
@@ -51,7 +53,7 @@ def _sorting(spec: Spec) -> dict[str, int]:
         "ITEMS": ITEMS,
         "TILE": TILE,
         "LOG_CELLS": CELLS.bit_length() - 1,
-        "STATIC_SMEM": 4 * (CELLS + 1),
+        "STATIC_SMEM": COUNTERS,
         "DYNAMIC_SMEM": TILE * (weight + 2),
     }
 
@@ -63,7 +65,7 @@ def _adding(spec: Spec) -> dict[str, int]:
         "TILE": TILE,
         "CELLS": CELLS,
         "FRACTION": FRACTION,
-        "STATIC_SMEM": 4 * (CELLS + 2),
+        "STATIC_SMEM": COUNTERS,
         "DYNAMIC_SMEM": 1024 * KIB,
     }
 
