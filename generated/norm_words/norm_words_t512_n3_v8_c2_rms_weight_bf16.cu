@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_words.cu.j2 244314d9, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
+//   parts   norm_words.cu.j2 9a9555bd, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           6407ecad, common/after_previous.cuh.j2 a20b390c, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/rows_ring_claims.cuh.j2 2470b31e,
@@ -372,9 +372,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     }
 
     // The packs of this thread, of one row after another: those of memory in which its columns begin. They end in the
-    // next lane's, or, for the last lane of a warp, in another that it copies, too. Packs are SLOTS apart. Where a row's
-    // first pack begins amid a sector of memory, all of its packs lie one slot further: they are copied faster to the
-    // same place in a sector. So a warp has two slots more than lanes, an even number.
+    // next lane's, or, for the last lane of a warp, in another that it copies, too. Packs are SLOTS apart. Where a
+    // row's first pack begins amid a sector of memory, all of its packs lie one slot further: they are copied faster to
+    // the same place in a sector. So a warp has two slots more than lanes, an even number.
     extern __shared__ __align__(32) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x + threadIdx.x / 32 * 2;
     const bool begins = place + (PACKS - 1) * STRIDE <= whole * VEC;  // there is one pack more to be copied
