@@ -51,13 +51,20 @@ def items(spec: Spec) -> int:
     return min(ITEMS, most // spec["VEC"])
 
 
-def _illegal(spec: Spec) -> str | None:
-    if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES:
-        return f"loads are of one element or of {LOAD_BYTES} bytes"
+def illegal_map(spec: Spec) -> str | None:
+    """Why elements cannot be mapped to bins so, or None."""
     if spec["uniform"] and spec["edges"]:
         return "bins are uniform or not"
     if not (spec["uniform"] or spec["edges"]) and spec.dtype not in INDICES:
         return f"{spec.dtype.numpy_name} elements are no indices"
+    return None
+
+
+def _illegal(spec: Spec) -> str | None:
+    if spec["VEC"] > 1 and spec["VEC"] * spec.dtype.itemsize != LOAD_BYTES:
+        return f"loads are of one element or of {LOAD_BYTES} bytes"
+    if (problem := illegal_map(spec)) is not None:
+        return problem
     if spec["greatest"] and (spec["uniform"] or spec["edges"]):
         return "only of indices the greatest is asked for"
     if (spec["packed"] or not spec["SMEM"]) and spec["COPIES"] > 1:

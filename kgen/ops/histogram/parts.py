@@ -14,7 +14,7 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Plan
 from kgen.ops.histogram.fixed import FRACTION, SUM_BYTES, THREADS, TOTAL
-from kgen.ops.histogram.kernels import ELEMENTS, INDICES, MAPS, map_of
+from kgen.ops.histogram.kernels import ELEMENTS, MAPS, illegal_map, map_of
 from kgen.ops.histogram.memory import Line
 from kgen.registry import register
 from kgen.scratch import Sections, fill
@@ -36,14 +36,6 @@ ROOM = 1024 * KIB // SUM_BYTES
 LEAST = 1 << 22
 """Elements from which on sorting pays. On an H200 so many float64 weights take 86 us in 65536 uniform bins, and 77
 added in global memory; but 363, and not 3122, where all of them fall into one bin. Of 2^24 it is 209 and 275 us."""
-
-
-def _illegal(spec: Spec) -> str | None:
-    if spec["uniform"] and spec["edges"]:
-        return "bins are uniform or not"
-    if not (spec["uniform"] or spec["edges"]) and spec.dtype not in INDICES:
-        return f"{spec.dtype.numpy_name} elements are no indices"
-    return None
 
 
 def _sorting(spec: Spec) -> dict[str, int]:
@@ -79,7 +71,7 @@ PARTS = register(
         flags=(*MAPS, Flag("single", "weights are float32, instead of float64")),
         dtypes=ELEMENTS,
         derive=_sorting,
-        check=_illegal,
+        check=illegal_map,
         grid="(resident blocks)",
         defaults=("histogram_parts_i32",),
     )

@@ -14,7 +14,7 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.histogram.fixed import DIGIT_BYTES, FRACTION, LARGEST, LONGEST, SUM_BYTES, THREADS, TOTAL
-from kgen.ops.histogram.kernels import COPIES, ELEMENTS, INDICES, MAPS, map_of
+from kgen.ops.histogram.kernels import COPIES, ELEMENTS, INDICES, MAPS, illegal_map, map_of
 from kgen.ops.histogram.memory import Line
 from kgen.ops.histogram.parts import plan_parts, sorting_pays
 from kgen.registry import register
@@ -38,11 +38,8 @@ def _geometry(spec: Spec) -> dict[str, int]:
 
 
 def _illegal(spec: Spec) -> str | None:
-    if spec["uniform"] and spec["edges"]:
-        return "bins are uniform or not"
-    if not (spec["uniform"] or spec["edges"]) and spec.dtype not in INDICES:
-        return f"{spec.dtype.numpy_name} elements are no indices"
-    return "copies are in shared memory" if spec["COPIES"] > 1 and not spec["SMEM"] else None
+    copied = spec["COPIES"] > 1 and not spec["SMEM"]
+    return illegal_map(spec) or ("copies are in shared memory" if copied else None)
 
 
 def _in_digits(spec: Spec) -> bool:
