@@ -5,7 +5,6 @@ A loaded kernel stays loaded for the life of the process: a CUDA graph or anothe
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -70,8 +69,6 @@ class Launcher:
         The arguments lie packed from the start and only pointers are written anew, which costs a third of what passing
         twenty Python objects does. A launch lets other threads run, so each borrows a frame of its own.
         """
-        start = driver.launch()
-        function = ctypes.c_void_p(self.function.ptr)
         overlaps = self.overlaps and not step.cooperative
         frames: list[Frame] = []
 
@@ -79,25 +76,26 @@ class Launcher:
             configuration = driver.configuration(
                 step.blocks, self.spec.threads, self.smem, cooperative=step.cooperative, overlaps=overlaps
             )
-            return Frame(*arguments(step), configuration, ctypes.byref(configuration))
+            slots, addresses = arguments(step)
+            return Frame(slots, *driver.launch(configuration, self.function.ptr, addresses))
 
         def run(pointers: Sequence[int], stream: int) -> None:
             try:
                 frame = frames.pop()
             except IndexError:
                 frame = make()
-            slots, addresses, configuration, at = frame
+            slots, queue, start = frame
             slots[:] = pointers
-            configuration.stream = stream
-            result = start(at, function, addresses, None)
+            queue.value = stream
+            result = start()
             if result == _NO_CONTEXT:
                 _make_context()
-                result = start(at, function, addresses, None)
+                result = start()
             frames.append(frame)
             if result:
                 raise _refused(result)
 
-        return consists(run, Parts(start, function, frames, make, range(step.pointers)))
+        return consists(run, Parts(frames, make, range(step.pointers)))
 
 
 def _make_context() -> None:

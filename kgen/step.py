@@ -54,28 +54,23 @@ class Step(NamedTuple):
 class Frame(NamedTuple):
     """What a launch needs for itself while it is made.
 
-    slots          the pointers among its arguments, to be written
-    addresses      of all arguments, as the driver takes them
-    configuration  of the launch; its stream is to be written
-    at             a reference to that
+    slots  the pointers among its arguments, to be written
+    queue  its stream, to be written: the `value`
+    start  makes it; gives what the driver says, 0 if it is done
     """
 
     slots: Any
-    addresses: Any
-    configuration: Any
-    at: Any
+    queue: Any
+    start: Callable[[], int]
 
 
 class Parts(NamedTuple):
     """What a launch does, for code that has it written out and saves the call (`kgen.ops.again`).
 
     A frame is borrowed from `frames`, or made; the pointers at these `places` among those that come are written into
-    its slots, a null pointer for None, and the stream into its configuration; `start` takes a reference to that,
-    `function`, the addresses, None, and gives what the driver says, 0 if it is done; and the frame is given back.
+    its slots, a null pointer for None, and the stream into its queue; it is started, and given back.
     """
 
-    start: Callable[..., int]
-    function: Any
     frames: list[Frame]
     make: Callable[[], Frame]
     places: Sequence[int | None]
@@ -122,7 +117,7 @@ def shifted(run: Run, ends: Sequence[int]) -> Run:
 
 
 def arguments(step: Step) -> tuple[Any, Any]:
-    """Memory for the arguments of a launch: its pointers, to be written, and where each of all arguments lies."""
+    """The arguments of a launch: its pointers, to be written, and the addresses of all arguments, which lie behind them."""
     offsets, tail = step.packed()
     buffer = ctypes.create_string_buffer(bytes(8 * step.pointers) + tail)
     base = ctypes.addressof(buffer)

@@ -21,12 +21,12 @@ and `add(x1, x2, out=out)` the function is
             frame = frames.pop()
         except IndexError:
             frame = make()
-        slots, addresses, configuration, at = frame
+        slots, queue, start = frame
         slots[0] = p0
         slots[1] = p1
         slots[2] = p2
-        configuration.stream = stream(0)
-        if start(at, function, addresses, None) != 0:
+        queue.value = stream(0)
+        if start() != 0:
             launch((p0, p1, p2), stream(0))
         frames.append(frame)
         return (x2,)
@@ -213,10 +213,10 @@ def _started(form: Form, pointers: Sequence[str], launch: str) -> list[str]:
         "        frame = frames.pop()",
         "    except IndexError:",
         "        frame = make()",
-        "    slots, addresses, configuration, at = frame",
+        "    slots, queue, start = frame",
         *(f"    slots[{i}] = {0 if at is None else pointers[at]}" for i, at in enumerate(form.places)),
-        f"    configuration.stream = {form.stream}",
-        "    if start(at, function, addresses, None) != 0:",
+        f"    queue.value = {form.stream}",
+        "    if start() != 0:",
         f"        {launch}",
         "    frames.append(frame)",
     ]

@@ -36,6 +36,7 @@ class Recorded:
     """An operator that adds two arrays, in so far as it says when it is prepared and launched."""
 
     written_out = False
+    patch: pytest.MonkeyPatch
 
     def __init__(self, **traits: Any) -> None:
         self.prepared: list[tuple[Any, ...]] = []
@@ -59,19 +60,20 @@ class Recorded:
     def bound(self) -> Run:
         """A launch as every kernel has it, which a repeated call writes out; the pointers come in another order."""
 
+        @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)
         def start(at, function, addresses, extra):
             if self.refusals:
                 return self.refusals.pop()
-            out, *inputs = (ctypes.c_uint64.from_address(place).value for place in addresses)
-            self.record([*inputs, out], at._obj.stream or 0)
+            places = (ctypes.c_void_p * 3).from_address(addresses)
+            out, *inputs = (ctypes.c_uint64.from_address(place).value for place in places)
+            self.record([*inputs, out], driver.Configuration.from_address(at).stream or 0)
             return 0
 
         launcher = object.__new__(Launcher)
         launcher.spec, launcher.smem, launcher.overlaps = kgen.parse("lmha_chunk_e64_m64_f32"), 0, False
         launcher.function = types.SimpleNamespace(ptr=42)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(driver, "launch", lambda: start)
-            return picked(launcher.bind(Step(launcher.spec, 1, 3)), (2, 0, 1))
+        self.patch.setattr(driver, "library", lambda: types.SimpleNamespace(cuLaunchKernelEx=start))
+        return picked(launcher.bind(Step(launcher.spec, 1, 3)), (2, 0, 1))
 
     def __call__(self, x, y, out, scale=1, stream=None):
         return self.operator((x, y), (out,), (scale,), stream)[0]
@@ -88,6 +90,7 @@ X, Y, OUT = 1 << 20, 2 << 20, 3 << 20
 @pytest.fixture(params=["called", "written out"])
 def recorded(monkeypatch, request):
     monkeypatch.setattr(Recorded, "written_out", request.param == "written out")
+    monkeypatch.setattr(Recorded, "patch", monkeypatch, raising=False)
     cuda = types.SimpleNamespace(get_current_stream=lambda device: types.SimpleNamespace(ptr=STREAM))
     streams.cupy()  # or it would keep the one that follows
     monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(ndarray=cupy.ndarray, cuda=cuda))

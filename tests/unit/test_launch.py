@@ -118,11 +118,12 @@ def test_a_device_older_than_the_compiler_knows_is_refused(monkeypatch):
 
 
 def launcher_of(monkeypatch, spec, start):
-    """Of a kernel that is launched by `start`."""
+    """Of a kernel that is launched by `start`, which gets what a function in C gets."""
     launcher = object.__new__(launch.Launcher)
     launcher.spec, launcher.smem, launcher.overlaps = spec, spec.dynamic_smem, True
-    launcher.function = types.SimpleNamespace(ptr=42)
-    monkeypatch.setattr(driver, "launch", lambda: start)
+    launcher.function = types.SimpleNamespace(ptr=1 << 40 | 42)
+    function = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(start)
+    monkeypatch.setattr(driver, "library", lambda: types.SimpleNamespace(cuLaunchKernelEx=function))
     return launcher
 
 
@@ -137,12 +138,13 @@ def test_arguments_are_packed_as_the_driver_reads_them(monkeypatch, cooperative,
     for values, kind in ((ints, "int32"), (floats, "float"), (longs, "int64"), (doubles, "double")):
         types += [getattr(ctypes, f"c_{kind}")] * len(values)
 
-    def fake(at, function, addresses, extra):
-        asked = at._obj
+    def fake(at, function, places, extra):
+        asked = driver.Configuration.from_address(at)
+        addresses = (ctypes.c_void_p * len(types)).from_address(places)
         read = [kind.from_address(address).value for kind, address in zip(types, addresses, strict=True)]
         aligned = not any(address % ctypes.sizeof(kind) for kind, address in zip(types, addresses))
         attributes = [(of.id, of.value[0]) for of in asked.attributes[: asked.number_of_attributes]]
-        seen.append((function.value, *asked.grid, *asked.block, asked.smem, asked.stream, attributes, read, aligned))
+        seen.append((function, extra, *asked.grid, *asked.block, asked.smem, asked.stream, attributes, read, aligned))
         return 0
 
     spec = kgen.parse("lmha_chunk_e64_m64_f32")
@@ -150,7 +152,7 @@ def test_arguments_are_packed_as_the_driver_reads_them(monkeypatch, cooperative,
     bound = launcher.bind(Step(spec, 9, 2, ints, longs, floats, doubles, cooperative))
     for shift in (0, 1):  # the second call reuses the first one's buffer
         bound((10 + shift, 2**63 + shift), 5 + shift)
-    sizes = 42, 9, 1, 1, spec.threads, 1, 1, spec.dynamic_smem
+    sizes = 1 << 40 | 42, None, 9, 1, 1, spec.threads, 1, 1, spec.dynamic_smem
     attributes = (
         [(2, 1)] if cooperative else [(6, 1)]
     )  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION
@@ -239,7 +241,7 @@ def test_a_kernel_that_takes_some_of_the_pointers_gets_them_in_its_order(places,
 
 def test_what_is_picked_twice_is_known_by_where_it_comes_from_at_first(monkeypatch):
     spec = kgen.parse("lmha_chunk_e64_m64_f32")
-    bound = launcher_of(monkeypatch, spec, None).bind(Step(spec, 1, 3))
+    bound = launcher_of(monkeypatch, spec, lambda *arguments: 0).bind(Step(spec, 1, 3))
     assert tuple(parts(bound).places) == (0, 1, 2)
     once = launch.picked(bound, (3, 1), nulls=1)
     assert parts(once).places == [3, 1, None]
