@@ -31,22 +31,17 @@ class Plan(NamedTuple):
 
 
 class Kinds:
-    """What one operator has met."""
+    """What one operator has met.
+
+    last   by options, the function of the kind that was called last: what a call tries first
+    """
 
     def __init__(self) -> None:
-        self._last: dict[Key, Again] = {}  # by options
+        self.last: dict[Key, Again] = {}
         self._alike: dict[Key, tuple[Again, ...]] = {}  # by options and the inputs' shapes, or numbers
 
-    def launched(self, inputs: Arrays, outs: Arrays, options: Key) -> Arrays | None:
-        """The results of a call, launched, if it is of a kind that was met; else None."""
-        try:
-            last = self._last[options]
-        except (KeyError, TypeError):  # options that have no hash are refused in a first call
-            return None
-        results = last(inputs, outs)
-        return self._searched(inputs, outs, options) if results is None else results
-
-    def _searched(self, inputs: Arrays, outs: Arrays, options: Key) -> Arrays | None:
+    def searched(self, inputs: Arrays, outs: Arrays, options: Key) -> Arrays | None:
+        """The results of a call, launched, if it is of another kind that was met; else None."""
         try:
             alike = self._alike.get(_key(inputs, options), ())
         except TypeError:  # somebody's array with a list for a shape
@@ -54,13 +49,13 @@ class Kinds:
         for again in alike:
             results = again(inputs, outs)
             if results is not None:
-                self._last[options] = again
+                self.last[options] = again
                 return results
         return None
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._last.clear()
+        self.last.clear()
         self._alike.clear()
 
     def meet(self, call: Call, options: Key) -> None:
@@ -71,7 +66,7 @@ class Kinds:
             return
         again, key = written(call, read), _key(call.inputs, options)
         remember(self._alike, key, (again, *self._alike.get(key, ()))[:ALIKE])
-        remember(self._last, options, again)
+        remember(self.last, options, again)
 
 
 def _key(inputs: Arrays, options: Key) -> Key:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kgen.dtypes import FP8, U64, DType
 from kgen.operand import Operand
+from kgen.ops.again import Arrays
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.elementwise.broadcast import common_shape
 from kgen.ops.elementwise.documented import documented, signature_of
@@ -19,6 +20,7 @@ from kgen.ops.elementwise.plans import Call, plan
 from kgen.ops.elementwise.promotion import ANY, FLOAT, FLOATING, INT, castable, check_range, join
 from kgen.ops.elementwise.signature import Signature, program, uniform
 from kgen.ops.elementwise.storage import Coded, element_dtype, held_as, read_as
+from kgen.ops.kinds import Key
 from kgen.registry import register
 from kgen.spec import Kernel
 
@@ -61,8 +63,8 @@ class Elementwise:
             mixed=True,
             rows=False,
             in_place=True,
+            read=self._read,
         )
-        self._launched = self._operator.kinds.launched
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -75,37 +77,27 @@ class Elementwise:
         self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
         **named: Any,
     ) -> Any:  # fmt: skip
-        if stream is None and not named:
-            results = self._launched(operands, (out,), (dtype, algorithm))
-            if results is not None:
-                return results[0]
-        arrays, numbers = self._bound(operands, named)
-        said = None if named else (operands, (dtype, algorithm))
-        return self._operator.call(arrays, (out,), (dtype, algorithm, numbers), stream, said)[0]
+        if named:
+            operands = self._in_order(operands, named)
+        return self._operator.call(operands, (out,), (dtype, algorithm), stream)[0]
 
     def explain(
         self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
         **named: Any,
     ) -> str:  # fmt: skip
         """How a call with these arguments and a fresh result would be carried out; nothing is computed."""
-        operands, numbers = self._bound(operands, named)
-        return self._operator.explain(operands, (dtype, algorithm, numbers))
+        return self._operator.explain(self._in_order(operands, named), (dtype, algorithm))
 
     def workspace(
         self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
         **named: Any,
     ) -> int:  # fmt: skip
         """How many bytes such a call takes beside its operands and the result."""
-        operands, numbers = self._bound(operands, named)
-        return self._operator.workspace(operands, (dtype, algorithm, numbers))
+        return self._operator.workspace(self._in_order(operands, named), (dtype, algorithm))
 
-    def _bound(
-        self, operands: tuple[Any, ...], named: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], tuple[Number | None, ...]]:
-        """The arrays, None where a number came, and the numbers of all parameters."""
-        values = operands
-        if named or len(operands) != self._parameters:
-            values = self._in_order(operands, named)
+    def _read(self, operands: Arrays, options: Key) -> tuple[Arrays, Key]:
+        """The arrays, None where a number came; behind the options, the numbers of all parameters."""
+        values = operands if len(operands) == self._parameters else self._in_order(operands, {})
         arrays: list[Any] = []
         numbers: list[Number | None] = []
         for value in values:
@@ -123,7 +115,7 @@ class Elementwise:
             raise self._unfit(values)
         if None not in numbers[: self._arrays]:
             raise TypeError(f"{self.function.name}: no operand is an array; it takes at least one")
-        return tuple(arrays), tuple(numbers)
+        return tuple(arrays), (*options, tuple(numbers))
 
     def _unfit(self, values: tuple[Any, ...]) -> TypeError:
         """What to raise for the first value that is missing, or is no number where it must be one."""

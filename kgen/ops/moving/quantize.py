@@ -62,8 +62,7 @@ def _calls_of_quantize(
         chosen = stream_for(like.kind, [like], stream)
         scale = give_back(allocate(like.kind, (), F32, like.device, chosen), chosen)
     elementwise = _round if target is I8 else _divide
-    operands, numbers = elementwise._bound((x, scale), {})
-    yield Call(elementwise._operator, operands, (target, None, numbers))
+    yield Call(elementwise._operator, (x, scale), (target, None))
 
 
 @calling(_calls_of_quantize)
