@@ -19,9 +19,8 @@ def pairs(operator: str) -> dict[str, Pair]:
     import torch
 
     import kgen
-    from kgen.ops.elementwise.activations import NAMED
 
-    add, relu, gelu, swiglu = (NAMED[name] for name in ("add", "relu", "gelu", "swiglu"))
+    add, relu, gelu, swiglu = kgen.add, kgen.relu, kgen.gelu, kgen.swiglu
     function, aten = torch.nn.functional, torch.ops.aten
     x, dy, gate, bias, matrix = (torch.rand(shape, device="cuda") for shape in [(4, 256)] * 3 + [(256,), (256, 256)])
     line, weight = matrix.view(-1)[:1000], bias

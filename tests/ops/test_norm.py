@@ -481,6 +481,27 @@ def test_parts_of_sums_are_added_as_if_rounded_once(
     np.testing.assert_array_equal(asnumpy(memory[1]), given.astype(np.float64).sum(1).astype("f"))
 
 
+@pytest.mark.parametrize("rms", [False, True])
+@pytest.mark.parametrize(("dtype", "weights", "launches"), [("f32", "f32", 1), ("bf16", "f32", 1), ("f32", "bf16", 2)])
+@pytest.mark.parametrize("shape", [(2, 40), (4, 256)])
+def test_sums_of_a_single_part_are_the_gradients_of_float32_weights(
+    shape: tuple[int, int], dtype: str, weights: str, launches: int, rms: bool, xp: ModuleType, asnumpy: AsNumpy
+) -> None:
+    rng = np.random.default_rng(0)
+    x, dy = (rng.standard_normal(shape).astype(DTYPES[dtype].numpy) for _ in range(2))
+    weight = rng.standard_normal(shape[1]).astype(DTYPES[weights].numpy)
+    _, mean, rstd = (part.astype("f") for part in reference(x, -1, rms=rms))
+    statistics = (rstd,) if rms else (mean, rstd)
+    arrays = [xp.asarray(array) for array in (dy, x, *statistics, weight)]
+    backward = rms_norm_backward if rms else layer_norm_backward
+    assert explain(backward, *arrays).count(" on ") == launches
+    dweight, *dbias = (asnumpy(part) for part in backward(*arrays)[1:])
+    terms = dy.astype("d") * (x.astype("d") - (0 if rms else mean[:, None])) * rstd[:, None]
+    assert_close(dweight, terms.sum(0), weights, terms=np.abs(terms).max())
+    for found in dbias:
+        assert_close(found, dy.astype("d").sum(0), weights, terms=np.abs(dy.astype("d")).max())
+
+
 @pytest.mark.parametrize("waves", [1, 2, 3])
 @pytest.mark.parametrize("count", [1, 5, 130, 257])
 @pytest.mark.parametrize(("width", "dtype"), [(40, "f32"), (131, "bf16"), (321, "f32"), (328, "bf16"), (1025, "f16")])

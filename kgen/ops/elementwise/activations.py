@@ -5,9 +5,13 @@ Each is an `Elementwise`, made of a row of kgen/ops/elementwise/functions.py: kg
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 from kgen.dtypes import I32, I64
 from kgen.ops.elementwise.functions import ACTIVATIONS, ARITHMETIC, GRADIENTS, Row
-from kgen.ops.elementwise.operator import Elementwise, named
+from kgen.ops.elementwise.operator import Elementwise, named, plain
 from kgen.ops.elementwise.promotion import FLOATING
 
 _EXACT = {"add", "subtract", "multiply", "maximum", "minimum", "negative", "absolute", "square", "clip"}
@@ -34,8 +38,8 @@ NAMED: dict[str, Elementwise] = {
 NAMED["swish"] = NAMED["silu"]
 
 
-def __getattr__(name: str) -> Elementwise:
-    try:
-        return NAMED[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+@functools.cache
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name not in NAMED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return plain(NAMED[name], __name__)

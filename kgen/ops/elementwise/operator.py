@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kgen.dtypes import FP8, U64, DType
@@ -217,3 +218,26 @@ def named(
     function = Function(name, parameters, expression)
     kernel = register(named_kernel(function, defaults, dtypes, summary, built))
     return Elementwise(function, defaults, kernel, summary)
+
+
+def plain(operator: Elementwise, module: str) -> Callable[..., Any]:
+    """The operator as a function with its operands for parameters, which Python calls in a third of the time.
+
+    For `gelu` it is
+
+        def gelu(x, *, out=None, dtype=None, algorithm=None, stream=None):
+            return call((x,), (out,), (dtype, algorithm), stream)[0]
+    """
+    names, defaults = operator.function.parameters, operator.defaults
+    parameters = [f"{name}={defaults[name]!r}" if name in defaults else name for name in names]
+    options = [f"{name}=None" for name in OPTIONS]
+    text = f"""
+def {operator.__name__}({", ".join([*parameters, "*", *options])}):
+    return call(({", ".join(names)},), (out,), (dtype, algorithm), stream)[0]
+"""
+    known: dict[str, Any] = {"call": operator._operator.call, "__name__": module, "inf": math.inf}
+    exec(text, known)
+    function: Callable[..., Any] = known[operator.__name__]
+    function.__doc__ = operator.__doc__
+    function.__dict__.update(explain=operator.explain, workspace=operator.workspace)
+    return function
