@@ -353,6 +353,25 @@ def test_an_operator_under_watch_says_what_its_kernels_do() -> None:
     np.testing.assert_allclose(o, reference.causal_dot_product(q, k, v), rtol=1e-4, atol=1e-4)
 
 
+def test_a_kernel_of_ones_own_is_watched_as_operators_are() -> None:
+    text = 'extern "C" __global__ void k(int* out, int* data) { out[threadIdx.x] = data[threadIdx.x]++; }'
+    data, out = np.arange(8, dtype=np.int32), np.zeros(8, np.int32)
+    given = np.arange(8, dtype=np.int32)
+    given.flags.writeable = False
+    plain = cpu.compile_cuda(text)
+    with watching() as watch:
+        kernel = cpu.compile_cuda(text)
+        kernel.launch(grid=1, block=8, args=[out, data])
+        assert not watch.findings, str(watch)
+        assert list(data) == list(range(1, 9))
+        with pytest.raises(ValueError, match="compile it with check=True"):
+            plain.launch(grid=1, block=8, args=[out, data])
+        kernel.launch(grid=1, block=16, args=[out, data])
+        kernel.launch(grid=1, block=8, args=[out, given])
+    assert {finding.kind for finding in watch.findings} == {"bounds", "input"}, str(watch)
+    assert list(out) == list(given) == list(range(8))
+
+
 def test_a_word_of_which_one_byte_lies_beyond_an_array_is_out_of_bounds() -> None:
     text = """extern "C" __global__ void k(int* out, const unsigned char* bytes)
 {

@@ -19,6 +19,7 @@ from kgen.cpu.run.buffers import Fresh, buffers_of
 from kgen.cpu.run.frame import ORDERS, PATIENCE, LaunchStruct, message_buffer, pack
 from kgen.cpu.translate.program import Program
 from kgen.errors import ExecutionError
+from kgen.notice import notice
 from kgen.spec import Spec
 
 
@@ -61,13 +62,24 @@ class Kernel:
         workers  how many threads of this machine share the blocks; None: all that there are
         order    "forward", "reverse" or "random" (by `seed`) order of blocks and warps
 
-        Raises ExecutionError for a kernel that traps or waits for ever.
+        Inside `kgen.checking.watching()` the launch is a checked one, in the order that was asked for there.
+
+        Raises ExecutionError for a kernel that traps or waits for ever, and ValueError for one that is to be watched
+        and was not compiled for checks.
         """
         program = self.program(name)
         made = self.prepare(program, args, grid, block, shared=shared, cluster=cluster, order=order, seed=seed)
         launch, _frame = made
         launch.threads = workers or launch.threads
-        start(launch, self.library, program)
+        watched = watch.current()
+        if watched is None:
+            start(launch, self.library, program)
+            return
+        self._require_checks()
+        for array in args:
+            if isinstance(array, np.ndarray):
+                notice(array)
+        watched.run(launch, self.library, program)
 
     def check(
         self,
@@ -86,14 +98,17 @@ class Kernel:
         outputs  those among them that nobody has written yet, and which the kernel must not read before it does
         timeout  seconds
         """
-        if not self.library.checked:
-            raise ValueError("this kernel was not compiled for checks: compile it with check=True")
+        self._require_checks()
         program = self.program(name)
         for out in outputs:
             out.view(np.uint8)[...] = 0xFF
         launch, _frame = self.prepare(program, args, grid, block, **options)
         buffers = buffers_of([x for x in args if isinstance(x, np.ndarray)], [Fresh(out) for out in outputs])
         return run_checked(launch, self.library, program, buffers, timeout=timeout)
+
+    def _require_checks(self) -> None:
+        if not self.library.checked:
+            raise ValueError("this kernel was not compiled for checks: compile it with check=True")
 
     def prepare(
         self,
@@ -124,18 +139,18 @@ class Kernel:
 
 
 def compile_cuda(text: str, *, arch: str = "sm_90a", check: bool = False) -> Kernel:
-    """The kernels of CUDA source text."""
-    return Kernel(library_of_text(text, Arch.parse(arch), check=check))
+    """The kernels of CUDA source text; for checks, too, with `check` or inside `kgen.checking.watching()`."""
+    return Kernel(library_of_text(text, Arch.parse(arch), check=check or watch.current() is not None))
 
 
 def compile_ptx(text: str, *, check: bool = False) -> Kernel:
-    """The kernels of PTX text."""
-    return Kernel(library_of_text(text, check=check))
+    """The kernels of PTX text, compiled as by `compile_cuda`."""
+    return Kernel(library_of_text(text, check=check or watch.current() is not None))
 
 
 def compile_spec(spec: Spec, *, arch: Arch = ARCH, check: bool = False) -> Kernel:
-    """The kernel of one specialization."""
-    return Kernel(library_of(spec, arch, check=check))
+    """The kernel of one specialization, compiled as by `compile_cuda`."""
+    return Kernel(library_of(spec, arch, check=check or watch.current() is not None))
 
 
 def bind(step: StepLike) -> Callable[[Sequence[int], int], None]:
