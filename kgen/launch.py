@@ -77,7 +77,7 @@ class Launcher:
                 step.blocks, self.spec.threads, self.smem, cooperative=step.cooperative, overlaps=overlaps
             )
             slots, addresses = arguments(step)
-            return Frame(slots, *driver.launch(configuration, self.function.ptr, addresses))
+            return slots, *driver.launch(configuration, self.function.ptr, addresses)
 
         def run(pointers: Sequence[int], stream: int) -> None:
             try:

@@ -11,7 +11,7 @@ and `add(x1, x2, out=out)` the function is
         if not alike(x0, x1, x2):
             return None
         p0, p1, p2 = x0.data_ptr(), x1.data_ptr(), x2.data_ptr()
-        if p0 % 16 != 0 or p1 % 16 != 0 or p2 % 16 != 0:
+        if (p0 | p1 | p2) % 16 != 0:
             return None
         if low2_0 < p2 - p0 < high2_0 and p2 != p0:
             return None
@@ -174,7 +174,10 @@ def text(form: Form) -> str:
     other = [_other(i, role) for i, role in enumerate(form.roles) if i not in passed]
     other += [f"x{i} is not x{form.roles[i]}" for i in passed if form.roles[i] != i]
     other += [] if form.device is None else [f"current() != {form.device}"]
-    shifted = [f"p{i} % {ALIGNMENT} != {offset}" for i, offset in zip(passed, form.offsets, strict=True)]
+    places = dict(zip(passed, form.offsets, strict=True))
+    aligned = " | ".join(f"p{i}" for i in passed if not places[i])
+    shifted = [f"{f'({aligned})' if ' ' in aligned else aligned} % {ALIGNMENT} != 0"] if aligned else []
+    shifted += [f"p{i} % {ALIGNMENT} != {offset}" for i, offset in places.items() if offset]
     overlaps = [
         f"low{i}_{j} < p{i} - p{j} < high{i}_{j}" + (f" and p{i} != p{j}" if twins else "")
         for i, j, twins in form.pairs
