@@ -112,7 +112,7 @@ def shifted(run: Run, ends: Sequence[int]) -> Run:
 
 
 def arguments(step: Step) -> tuple[Any, Any]:
-    """The arguments of a launch: its pointers, to be written, and the addresses of all arguments, which lie behind them."""
+    """A launch's pointers, to be written, and the addresses of all of its arguments, which they lie in front of."""
     offsets, tail = step.packed()
     buffer = ctypes.create_string_buffer(bytes(8 * step.pointers) + tail)
     base = ctypes.addressof(buffer)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 import kgen
 from kgen.checking import watching
 from kgen.dtypes import BF16, BOOL, DTYPES, F16, F32, F64, dtype_of
+from kgen.ops.elementwise import activations
 from kgen.ops.elementwise.activations import NAMED
 from kgen.ops.elementwise.broadcast import collapse
 from kgen.ops.elementwise.elementwise import elementwise
@@ -531,12 +535,29 @@ def test_a_call_is_explained_as_that_of_any_operator():
 
 
 def test_functions_tell_what_they_take():
-    import inspect
-
     assert str(inspect.signature(NAMED["elu"])).startswith("(x, alpha=1.0, *, out=None")
     assert "clip(x + 3, 0, 6)" in str(NAMED["hardswish"].__doc__)
     assert Function("f", ("x",), "x").steps
     assert set(DTYPES.values()) > set(ANY)
+
+
+def test_a_named_operator_is_a_plain_function_of_its_operands():
+    for name, operator in NAMED.items():
+        function = getattr(activations, name)
+        assert inspect.isfunction(function)
+        assert str(inspect.signature(function)) == str(inspect.signature(operator))
+        assert function.__doc__ == operator.__doc__
+    assert kgen.swish is kgen.silu
+    assert pickle.loads(pickle.dumps(kgen.gelu)) is kgen.gelu
+    x = np.linspace(-3, 3, 7, dtype="f")
+    np.testing.assert_array_equal(kgen.clip(x, high=2, low=-1), np.clip(x, -1, 2))
+    np.testing.assert_array_equal(kgen.elu(x, 2), NAMED["elu"](x, alpha=2))
+    assert kgen.explain(kgen.elu, x, 2) == kgen.explain(NAMED["elu"], x, 2)
+    assert kgen.workspace(kgen.elu, x, alpha=2) == 0
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'x2'"):
+        kgen.add(x)
+    with pytest.raises(TypeError, match="add: x2 is missing"):
+        kgen.add(x, None)
 
 
 def test_operands_may_be_called_what_the_generated_file_calls_something_else():

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kgen.dtypes import FP8, U64, DType
@@ -29,9 +28,10 @@ OPTIONS = ("out", "dtype", "algorithm", "stream")
 
 
 class Elementwise:
-    """A function of numbers as a function of arrays: what `kgen.relu` is, and `kgen.elementwise("x + y")` returns.
+    """A function of numbers as a function of arrays: what `kgen.relu` calls, and `kgen.elementwise("x + y")` returns.
 
     Parameters, result and errors of a call are those of `kgen.elementwise`; operands may be passed in order or by name.
+    In the end it is a `call` of the operator, with the operands in order and `(dtype, algorithm)` for options.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Elementwise:
             in_place=True,
             read=self._read,
         )
+        self.call = self._operator.call
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -80,7 +81,7 @@ class Elementwise:
     ) -> Any:  # fmt: skip
         if named:
             operands = self._in_order(operands, named)
-        return self._operator.call(operands, (out,), (dtype, algorithm), stream)[0]
+        return self.call(operands, (out,), (dtype, algorithm), stream)[0]
 
     def explain(
         self, *operands: Any, out: Any = None, dtype: Any = None, algorithm: str | None = None, stream: Any = None,
@@ -218,26 +219,3 @@ def named(
     function = Function(name, parameters, expression)
     kernel = register(named_kernel(function, defaults, dtypes, summary, built))
     return Elementwise(function, defaults, kernel, summary)
-
-
-def plain(operator: Elementwise, module: str) -> Callable[..., Any]:
-    """The operator as a function with its operands for parameters, which Python calls in a third of the time.
-
-    For `gelu` it is
-
-        def gelu(x, *, out=None, dtype=None, algorithm=None, stream=None):
-            return call((x,), (out,), (dtype, algorithm), stream)[0]
-    """
-    names, defaults = operator.function.parameters, operator.defaults
-    parameters = [f"{name}={defaults[name]!r}" if name in defaults else name for name in names]
-    options = [f"{name}=None" for name in OPTIONS]
-    text = f"""
-def {operator.__name__}({", ".join([*parameters, "*", *options])}):
-    return call(({", ".join(names)},), (out,), (dtype, algorithm), stream)[0]
-"""
-    known: dict[str, Any] = {"call": operator._operator.call, "__name__": module, "inf": math.inf}
-    exec(text, known)
-    function: Callable[..., Any] = known[operator.__name__]
-    function.__doc__ = operator.__doc__
-    function.__dict__.update(explain=operator.explain, workspace=operator.workspace)
-    return function
