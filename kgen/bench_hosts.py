@@ -20,7 +20,7 @@ def pairs(operator: str) -> dict[str, Pair]:
 
     import kgen
 
-    add, relu, gelu, swiglu = kgen.add, kgen.relu, kgen.gelu, kgen.swiglu
+    add, relu, gelu, swiglu = (getattr(kgen, name) for name in ("add", "relu", "gelu", "swiglu"))
     function, aten = torch.nn.functional, torch.ops.aten
     x, dy, gate, bias, matrix = (torch.rand(shape, device="cuda") for shape in [(4, 256)] * 3 + [(256,), (256, 256)])
     line, weight = matrix.view(-1)[:1000], bias
