@@ -463,7 +463,7 @@ def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_the
         said = explain(rms_norm_backward if rms else operator, *given, **({"weight_offset": offset} if rms else {}))
         assert "norm_backward_ring" in said
         assert ("_offset" in said) == (offset > 0)
-        assert f"are sums of {cut.teams} parts" in said  # wherever their rows begin
+        assert f"are sums of {cut.teams} part" in said  # wherever their rows begin
 
 
 @pytest.mark.parametrize("lanes", [8, 32, 128, 512])

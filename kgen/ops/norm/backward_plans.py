@@ -65,7 +65,8 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         spec, blocks, parts, wave, apart, cut = summed
         added = () if spec.kernel is RING and not spec["offset"] else floats
         first = Step(spec, blocks, len(taking) + 1 + bias, (count, width, *wave), apart, added)
-        why = f"{count} rows of {width} for {cut}"
+        made = f"{parts} part{'s' if parts != 1 else ''}"
+        why = f"{count} rows of {width} for {cut}; their weights' gradients are sums of {made}"
         if parts == 1 and weight.dtype is F32:  # the only part is the weights' gradients
             (run,) = bind([first], device)
             return Plan(picked(run, (*taking, *range(inputs + 1, len(operands)))), (str(first),), why)
@@ -79,7 +80,7 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
             one_pass([*(pointers[i] for i in taking), *sums], stream)
             finish([*sums, *pointers[inputs + 1 :]], stream)
 
-        return Plan(launch, tuple(map(str, steps)), f"{why}; their weights' gradients are sums of {parts} parts")
+        return Plan(launch, tuple(map(str, steps)), why)
 
     held = rows_cut.cut(count, width, taken, HELD, device, looped=0 if weight else 2)
     if held is None and weight is not None:
