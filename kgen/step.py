@@ -52,10 +52,10 @@ class Step(NamedTuple):
 
 
 Frame = tuple[Any, Any, Callable[[], int]]
-"""What a launch needs for itself while it is made: the slots of the pointers among its arguments, to be written; its
-stream, the `value` to be written; and what makes it, giving what the driver says, 0 if it is done.
+"""What a launch needs for itself while it is made: slots for the pointers among its arguments; its stream, whose `value`
+is to be set; and a function that makes it and returns a CUresult, 0 if all went well.
 
-A plain tuple, which Python takes apart in half of the time of a named one.
+It is a plain tuple, which Python unpacks in half the time that a named one takes.
 """
 
 
@@ -63,7 +63,7 @@ class Parts(NamedTuple):
     """What a launch does, for code that has it written out and saves the call (`kgen.ops.again`).
 
     A frame is borrowed from `frames`, or made; the pointers at these `places` among those that come are written into
-    its slots, a null pointer for None, and the stream into its queue; it is made, and the frame given back.
+    its slots, a null pointer for None, and the stream into its queue; then the launch is made, and the frame goes back.
     """
 
     frames: list[Frame]
@@ -112,7 +112,7 @@ def shifted(run: Run, ends: Sequence[int]) -> Run:
 
 
 def arguments(step: Step) -> tuple[Any, Any]:
-    """A launch's pointers, to be written, and the addresses of all of its arguments, which they lie in front of."""
+    """Slots for the pointers of a launch, and the addresses of all its arguments, the first of which are these slots."""
     offsets, tail = step.packed()
     buffer = ctypes.create_string_buffer(bytes(8 * step.pointers) + tail)
     base = ctypes.addressof(buffer)

@@ -33,7 +33,7 @@ class Plan(NamedTuple):
 class Kinds:
     """What one operator has met.
 
-    last   by options, the function of the kind that was called last: what a call tries first
+    last   by options, the function of the kind that was called last, which the next call tries first
     """
 
     def __init__(self) -> None:
