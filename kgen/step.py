@@ -52,7 +52,7 @@ class Step(NamedTuple):
 
 
 Frame = tuple[Any, Any, Callable[[], int]]
-"""What a launch needs for itself while it is made: slots for the pointers among its arguments; its stream, whose `value`
+"""What a launch needs for itself while it is made: slots for the pointers among its arguments; its stream, whose value
 is to be set; and a function that makes it and returns a CUresult, 0 if all went well.
 
 It is a plain tuple, which Python unpacks in half the time that a named one takes.
@@ -112,7 +112,7 @@ def shifted(run: Run, ends: Sequence[int]) -> Run:
 
 
 def arguments(step: Step) -> tuple[Any, Any]:
-    """Slots for the pointers of a launch, and the addresses of all its arguments, the first of which are these slots."""
+    """Slots for the pointers of a launch, and the addresses of all its arguments, of which these slots come first."""
     offsets, tail = step.packed()
     buffer = ctypes.create_string_buffer(bytes(8 * step.pointers) + tail)
     base = ctypes.addressof(buffer)
