@@ -46,7 +46,7 @@ class Operator:
     outs        what callers call the arrays that they bring for results
     examine     from the input operands and the options, whether the numbers in them make sense; raises where not. Asked
                 only within `kgen.checked()`
-    read        turns the inputs and options of a call into those that all the others here are given; by default they stay
+    read        turns the inputs and options of a call into those that all the others here get; by default they stay
     """
 
     def __init__(
