@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from kgen import bench, bench_table, timing
 from kgen.benchmarks import Bars, BenchError, Case, Contestant, bench_of, operators, select
 from kgen.benchmarks.causal_dot_product import BENCH, SHAPES
 from kgen.benchmarks.gla import Gated
+from kgen.benchmarks.histogram import exact_sums
 from kgen.dtypes import BF16, F16, F32
 
 
@@ -527,3 +529,17 @@ def test_bench_modules_do_not_import_cupy() -> None:
     names = "kgen.bench, kgen.timing, kgen.benchmarks.causal_dot_product"
     code = f"import sys, {names}; sys.exit('cupy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_reference_of_weighted_counts_is_exact_where_a_sum_of_doubles_is_not(dtype: str) -> None:
+    rng = np.random.default_rng(7)
+    x, weights = rng.integers(0, 3, 20_000), (rng.random(20_000) ** 9).astype(dtype)
+    weights[:3] = 0, 1, 2.0**-149
+    sums = [Fraction(0)] * 5
+    for bin_, weight in zip(x.tolist(), weights.tolist()):
+        sums[bin_] += Fraction(weight)
+    exact = exact_sums(np, x, weights, 5)
+    assert exact.tolist() == [float(total) for total in sums]
+    assert exact.tolist() != np.bincount(x, weights, minlength=5).tolist()
+    assert exact_sums(np, x, 0 * weights, 5).tolist() == [0.0] * 5
