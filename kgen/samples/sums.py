@@ -63,6 +63,7 @@ def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
     settings: tuple[Any, ...] = (
         (column_launches, "RAGGED_FROM", 0 if spec["ragged"] else 1 << 30),
         (column_launches, "ragged_lanes", lambda columns, vec: spec["LANES"]),
+        (column_launches, "LANES", (spec["LANES"],)),
     )
     if not spec["split"]:
         settings += ((waves, "parts_of_columns", lambda groups, tiles, wave: 1),)

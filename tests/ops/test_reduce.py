@@ -18,7 +18,7 @@ from kgen.backend import HOST
 from kgen.checking import watching
 from kgen.launch import Step, bind
 from kgen.ops.questions import explain
-from kgen.ops.reduce import narrow, passes, reduce
+from kgen.ops.reduce import narrow, passes, plan, reduce, waves
 from kgen.spec import Axis
 
 ToNumpy = Callable[[Any], np.ndarray]
@@ -214,6 +214,22 @@ def test_columns_of_rows_that_begin_anywhere_are_read_in_packs(
             assert "_ragged_" in explain(getattr(reduce, op), given_x, -2)
         got = asnumpy(getattr(reduce, op)(given_x, -2))
         np.testing.assert_array_equal(got, getattr(np, op)(x[..., 1:].astype("f8"), -2).astype(got.dtype))
+
+
+@pytest.mark.parametrize("lanes", [16, 24, 48, 64])
+@pytest.mark.parametrize("dtype", ["f4", "bf16"])
+@pytest.mark.parametrize("op", ["sum", "max", "argmin"])
+def test_whole_columns_of_blocks_as_wide_as_fill_a_wave(
+    xp: ModuleType, asnumpy: ToNumpy, monkeypatch: pytest.MonkeyPatch, op: str, dtype: str, lanes: int
+) -> None:
+    monkeypatch.setattr(plan, "multiprocessors", lambda device: 4)  # of which they are enough for a wave
+    monkeypatch.setattr(waves, "lanes_of_columns", lambda *about: lanes)
+    own = BF16 if dtype == "bf16" else np.dtype(dtype)
+    x = np.random.default_rng(lanes).integers(-9, 9, (3, 41, 712 * 16 // own.itemsize + lanes)).astype(own)
+    function = getattr(reduce, op)
+    assert f"_columns_l{lanes}_" in explain(function, xp.asarray(x), 1)
+    got = asnumpy(function(xp.asarray(x), 1))
+    np.testing.assert_array_equal(got, getattr(np, op)(x.astype("f8"), 1).astype(got.dtype))
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kgen.ops.reduce.waves import parts_of_columns, tile_of_row
+from kgen.ops.reduce.waves import SIDE_BY_SIDE, lanes_of_columns, parts_of_columns, parts_of_ragged, tile_of_row
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,37 @@ from kgen.ops.reduce.waves import parts_of_columns, tile_of_row
 )
 def test_columns_are_cut_as_was_measured_to_be_fastest(groups: int, tiles: int, wave: int, fastest: set[int]) -> None:
     assert parts_of_columns(groups, tiles, wave) in fastest
+
+
+@pytest.mark.parametrize(
+    ("rows", "packs", "wave", "fastest"),
+    [
+        (600, 25_000, 528, {48}),  # 100000 columns of float32: 99 % of copy, by 32 lanes 95, by 16 lanes 94
+        (1000, 8750, 396, {24}),  # 70000 of bfloat16, sums: 96 %, by 32 lanes 90
+        (1000, 8750, 528, {24}),  # the same, argmax: 94 and 89
+        (600, 12_500, 396, {32}),  # 100000 of bfloat16, sums: 94, by 16 lanes 87
+        (600, 12_500, 528, {32}),  # the same, argmax: 91, by 24 lanes 90, by 48 lanes 84
+        (300, 37_500, 396, {48}),  # 300000 of bfloat16, sums: 96, by 32 lanes 93
+        (300, 37_500, 528, {24, 48}),  # the same, argmax: 88, by 32 lanes 85
+    ],
+)
+def test_blocks_are_as_wide_as_was_measured_to_be_fastest(rows: int, packs: int, wave: int, fastest: set[int]) -> None:
+    blocks = {lanes: -(-packs // lanes) for lanes in SIDE_BY_SIDE}
+    assert lanes_of_columns(blocks, rows / 1024, wave) in fastest
+
+
+@pytest.mark.parametrize(
+    ("groups", "wave", "fastest"),
+    [
+        (67, 528, {5, 6}),  # 8193 x 8191 in float32: 97 % of copy, in 7 parts 95
+        (133, 528, {3}),  # 4097 x 16383: 97, in two 92
+        (34, 528, {12}),  # 16385 x 4097 in float32: 95, in 15 parts 94; argmax of 16386 x 8191 in bfloat16: 95 and 92
+        (34, 396, {11}),  # sums of the latter: 96, in more than a wave 70
+        (265, 528, {1}),  # 2049 x 32767 in float32: 94, in two 77
+    ],
+)
+def test_ragged_columns_are_cut_as_was_measured_to_be_fastest(groups: int, wave: int, fastest: set[int]) -> None:
+    assert parts_of_ragged(groups, 1000, wave, 132) in fastest
 
 
 @pytest.mark.parametrize(

@@ -59,12 +59,20 @@ def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]
     if one.op.startswith("arg") and one.dtype not in FLOATS and not ragged:
         lanes = min(lanes, 128 // vec) if vec <= 8 else min(lanes, 16)
     items = ITEMS if vec * one.dtype.itemsize >= LOAD_BYTES // 2 else 2 * ITEMS
-    tiles = -(-columns.size // ((lanes - ragged) * vec))
-    depth = COLUMN_THREADS // lanes
+    whole = vec * one.dtype.itemsize == LOAD_BYTES and of_one_type(one)
+    alone = one.sms * RESIDENT // COLUMN_THREADS  # a wave of blocks that do not meet, and
     wave = one.sms * (residents(one.op, one.dtype, vec) if vec > 1 else 3 * RESIDENT // 2) // COLUMN_THREADS
-    at_once = one.sms * RESIDENT // COLUMN_THREADS
-    alone = ragged and wave < outer * tiles <= at_once  # one wave, but of kernels whose blocks meet
-    parts = 1 if alone else waves.parts_of_columns(outer * tiles, -(-length // (depth * items)), wave)
+    if whole and lanes == max(LANES) and 2 * outer * tiles_of(columns.size, lanes, vec, ragged) > wave:
+        fits = [lanes for lanes in waves.SIDE_BY_SIDE if not ragged or COLUMN_THREADS // lanes % vec == 0]
+        blocks = {lanes: outer * tiles_of(columns.size, lanes, vec, ragged) for lanes in fits}
+        lanes = waves.lanes_of_columns(blocks, length / items / COLUMN_THREADS, alone if ragged else wave)
+    groups = outer * tiles_of(columns.size, lanes, vec, ragged)
+    depth = COLUMN_THREADS // lanes
+    tiles = -(-length // (depth * items))
+    if ragged and groups <= alone:
+        parts = waves.parts_of_ragged(groups, tiles, wave, one.sms)
+    else:
+        parts = waves.parts_of_columns(groups, tiles, wave)
     if one.op.startswith("arg"):
         parts = max(parts, -(-length // (depth * (flat.MOST_PACKS - items))))
     split = parts > 1
@@ -72,13 +80,18 @@ def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]
     sizes, x_strides, out_strides = levels(inside)
     step = Step(
         spec,
-        outer * tiles * parts,
+        groups * parts,
         4 if split else 2,
         (parts, columns.size, *sizes),
         (length, stride, columns.stride, columns.out, *x_strides, *out_strides),
         doubles=divisor_of(one),
     )
-    return step, outer * tiles * parts * lanes * vec * value_bytes(spec) if split else 0
+    return step, groups * parts * lanes * vec * value_bytes(spec) if split else 0
+
+
+def tiles_of(columns: int, lanes: int, vec: int, ragged: bool) -> int:
+    """Blocks side by side: where rows begin anywhere, a lane of each has no columns of its own."""
+    return -(-columns // ((lanes - ragged) * vec))
 
 
 def ragged_lanes(columns: int, vec: int) -> int:

@@ -29,8 +29,8 @@ WIDEST = 1024
 THREADS = Axis(
     "THREADS", "t", tuple(range(256, WIDEST + 1, 32)), "of a block: a multiple of a period, and few to spare"
 )
-ITEMS = {True: 4, False: 8}
-"""Loads of a thread that are in flight together: of sums, which take more registers, at least, and of all else."""
+LEAST_ITEMS, ITEMS = 4, 8
+"""Loads of a thread that are in flight together: at least, and of extremes, unless a block is wide."""
 MEETING = {"AT_ONCE": 16, "FINISHERS": 32, "PATIENCE": 4096}
 """Findings of a column that a thread takes at once, where they meet; blocks that put all parts together, and how often
 they look for the others: on no GPU need all blocks be resident at once."""
@@ -38,16 +38,15 @@ COUNTERS = 2
 """Counters with which all blocks meet."""
 STATIC_LIMIT = 48 << 10
 """Bytes of shared memory that a block has without asking for more."""
-MOST = {True: {2: 1024, 4: 1152}, False: {2: 768, 4: 768}}
-"""Threads among which the registers of a multiprocessor are divided, of sums and of all else, by the bytes of an
-element: those have columns of their own each."""
+MOST = 768
+"""Threads among which the registers of a multiprocessor are divided, of extremes: several blocks, if they can be."""
 NARROWEST = 17
 """Columns from which on this pays,"""
 LEAST = 32 << 20
 """and bytes."""
 DEFAULTS = (
     "sum_flat_t512_o32_f32",
-    "sum_flat_t448_o16_brain_bf16",
+    "sum_flat_t800_o16_brain_bf16",
     "max_flat_t512_f32",
     "argmax_flat_t512_f32",
     "argmax_flat_t288_bf16",
@@ -66,14 +65,14 @@ def _shared_bytes(threads: int, dtype: DType, size: int) -> tuple[int, int]:
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    threads, size, summing = spec["THREADS"], spec.dtype.itemsize, operation(spec) == "sum"
-    blocks = max(1, MOST[summing][size] // threads)
+    threads, size = spec["THREADS"], spec.dtype.itemsize
+    blocks = 1 if operation(spec) == "sum" else max(1, MOST // threads)
     found, others = _shared_bytes(threads, spec.dtype, value_bytes(spec))
     asks = found + others > STATIC_LIMIT
     return {
         "THREADS": threads,
         "VEC": LOAD_BYTES // size,
-        "ITEMS": items_of(blocks * threads) if summing else ITEMS[False],
+        "ITEMS": items_of(threads) if operation(spec) == "sum" or threads > MOST else ITEMS,
         **MEETING,
         "BLOCKS": blocks,
         "STATIC_SMEM": others + (0 if asks else found),
@@ -83,7 +82,7 @@ def _derive(spec: Spec) -> dict[str, int]:
 
 def items_of(threads: int) -> int:
     """Loads of a thread that are in flight together, where a multiprocessor has so many threads: few have more."""
-    return max(ITEMS[True], round(ITEMS[True] * WIDEST / threads))
+    return max(LEAST_ITEMS, round(LEAST_ITEMS * WIDEST / threads))
 
 
 def _kernel(op: str) -> Kernel:
@@ -126,7 +125,6 @@ def cut(op: str, columns: int, elements: int, dtype: DType, sms: int, *, even: b
 
     `even`: all rows begin with a load.
     """
-    most = MOST[op == "sum"][dtype.itemsize]
     vec, period = LOAD_BYTES // dtype.itemsize, period_of(columns, dtype)
     if columns < NARROWEST or elements * dtype.itemsize < LEAST:
         return None
@@ -138,8 +136,9 @@ def cut(op: str, columns: int, elements: int, dtype: DType, sms: int, *, even: b
     wide = [threads for threads in THREADS.values if period <= threads]
     if not wide:
         return None
-    several = [threads for threads in wide if threads <= most // 2]
-    threads = max(several or wide, key=lambda threads: (threads // period * period / threads, -threads))
+    # Every block has some of each column: the fewer there are, the sooner sums are put together.
+    liked = [threads for threads in wide if (threads >= WIDEST // 2 if op == "sum" else threads <= MOST // 2)]
+    threads = max(liked or wide, key=lambda threads: (threads // period * period / threads, -threads))
     spec = FLAT[op].spec(THREADS=threads, dtype=dtype, **axes)
     items = spec.derived["ITEMS"]
     tile = items * (threads // period * period) * vec

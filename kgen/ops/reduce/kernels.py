@@ -29,6 +29,7 @@ DEFAULTS = (
     "sum_rows_g256_v4_i4_o32_split_f32",
     "sum_rows_g8_v4_i4_o32_f32",
     "sum_rows_g8_v8_i5_o16_brain_bf16",
+    "sum_columns_l48_v4_i4_o32_f32",
     "sum_columns_l32_v4_i4_o32_split_f32",
     "sum_columns_l32_v4_i4_o32_split_ragged_f32",
     "max_rows_g256_v4_i4_split_f32",
@@ -105,6 +106,9 @@ def _illegal_columns(spec: Spec) -> str | None:
         return f"{spec.static_smem} bytes of shared memory; a launch gets {STATIC_LIMIT} without asking"
     if spec["ragged"] and (spec["VEC"] == 1 or COLUMN_THREADS // spec["LANES"] % spec["VEC"]):
         return "a thread's rows must all start alike: VEC > 1 must divide the rows that are read at once"
+    slices = spec.threads // (spec["LANES"] * spec["VEC"])
+    if spec["split"] and slices & (slices - 1):
+        return "slices of the parts are combined by halves"
     return _illegal_load(spec) or illegal_result(spec)
 
 
@@ -121,8 +125,10 @@ def _rows(spec: Spec) -> dict[str, int]:
 
 
 def _columns(spec: Spec) -> dict[str, int]:
-    sets = COLUMN_THREADS // (spec["LANES"] if spec["ragged"] else 32)  # of sums that meet in shared memory
-    values = sets * spec["LANES"] * spec["VEC"]
+    lanes = spec["LANES"]
+    threads = COLUMN_THREADS // lanes * lanes
+    sets = threads // (lanes if spec["ragged"] or 32 % lanes else 32)  # of sums that meet in shared memory
+    values = sets * lanes * spec["VEC"]
     shared = _shared_bytes(spec, max(values, COLUMN_THREADS) if spec["split"] else values)
     shared += 4 * sets * spec["ragged"]
     op = operation(spec)
@@ -131,7 +137,7 @@ def _columns(spec: Spec) -> dict[str, int]:
     resident = (
         residents(op, spec.dtype, 1 if alone else spec["VEC"]) if few and spec.dtype in FLOATING else COLUMN_THREADS
     )
-    return {"THREADS": COLUMN_THREADS, "BLOCKS": resident // COLUMN_THREADS, "STATIC_SMEM": shared}
+    return {"THREADS": threads, "BLOCKS": resident // COLUMN_THREADS, "STATIC_SMEM": shared}
 
 
 def residents(op: str, dtype: DType, vec: int) -> int:
@@ -210,7 +216,7 @@ def _kernels(op: str) -> tuple[Kernel, Kernel]:
         summary=f"The {WORDS[op]} over an axis that is not the contiguous one: of every column.",
         formula=FORMULAS[op],
         axes=(
-            Axis("LANES", "l", (1, 2, 4, 8, 16, 32), "threads side by side in a row"),
+            Axis("LANES", "l", (1, 2, 4, 8, 16, 24, 32, 48, 64), "threads side by side in a row"),
             Axis("VEC", "v", (1, 2, 4, 8, 16), "columns of a thread, read at once"),
             Axis("ITEMS", "i", (4, 8), "rows of a thread that are in flight together"),
             *bits,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from kgen.ops.reduce.workspace import COUNTERS
 
@@ -24,6 +25,12 @@ PHASES = 0.2
 """What a row costs besides its tiles where the place of an extreme is looked for, in tiles."""
 BLOCK_COST = 0.8
 """What it costs a block of columns to begin and to end, in its tiles."""
+SIDE_BY_SIDE = (16, 24, 32, 48, 64)
+"""Lanes of blocks that have whole columns."""
+WHOLE_COST = 1.2
+"""The same for a block that has whole columns, and may be wider."""
+RAGGED_BLOCKS = 3
+"""Blocks of a multiprocessor that share columns of rows that begin anywhere."""
 EMPTY = 0.25
 """The share of a wave that a single block takes as long as."""
 UNFILLED = 0.6
@@ -92,3 +99,32 @@ def parts_of_columns(groups: int, tiles: int, wave: int) -> int:
         return -(-tiles // number) * (full + last) + BLOCK_COST * groups * number / wave
 
     return min(range(1, min(tiles, 2 * WAVES) + 1), key=cost) if groups <= COUNTERS else 1
+
+
+def parts_of_ragged(groups: int, tiles: int, wave: int, sms: int) -> int:
+    """The same for rows that begin anywhere, of no more groups than a wave of blocks that do not meet.
+
+    About three blocks for each of the `sms` multiprocessors keep the memory busy; four have more to put together.
+    """
+    return max(1, min(tiles, wave // groups, round(RAGGED_BLOCKS * sms / groups)))
+
+
+def lanes_of_columns(blocks: Mapping[int, int], tiles: float, wave: int) -> int:
+    """Lanes of blocks that have whole columns: as fill the last wave best, of as many blocks as there are with so many.
+
+    `tiles`: what one lane's columns are cut into for each block.
+    """
+
+    def cost(lanes: int) -> float:
+        full, left = divmod(blocks[lanes], wave)
+        return tiles * lanes * (full + time_of_part(left / wave)) + WHOLE_COST * blocks[lanes] / wave
+
+    return min(blocks, key=cost)
+
+
+def time_of_part(part: float) -> float:
+    """What it takes to read a part of a wave of blocks, when it is alone, as a share of what it takes to read a wave.
+
+    The fewer blocks there are, the less of the memory's bandwidth they use: a few take a third of a wave's time.
+    """
+    return 1 / (3 - 3 * part + part * part) if part else 0.0
