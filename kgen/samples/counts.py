@@ -84,7 +84,7 @@ def sorted_by_parts(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     single = spec.dtype is F32 or (spec.kernel is parts.PARTS and spec["single"])
     weights = (rng.standard_normal(count) * 10.0 ** rng.integers(-9, 9, count)).astype("f4" if single else "f8")
     weights[[count // 3, count // 4]] = np.inf, np.nan
-    settings = ((parts, "LEAST", 1), (parts, "multiprocessors", lambda device: 2))
+    settings = ((parts, "LEAST", 1), (parts, "PER_BIN", 0), (parts, "multiprocessors", lambda device: 2))
     made = []
     for x in (uniform, np.where(uniform % 9, bins // 2, uniform)):
         inside = (x >= 0) & (x < bins)

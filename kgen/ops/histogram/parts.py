@@ -33,9 +33,14 @@ IN_FLIGHT = 2
 KIB = 224
 """Of shared memory, for the sums of a part."""
 ROOM = 1024 * KIB // SUM_BYTES
-LEAST = 1 << 22
-"""Elements from which on sorting pays. On an H200 so many float64 weights take 86 us in 65536 uniform bins, and 77
-added in global memory; but 363, and not 3122, where all of them fall into one bin. Of 2^24 it is 209 and 275 us."""
+LEAST, PER_BIN = 1 << 20, 4
+"""Elements, and elements for each bin, from which on sorting pays. On an H200 2^20 float64 weights take 26 us in 20000
+uniform bins, and 28 added in global memory, but 315, and not 795, where all of them fall into one bin; 2^22 of them 63
+and 83, 345 and 3134."""
+SUM_COST = 500
+"""What it costs to add a sum to that in global memory, in elements that are sorted by one part more."""
+MOST_PARTS = 128
+"""Parts up to which there are more of them than need be: about as many as there are blocks."""
 
 
 def _sorting(spec: Spec) -> dict[str, int]:
@@ -93,13 +98,17 @@ PART_SUMS = register(
 
 def sorting_pays(length: int, bins: int, device: int) -> bool:
     """Whether so many elements, of more bins than a block has room for, are sorted by parts of these."""
-    return length >= LEAST and _parts_for(bins) <= CELLS and shared_memory(device) >= 1024 * KIB
+    enough = length >= max(LEAST, PER_BIN * bins)
+    return enough and bins <= CELLS * ROOM and shared_memory(device) >= 1024 * KIB
 
 
-def _parts_for(bins: int) -> int:
-    """The fewest parts of bins, a power of two of them, for each of which a block has room."""
+def parts_for(bins: int, length: int, sms: int) -> int:
+    """The parts of bins, a power of two of them: as few as leave each room in a block, or more, where elements are few.
+
+    Of twice as many, each block adds half as many sums to those in global memory; but elements take longer to sort.
+    """
     parts = 1
-    while parts * ROOM < bins:
+    while parts * ROOM < bins or (parts < MOST_PARTS and parts * parts * length < SUM_COST * sms * bins):
         parts *= 2
     return parts
 
@@ -107,10 +116,10 @@ def _parts_for(bins: int) -> int:
 def plan_parts(x: Operand, weights: Operand, line: Line, weight_line: Line, bins: int, uniform: bool | None) -> Plan:
     """Sorted by parts, added, and made doubles of; inputs are x, perhaps a table of edges, and the weights."""
     device, single = x.device, weights.dtype is F32
-    parts = _parts_for(bins)
+    sms = multiprocessors(device)
+    parts = parts_for(bins, line.length, sms)
     log_parts = parts.bit_length() - 1
     tiles = -(-line.length // TILE)
-    sms = multiprocessors(device)
     # As many blocks as are resident, were it not for shares that are rounded up.
     quantum = -(-line.length // max(1, sms - parts // 2))
     steps = [
