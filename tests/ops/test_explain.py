@@ -92,7 +92,7 @@ def test_a_call_of_several_operators_is_explained_part_by_part(
 
 def test_what_a_bincount_asks_again_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     text = told(monkeypatch, Case(kgen.bincount, (np.zeros(9, np.int32),), {}, np.empty(0)))
-    assert text.endswith("; the host waits for the greatest element; again, if there are more than 896 of them")
+    assert text.endswith("; the host waits for the greatest element; again, if there are more than 768 of them")
 
 
 def test_where_the_result_goes_decides_with_the_rest() -> None:

@@ -114,6 +114,32 @@ def test_float16_falls_into_the_bin_that_its_value_is_in(xp: ModuleType, asnumpy
     np.testing.assert_array_equal(asnumpy(got), np.histogram(x.astype("f8"), edges)[0])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "bins", "bounds"),
+    [
+        ("f4", 100, (0.0, 1.0)),
+        ("f4", 5000, (-3.0, 2.0)),
+        ("f4", 1 << 20, (0.5, 1.0)),
+        ("f4", 24, (1000.0, 1000.01)),  # few of x's numbers in a bin
+        ("f4", 100, (np.float64(1 / 3), np.float64(0.7))),  # bounds that x's type has not
+        ("f4", 10, (-1e-42, 3e-42)),  # more bins in a unit than a float can be
+        ("f4", 3, (-1e-30, 1e38)),
+        ("f2", 7, (-0.1, 0.3)),
+        ("f2", 24, (1000.0, 1024.0)),
+    ],
+)
+def test_numbers_beside_an_edge_fall_into_the_bins_that_they_are_in(
+    xp: ModuleType, asnumpy: ToNumpy, dtype: str, bins: int, bounds: tuple[float, float]
+) -> None:
+    edges = np.histogram_bin_edges(np.empty(0, dtype), bins, bounds)
+    near = edges.astype(dtype)
+    x = np.concatenate([near, np.nextafter(near, -np.inf, dtype=dtype), np.nextafter(near, np.inf, dtype=dtype)])
+    inside = x[(x >= edges[0]) & (x <= edges[-1])]
+    bin_ = np.minimum(np.searchsorted(edges, inside, side="right") - 1, bins - 1)
+    got, _ = histogram(xp.asarray(x), bins, bounds)
+    np.testing.assert_array_equal(asnumpy(got), np.bincount(bin_, minlength=bins))
+
+
 @pytest.mark.parametrize("bins", [(), [1.0]])
 @pytest.mark.parametrize(("density", "weighted"), [(False, False), (True, False), (False, True)])
 def test_fewer_than_two_edges_bound_no_bins(
@@ -316,6 +342,7 @@ def sorting() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "LEAST", 1)
+        patch.setattr(parts, "PER_BIN", 0)
         forget()
         yield
         forget()
@@ -355,8 +382,29 @@ def test_numbers_in_many_bins_are_sorted_by_parts_too(xp: ModuleType, asnumpy: T
 def test_sorting_pays_from_some_number_of_elements_on() -> None:
     assert parts.sorting_pays(parts.LEAST, 65_536, HOST)
     assert not parts.sorting_pays(parts.LEAST - 1, 65_536, HOST)
+    assert parts.sorting_pays(1 << 22, 1 << 20, HOST)
+    assert not parts.sorting_pays((1 << 22) - 1, 1 << 20, HOST)
     assert parts.sorting_pays(1 << 27, parts.ROOM * parts.CELLS, HOST)
     assert not parts.sorting_pays(1 << 27, parts.ROOM * parts.CELLS + 1, HOST)
+
+
+@pytest.mark.parametrize(
+    ("bins", "log_length", "fastest"),
+    [
+        (20_000, 20, {32, 64, 128}),  # 26 us for float64 weights on an H200; in 8 parts 40, in two 90
+        (65_536, 20, {32, 64, 128}),  # 28 to 31; in 8 parts 51
+        (20_000, 22, {8, 16, 32, 64}),  # 65 to 68; in two 122
+        (65_536, 22, {32, 64, 128}),  # 68; in 8 parts 86
+        (65_536, 24, {16, 32, 64}),  # 196 to 198; in 8 parts 209
+        (20_000, 27, {4, 8, 16}),  # 1247 to 1257; in 32 parts 1290
+        (65_536, 27, {8, 16}),  # 1259 and 1266, skewed indices 1675 and 1883; in 32 parts 1290 and 2030
+        (1 << 20, 27, {128}),  # the fewest for which blocks have room
+    ],
+)
+def test_bins_are_in_as_many_parts_as_were_measured_to_be_fastest(
+    bins: int, log_length: int, fastest: set[int]
+) -> None:
+    assert parts.parts_for(bins, 1 << log_length, 132) in fastest
 
 
 def test_a_range_that_is_found_and_not_finite_is_called_what_numpy_calls_it() -> None:

@@ -13,8 +13,8 @@ from kgen.ops.histogram.kernels import ELEMENTS, HISTOGRAM, INDICES, blocks_for,
 from kgen.ops.histogram.memory import Line
 from kgen.scratch import fill
 
-FIRST_GUESS = 896
-"""Bins to count before the maximum is known: as many as fit with a counter for every lane."""
+FIRST_GUESS = 768
+"""Bins to count before the maximum is known: as many as have 16 counters each in little shared memory."""
 
 
 def _one_axis(op: str, x: Operand) -> None:

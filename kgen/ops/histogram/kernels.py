@@ -15,7 +15,8 @@ LOAD_BYTES = 16
 ITEMS = 4
 BATCH = 1 << 14
 """Elements between two barriers, in blocks whose counters have 16 bits."""
-COPIES = (32, 16, 8, 4, 2, 1)
+COPIES = (16, 8, 4, 2, 1)
+"""Counters for each bin. One for each lane would be no faster, and leave less room for loads."""
 SLOTS = 4096
 """Bins that a block counts in shared memory where it has no room for all of them."""
 PASSES = 8
@@ -93,7 +94,7 @@ HISTOGRAM = register(
         check=_illegal,
         grid="(resident blocks): passes vary fastest",
         origin="privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU, 2013",
-        defaults=("histogram_k224_c1_v4_packed_i32", "histogram_k112_c32_v4_uniform_f32"),
+        defaults=("histogram_k224_c1_v4_packed_i32", "histogram_k48_c16_v4_uniform_f32"),
     )
 )
 
@@ -109,11 +110,15 @@ class Cut(NamedTuple):
 
 
 def cut_for(bins: int, device: int) -> Cut:
-    """The fewest passes, then the most copies, that the shared memory of a device allows."""
-    sizes = [kib for kib in (112, 224, 48) if 1024 * kib <= shared_memory(device)]
+    """The fewest passes, then the most copies, that the shared memory of a device allows, and no more of it than that.
+
+    What counters leave of it is where loads arrive.
+    """
+    sizes = [kib for kib in (48, 112, 224) if 1024 * kib <= shared_memory(device)]
     room = {kib: 1024 * kib // 4 for kib in sizes}
-    for kib in sizes[:1]:
-        for copies in COPIES:
+    shared = [kib for kib in sizes if kib <= 112]  # by two blocks
+    for copies in COPIES:
+        for kib in shared:
             if bins * copies <= room[kib]:
                 return Cut(kib, copies, False, bins, 1)
     large = max(sizes)

@@ -14,7 +14,7 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.histogram.fixed import DIGIT_BYTES, FRACTION, LARGEST, LONGEST, SUM_BYTES, THREADS, TOTAL
-from kgen.ops.histogram.kernels import COPIES, ELEMENTS, INDICES, MAPS, illegal_map, map_of
+from kgen.ops.histogram.kernels import ELEMENTS, INDICES, MAPS, illegal_map, map_of
 from kgen.ops.histogram.memory import Line
 from kgen.ops.histogram.parts import plan_parts, sorting_pays
 from kgen.registry import register
@@ -23,6 +23,7 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 
 DENSITY_THREADS = 1024
 ITEMS = 4
+COPIES = (32, 16, 8, 4, 2, 1)
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
