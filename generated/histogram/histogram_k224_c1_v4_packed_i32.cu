@@ -15,7 +15,7 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 1f6c2eac, common/histogram_bins.cuh.j2 7baf56bf, common/after_previous.cuh.j2
+//   parts   histogram.cu.j2 3e6eaeec, common/histogram_bins.cuh.j2 638109e8, common/after_previous.cuh.j2
 //           a20b390c
 //   again   kgen build histogram_k224_c1_v4_packed_i32
 

@@ -10,7 +10,7 @@
 //   shared memory  81920  bytes, dynamic: asked for at launch
 //   grid                  (resident blocks)
 //
-//   parts   histogram_parts.cu.j2 de7f0b48, common/histogram_bins.cuh.j2 7baf56bf,
+//   parts   histogram_parts.cu.j2 de7f0b48, common/histogram_bins.cuh.j2 638109e8,
 //           common/histogram_met.cuh.j2 812ebf99, common/scan_cells.cuh.j2 a94d0c47,
 //           common/after_previous.cuh.j2 a20b390c, common/histogram_map.cuh.j2 1f00784b
 //   again   kgen build histogram_parts_i32

@@ -13,7 +13,7 @@
 //   grid                   (resident blocks)
 //
 //   after   fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013
-//   parts   histogram_weights.cu.j2 44bdb349, common/histogram_bins.cuh.j2 7baf56bf,
+//   parts   histogram_weights.cu.j2 44bdb349, common/histogram_bins.cuh.j2 638109e8,
 //           common/histogram_met.cuh.j2 812ebf99, common/histogram_sum.cuh.j2 215f0c77,
 //           common/after_previous.cuh.j2 a20b390c, common/histogram_map.cuh.j2 1f00784b,
 //           common/histogram_unit.cuh.j2 1102af4c, common/histogram_words_at.cuh.j2 57ce3fa1,
@@ -38,7 +38,7 @@ constexpr int FRACTION = 93;  // bits below the power of two above the largest w
 constexpr int MANTISSA = 52;  // bits of a weight, as they are stored
 constexpr int BIAS = 1023;  // of its exponent
 
-__device__ __forceinline__ double widen(Element x) { return static_cast<double>(x); }
+__device__ __forceinline__ float widen(Element x) { return static_cast<float>(x); }
 
 constexpr unsigned NO_BIN = 0xffffffff;
 
@@ -49,13 +49,28 @@ struct Bins {
     double first, last;
     double per_unit;  // bins in a unit of x
     double slack;
+    // A float tells the bin of most elements, in four fifths of the time; doubles tell it beside an edge.
+    float least = __double2float_ru(first);  // the elements that have a bin
+    float greatest = __double2float_rd(last);
+    float origin = static_cast<float>(first);
+    float rate = static_cast<float>(per_unit);
+    // Bins by which that quotient may be off: `origin` is rounded, and so are the difference, `rate` and the product.
+    float doubt = static_cast<float>(slack + per_unit * (fabs(first) * 0x1p-24 + 0x1p-126) + count * 0x1p-22);
 
     __device__ __forceinline__ unsigned of(Element element) const
     {
-        const double x = widen(element);
-        if (!(x >= first && x <= last)) {
-            return NO_BIN;  // nor has NaN one
+        const float x = widen(element);
+        const float quotient = (x - origin) * rate;
+        const int bin = static_cast<int>(quotient);
+        const float above = quotient - bin;
+        if (above >= doubt && above <= 1 - doubt && static_cast<unsigned>(bin) < count) {
+            return bin;
         }
+        return x >= least && x <= greatest ? by_edges(x) : NO_BIN;  // nor has NaN one
+    }
+
+    __device__ unsigned by_edges(double x) const
+    {
         const double quotient = (x - first) * per_unit;
         int bin = min(static_cast<int>(quotient), static_cast<int>(count) - 1);
         const double above = quotient - bin;

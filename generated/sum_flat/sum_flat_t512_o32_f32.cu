@@ -24,7 +24,7 @@
 // Each block has one of several parts, and the last ones to be done put together what all have found.
 
 constexpr int VEC = 4;  // elements of a pack
-constexpr int ITEMS = 4;  // packs of a thread that are in flight together
+constexpr int ITEMS = 8;  // packs of a thread that are in flight together
 constexpr int THREADS = 512;
 constexpr int AT_ONCE = 16;  // findings of a column that a thread takes at once
 constexpr int FINISHERS = 32;  // blocks that put the parts together
@@ -130,7 +130,7 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];  // neighbours in memory
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_sum_flat_t512_o32_f32(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_sum_flat_t512_o32_f32(
     const Element* __restrict__ x, Result* __restrict__ out, Value* partials, unsigned* counters,
     int columns, int period, int reads, int more, long long elements, long long out_column, double factor)
 {
