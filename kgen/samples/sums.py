@@ -66,7 +66,7 @@ def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
         (column_launches, "LANES", (spec["LANES"],)),
     )
     if not spec["split"]:
-        settings += ((waves, "parts_of_columns", lambda groups, tiles, wave: 1),)
+        settings += tuple((waves, name, lambda *about: 1) for name in ("parts_of_columns", "parts_of_ragged"))
     shapes = (shape,) if shape else tuple((rows, columns) for rows in every)
     return tuple(_reduction(spec, one, 0)._replace(settings=settings) for one in shapes)
 
