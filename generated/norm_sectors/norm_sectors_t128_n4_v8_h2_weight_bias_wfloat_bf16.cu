@@ -17,10 +17,10 @@
 //   grid                 HEIGHT rows for each block, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_sectors.cu.j2 0edd482e, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 4fa98d7f,
+//   parts   norm_sectors.cu.j2 95c1c065, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_ends.cuh.j2 269e16a4, common/rows_pack.cuh.j2
-//           25e562f0, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
+//           023d7ee4, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
 //           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
@@ -29,7 +29,7 @@
 // Rows begin anywhere, and packs with a sector of memory: no two warps write parts of one. Rows are read once, kept in
 // registers, and written once.
 // A thread has the same columns of two rows, which begin at the same place in a sector: their weights are loaded, and
-// moved to where packs begin, once for all.
+// moved to where packs begin, once for both.
 // The mean is found first, then the sum of squares about the mean: E[x^2] - mean^2 would cancel where the variance is
 // small.
 
@@ -161,24 +161,6 @@ __device__ __forceinline__ float over_lanes(float x)
     return x;
 }
 
-constexpr int SLOTS = WARPS;  // partial results of a reduction in shared memory
-
-// Reduces over all threads of the block and returns the result to each of them. Two sets of slots alternate, so that
-// one barrier per reduction is enough.
-template <typename Merge>
-__device__ __forceinline__ typename Merge::Total over_row(float x, float (&exchanges)[2][SLOTS], int& turn)
-{
-    float(&slots)[SLOTS] = exchanges[turn % 2];
-    ++turn;
-    const int lane = threadIdx.x % 32;
-    x = over_lanes<Merge, 32>(x);
-    if (lane == 0) {
-        slots[threadIdx.x / 32] = x;
-    }
-    __syncthreads();  // all warps have written their partial results
-    return over_lanes<Merge, SLOTS>(slots[lane % SLOTS]);
-}
-
 // Every row reads the weights, which should stay in the caches.
 using Weight = float;
 __device__ __forceinline__ float weight_to_float(Weight x) { return x; }
@@ -220,7 +202,7 @@ __device__ __forceinline__ Totals over_rows(const float (&sums)[HEIGHT], float (
     Totals totals;
 #pragma unroll
     for (int i = 0; i < HEIGHT; ++i) {
-        totals.of[i] = over_lanes<Sum, WARPS>(static_cast<float>(slots[i][threadIdx.x % WARPS]));
+        totals.of[i] = over_lanes<Sum, WARPS>(slots[i][threadIdx.x % WARPS]);
     }
     return totals;
 }
@@ -378,7 +360,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_sectors_t128_n4_v8_h
         for (int i = 0; i < HEIGHT; ++i) {
             if (there(i) && column < columns) {
                 const float normal = normalise(edge[i][k], scales[i]);
-                written(i)[column] = from_float(normal * weight_to_float(edge_weight[k]) + weight_to_float(edge_bias[k]));
+                Element& result = written(i)[column];
+                result = from_float(normal * weight_to_float(edge_weight[k]) + weight_to_float(edge_bias[k]));
             }
         }
     }

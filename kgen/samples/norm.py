@@ -163,7 +163,8 @@ def normalisation_by_sectors(spec: Spec, shape: Shape | None = None) -> tuple[Ca
     behind = 1 if spec["shifted"] else 3  # results begin three elements behind a vector
     usual = [_normalisation(spec, each, settings) for each in shapes]
     cases = [
-        case._replace(inputs=(between_poison(case.inputs[0], 256 + behind), *case.inputs[1:]), begin=3) for case in usual
+        case._replace(inputs=(between_poison(case.inputs[0], 256 + behind), *case.inputs[1:]), begin=3)
+        for case in usual
     ]
     return tuple(cases) if shape else (*cases, _without_variance(usual[0], 256 + behind % 3))
 

@@ -16,11 +16,10 @@ from kgen.backend import HOST, backend
 from kgen.dtypes import DTYPES
 from kgen.launch import bind
 from kgen.ops import rows_cut, rows_ring
-from kgen.ops.norm import backward_plans, backward_ring
+from kgen.ops.norm import backward_plans, backward_ring, sectors
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.norm.backward_kernels import TOTAL
 from kgen.ops.norm.backward_ring_kernel import RING
-from kgen.ops.norm import sectors
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
 from kgen.ops.rows import Cut

@@ -26,9 +26,12 @@ AsNumpy = Callable[[Any], np.ndarray]
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """However few rows there are, of whatever width."""
-    of_kinds = [(size, count, wide, apart) for size in (2, 4) for count in (1, 2) for wide in (0, 1) for apart in (0, 1)]
+    of_kinds = [
+        (size, count, wide, apart) for size in (2, 4) for count in (1, 2) for wide in (0, 1) for apart in (0, 1)
+    ]
     monkeypatch.setattr(sectors, "PAYS", dict.fromkeys(of_kinds, range(1 << 30)))
     monkeypatch.setattr(sectors, "TURNS", 0)
+    monkeypatch.setattr(sectors, "FILLED", 0)
 
 
 def assert_norms_agree(

@@ -132,10 +132,10 @@ def test_two_blocks_share_a_multiprocessor_where_rows_fit(dtype: str, width: int
     ("name", "width", "weights", "expected"),
     [
         ("layer_norm", 887, "f32", "norm_span_t32_n14_v2_weight_bias_wfloat_bf16 on 264 blocks"),
-        ("layer_norm", 1101, "f32", "norm_sectors_t64_n3_v8_h2_weight_bias_wfloat_bf16 on 60960 blocks"),
+        ("layer_norm", 1101, "f32", "norm_ring_t32_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 2049, "f32", "norm_sectors_t64_n4_v8_h2_weight_bias_wfloat_bf16 on 32752 blocks"),
         ("layer_norm", 4097, "f32", "norm_sectors_t128_n4_v8_h2_weight_bias_wfloat_bf16 on 16384 blocks"),
-        ("layer_norm", 8191, "f32", "norm_sectors_t256_n4_v8_h2_weight_bias_wfloat_bf16 on 8208 blocks"),
+        ("layer_norm", 8191, "f32", "norm_ring_t128_n8_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 10241, "f32", "norm_ring_t256_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 2048, "f32", "norm_t"),  # weights need not be moved
         ("layer_norm", 23968, "f32", "norm_ring_t256_n6_v8_c2_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
@@ -410,6 +410,12 @@ def test_lanes_of_a_product_load_little_past_a_rows_end(packs: int) -> None:
     """In turns of two packs for each lane; a row of 150 packs took lanes for 256 once, and 1.2 times as long."""
     lanes = row_plans._filled(packs, 2, ragged=True)
     assert -(-packs // (2 * lanes)) * 2 * lanes <= 1.5 * packs
+
+
+@pytest.mark.parametrize(("packs", "lanes"), [(144, 16), (150, 16), (187, 32), (289, 32)])
+def test_lanes_of_a_product_rather_take_a_turn_more_than_load_past_rows(packs: int, lanes: int) -> None:
+    """Of 144, 150 and 289 packs a fifth more was loaded once, which took up to 7 % longer."""
+    assert row_plans._filled(packs, 2, ragged=True) == lanes
 
 
 def test_few_long_rows_of_a_product_are_cut_so_that_the_last_wave_of_blocks_is_full() -> None:

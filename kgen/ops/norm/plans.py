@@ -16,9 +16,9 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, DEAR, MOVED, SUMMED
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
-from kgen.ops.norm.sectors import plan_sectors
 from kgen.ops.norm.ring_plans import plan_ring
 from kgen.ops.norm.ring_rows import plan_rows
+from kgen.ops.norm.sectors import plan_sectors
 from kgen.ops.norm.span import plan_span
 from kgen.ops.norm.sums import plan_sums
 from kgen.ops.norm.words import plan_words

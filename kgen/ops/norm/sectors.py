@@ -1,7 +1,7 @@
-"""Norms of rows that begin anywhere, whose packs begin with sectors of memory; and their launch.
+"""Norms of rows that begin anywhere, in packs that begin with sectors of memory; and their launch.
 
-Moved to where a row begins, the weights of its columns take longer than the row itself where this has 16 bits. So a
-thread has the same columns of two rows, and moves them once for both.
+To move the weights of its columns to where a row begins takes longer than the row itself, where that has 16 bits. So a
+thread has the same columns of two rows, and moves their weights once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ LANES = Axis("LANES", "t", (32, 64, 96, 128, 160, 192, 256, 320), "threads of a 
 PACKS = Axis("PACKS", "n", (1, 2, 3, 4), "packs of a thread in each of its rows")
 HEIGHT = Axis("HEIGHT", "h", (1, 2), "rows of a thread")
 SHIFTED = Flag("shifted", "rows are offset differently within packs where they are read and where they are written")
+FILLED = 3 / 4  # of its threads' packs that a row must have: what warps do besides takes as long for fewer
 TURNS = 4  # of teams one after another, from which on it pays
 THREADS = 1024  # of a multiprocessor, about
 PAYS = {
@@ -32,7 +33,7 @@ PAYS = {
     (4, 2, False, True): range(190, 1025),
     (2, 2, False, False): range(110, 1281),
     (2, 2, False, True): range(190, 1025),
-    (2, 2, True, False): range(110, 1025),
+    (2, 2, True, False): range(110, 769),
     (2, 2, True, True): range(190, 641),
     (2, 1, True, False): range(254, 641),
 }
@@ -50,7 +51,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         "THREADS": rows.threads(spec),
         "STATIC_SMEM": found * spec["HEIGHT"] * 4 * (lanes // 32) if lanes > 32 else 0,
         "DYNAMIC_SMEM": 0,
-        "RESIDENT": THREADS // lanes if lanes > 256 else 0,  # one more or less of so wide blocks counts
+        "RESIDENT": THREADS // lanes if lanes > 256 else 0,  # of such blocks, one less is a third less
     }
 
 
@@ -60,12 +61,15 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **ALIGNED,
         **text_of_weights(spec),
-        "bounds": f"__launch_bounds__({spec.threads}, {resident})" if resident else f"__launch_bounds__({spec.threads})",
+        "bounds": f"__launch_bounds__({spec.threads}, {resident})"
+        if resident
+        else f"__launch_bounds__({spec.threads})",
         "shared": lanes > 32,
         "warps_pair": lanes & (lanes - 1) == 0,
         "reduced": "float",
         "merges": {"Sum": "a + b"},
         "joined": False,
+        "several": True,  # rows, which are added up together
         "carried": spec.dtype is F32,
         "filled": True,
         "ragged": True,
@@ -138,9 +142,10 @@ def cut(read: Rows, taken: rows_cut.Packs, size: int, vectors: int, device: int,
     if packs not in PAYS.get((size, vectors, wide, taken.shifted), ()):
         return None
     lanes = next(lanes for lanes in LANES.values if lanes * PACKS.values[-1] >= packs)
+    each = -(-packs // lanes)
     height = 2 if size == 2 and vectors > 1 else 1
     many = read.rows * lanes >= height * TURNS * THREADS * multiprocessors(device)
-    return Cut(lanes, -(-packs // lanes), taken.vec, height) if many else None
+    return Cut(lanes, each, taken.vec, height) if many and packs >= FILLED * lanes * each else None
 
 
 def plan_sectors(
