@@ -17,12 +17,12 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 aa23a151, common/rows_take.cuh.j2 4a2e8d54, common/convert.cuh.j2 0552574a,
-//           common/rows.cuh.j2 4fa98d7f, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
-//           6407ecad, common/rows_channels.cuh.j2 0ada5770, common/after_previous.cuh.j2 a20b390c,
+//   parts   norm.cu.j2 aa23a151, common/rows_take.cuh.j2 f4bad7b8, common/convert.cuh.j2 0552574a,
+//           common/rows.cuh.j2 fe8f6949, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
+//           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 29ba9164, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           6e69d8fb, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
-//           common/rows_pack.cuh.j2 336e1e09, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           269e16a4, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
+//           common/rows_pack.cuh.j2 023d7ee4, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
 //           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
@@ -67,7 +67,7 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// The two aligned packs that contain VEC adjacent elements starting anywhere.
+// The aligned vectors of 16 bytes, or a pack where it is smaller, that contain VEC adjacent elements starting anywhere.
 template <typename Number>
 struct Both {
     static constexpr int WORDS = VEC * sizeof(Number) / 4;  // per pack
@@ -75,20 +75,20 @@ struct Both {
     struct alignas(4 * LOAD) Part {
         unsigned word[LOAD];
     };
-    Part parts[2 * WORDS / LOAD];
+    Part parts[WORDS / LOAD + 1];
 };
 
 template <typename Number>
-__device__ __forceinline__ unsigned offset_in_pack(const Number* from)
+__device__ __forceinline__ unsigned offset_in_part(const Number* from)
 {
-    return reinterpret_cast<size_t>(from) % (VEC * sizeof(Number));
+    return reinterpret_cast<size_t>(from) % sizeof(typename Both<Number>::Part);
 }
 
 template <typename Number>
 __device__ __forceinline__ Both<Number> load_both(const Number* from)
 {
     using Part = typename Both<Number>::Part;
-    const Part* parts = reinterpret_cast<const Part*>(reinterpret_cast<const char*>(from) - offset_in_pack(from));
+    const Part* parts = reinterpret_cast<const Part*>(reinterpret_cast<const char*>(from) - offset_in_part(from));
     Both<Number> both;
 #pragma unroll
     for (int i = 0; i < sizeof(both.parts) / sizeof(Part); ++i) {
@@ -103,16 +103,16 @@ __device__ __forceinline__ void move(const Both<Number>& both, unsigned offset, 
 {
     constexpr int WORDS = Both<Number>::WORDS;
     constexpr int LOAD = Both<Number>::LOAD;
-    unsigned words[2 * WORDS];
+    unsigned words[WORDS + LOAD];
 #pragma unroll
-    for (int i = 0; i < 2 * WORDS; ++i) {
+    for (int i = 0; i < WORDS + LOAD; ++i) {
         words[i] = both.parts[i / LOAD].word[i % LOAD];
     }
 #pragma unroll
-    for (int by = WORDS / 2; by > 0; by /= 2) {
+    for (int by = LOAD / 2; by > 0; by /= 2) {
 #pragma unroll
-        for (int i = 0; i < 2 * WORDS; ++i) {  // a constant count, or eight words are not unrolled
-            if (i + by < 2 * WORDS) {
+        for (int i = 0; i < WORDS + LOAD; ++i) {  // a constant count, or eight words are not unrolled
+            if (i + by < WORDS + LOAD) {
                 words[i] = offset & (4 * by) ? words[i + by] : words[i];
             }
         }
@@ -202,7 +202,7 @@ __device__ __forceinline__ float weight_of(const Weights& weights, int i) { retu
 __device__ __forceinline__ Weights moved(const Both<Weight>& both, const Weight* from)
 {
     Weights weights;
-    move(both, offset_in_pack(from), reinterpret_cast<unsigned*>(&weights));
+    move(both, offset_in_part(from), reinterpret_cast<unsigned*>(&weights));
     return weights;
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kgen.ops import rows_ring
-from kgen.ops.norm import norm, span, words
+from kgen.ops.norm import norm, sectors, span, words
 from kgen.ops.norm import plans as norm_plans
 from kgen.ops.rows_text import weight_of
 from kgen.samples.along_rows import NO_CUT, Settings, in_teams, in_turn, read, row, taking
@@ -151,6 +151,24 @@ def normalisation_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case
     return begun, _without_variance(usual, ahead - begin)
 
 
+def normalisation_by_sectors(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
+    """Rows of an odd width that begin anywhere: some threads have all of theirs, some fewer, and some none; one that
+    leaves as much as it may to its edge; and a row that does not vary, where eps is 0."""
+    lanes, packs, vec, _ = spec.values
+    cut = sectors.Cut(*spec.values)
+    settings = ((sectors, "cut", lambda *about, **named: cut),)
+    room = lanes * packs * vec
+    height = spec.derived["APART"] + 3
+    shapes = (shape,) if shape else ((height, room - lanes // 2 * vec + 1), (1, room + 3 * vec - 1))
+    behind = 1 if spec["shifted"] else 3  # results begin three elements behind a vector
+    usual = [_normalisation(spec, each, settings) for each in shapes]
+    cases = [
+        case._replace(inputs=(between_poison(case.inputs[0], 256 + behind), *case.inputs[1:]), begin=3)
+        for case in usual
+    ]
+    return tuple(cases) if shape else (*cases, _without_variance(usual[0], 256 + behind % 3))
+
+
 def normalisation_by_words(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Rows that begin elsewhere in packs than results, for each of two clusters so many that its ring comes round: of
     an odd width, and of whole sectors; one which leaves as much as it may to its edge; and one that does not vary,
@@ -191,6 +209,7 @@ CASES = {
     "norm": normalisation,
     "norm_ring": normalisation_of_clusters,
     "norm_span": normalisation_of_spans,
+    "norm_sectors": normalisation_by_sectors,
     "norm_sums": normalisation_of_sums,
     "norm_words": normalisation_by_words,
     "norm_grid": normalisation_of_teams,

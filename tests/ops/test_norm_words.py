@@ -104,7 +104,7 @@ def rows_from(around: np.ndarray, by: int, shape: tuple[int, int]) -> np.ndarray
 @pytest.mark.parametrize(
     ("dtype", "columns", "operator", "own", "expected"),
     [
-        ("f32", 4095, "layer_norm", "f32", "norm_ring_t256_n4_v4_c1_weight_bias_ragged_shifted_f32"),
+        ("f32", 4095, "layer_norm", "f32", "norm_sectors_t256_n4_v4_h1_weight_bias_shifted_f32"),
         ("f32", 131071, "layer_norm", "f32", "norm_words_t256_n16_v4_c8_weight_bias_f32"),
         ("f32", 50257, "layer_norm", "f32", "norm_ring_t256_n13_v4_c4_weight_bias_ragged_shifted_f32"),
         ("f32", 8193, "rms_norm", "f32", "norm_ring_n4_v4_c1_rms_weight_ragged_shifted_f32"),
@@ -124,16 +124,16 @@ def rows_from(around: np.ndarray, by: int, shape: tuple[int, int]) -> np.ndarray
         ("bf16", 301, "layer_norm", "bf16", "norm_span_t16_n10_v2_weight_bias_apart_bf16"),
         ("f32", 511, "layer_norm", "f32", "norm_span_t32_n16_v1_weight_bias_apart_f32"),
         ("bf16", 801, "rms_norm", "bf16", "norm_span_t32_n13_v2_rms_weight_apart_bf16"),
-        ("f16", 2049, "layer_norm", "f16", "norm_ring_t64_n4_v8_c1_weight_bias_ragged_shifted_f16"),
-        ("bf16", 4097, "layer_norm", "f32", "norm_ring_t128_n4_v8_c1_weight_bias_wfloat_ragged_shifted_bf16"),
-        ("bf16", 7001, "layer_norm", "bf16", "norm_ring_t256_n4_v8_c1_weight_bias_ragged_shifted_bf16"),
+        ("f16", 2049, "layer_norm", "f16", "norm_sectors_t64_n4_v8_h2_weight_bias_shifted_f16"),
+        ("bf16", 4097, "layer_norm", "f32", "norm_sectors_t128_n4_v8_h2_weight_bias_wfloat_shifted_bf16"),
+        ("bf16", 7001, "layer_norm", "bf16", "norm_sectors_t256_n4_v8_h2_weight_bias_shifted_bf16"),
         ("bf16", 10001, "layer_norm", "bf16", "norm_ring_t256_n5_v8_c1_weight_bias_ragged_shifted_bf16"),
         ("bf16", 28001, "layer_norm", "bf16", "norm_ring_t256_n7_v8_c2_weight_bias_ragged_shifted_bf16"),
         ("bf16", 50257, "layer_norm", "f32", "norm_ring_t128_n13_v8_c4_weight_bias_wfloat_ragged_shifted_bf16"),
         ("f32", 12001, "layer_norm", "f32", "norm_ring_t256_n6_v4_c2_weight_bias_ragged_shifted_f32"),
     ],
 )
-def test_rows_are_taken_in_turn_or_word_by_word_where_that_takes_less_time(
+def test_rows_are_taken_by_sectors_in_turn_or_word_by_word_where_that_takes_less_time(
     dtype: str, columns: int, operator: str, own: str, expected: str
 ) -> None:
     """Of 268 MB, one element behind an aligned place, on an H200; the result begins at one."""

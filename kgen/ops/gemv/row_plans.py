@@ -25,8 +25,9 @@ PAST_ENDS = 1.15
 LANES = (4, 8, 16, 32, 64, 128, 256)
 ONE_TURN = 16
 """Packs of a row up to which its lanes take one turn."""
-MOST_LOADS = 1.25
-"""Loads of a row whose lanes take several turns, as a multiple of those that the best number of lanes makes."""
+MOST_LOADS = {False: 1.25, True: 1.15}
+"""Loads of a row, as a multiple of those that the best number of lanes makes, by whether lanes always take several
+turns."""
 MANY_WAVES, MOST_WAVES = 3, 4
 """Waves of blocks from which on rows are whole, and up to which they are cut."""
 SECOND = 1
@@ -100,7 +101,8 @@ def _filled(packs: int, each: int, *, ragged: bool) -> int:
     least, turns = (WARP // 2, 2) if packs > 2 * WARP else (WARP // 8, 1)
     loads = {lanes: -(-packs // (lanes * each)) * lanes * each for lanes in LANES if lanes >= least}
     fit = [lanes for lanes in loads if -(-packs // (lanes * each)) >= turns and lanes * each <= packs]
-    return max(lanes for lanes in fit if loads[lanes] <= MOST_LOADS * min(loads[n] for n in fit))
+    most = MOST_LOADS[turns > 1] * min(loads[n] for n in fit)
+    return max(lanes for lanes in fit if loads[lanes] <= most)
 
 
 def _fewer_lanes(lanes: int, packs: int, each: int, spare: int) -> int:

@@ -18,6 +18,7 @@ from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.ring_plans import plan_ring
 from kgen.ops.norm.ring_rows import plan_rows
+from kgen.ops.norm.sectors import plan_sectors
 from kgen.ops.norm.span import plan_span
 from kgen.ops.norm.sums import plan_sums
 from kgen.ops.norm.words import plan_words
@@ -83,13 +84,15 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         flags["across"] = taken.ragged or normal.spatial % taken.vec > 0
     pitches = tuple(rows_of(o, axes).pitch for o in ([x, residual, y, total] if residual else [x, y]) if o)
     if taken.ragged:
-        narrow = plan_span(named, read, pitches, flags, order, nobody, floats)
+        narrow = plan_sectors(named, read, pitches, taken, flags, order, nobody, floats)
+        narrow = narrow or plan_span(named, read, pitches, flags, order, nobody, floats)
         narrow = narrow or plan_rows(named, read, pitches, taken, flags, order, nobody, floats)
         if narrow:
             return narrow
     apart = rows_cut.packs(pitched, read.columns, ragged=True)
     if apart.shifted and not normal.groups:
-        in_turn = plan_rows(named, read, pitches, apart, flags, order, nobody, floats)
+        in_turn = plan_sectors(named, read, pitches, apart, flags, order, nobody, floats)
+        in_turn = in_turn or plan_rows(named, read, pitches, apart, flags, order, nobody, floats)
         if residual is None and not in_turn:
             one = APART["rms" if normal.rms and not flags.get("wfloat") else x.dtype.name]
             in_turn = plan_ring(named, read, pitches, apart, flags, order, nobody, (), floats, one)
