@@ -29,8 +29,8 @@ EXCHANGES = 4  # of what is found of a row, in turn
 MOST = PACKS.values[-1]  # of which three rows fit into shared memory
 STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
 ENOUGH = 96 * 1024
-"""Bytes of rows in the shared memory of a multiprocessor, beyond which there are only STAGES of them. Memory is as busy
-with these as with twice as many, which take twice as long to be written at the end, when nothing is left to be read."""
+"""Bytes of rows that a multiprocessor keeps in shared memory, unless STAGES rows take more. They keep memory busy; more
+would only lengthen the end of a launch, when nothing is left to be read and all that is there must still be written."""
 WIDE = 4096  # packs of a row that a block has room for
 WEIGHTS = 64  # registers of a thread, at most, for weights
 SECTOR = 32  # bytes that memory is read and written by
