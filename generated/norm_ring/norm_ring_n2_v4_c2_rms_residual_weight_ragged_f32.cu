@@ -15,7 +15,7 @@
 //   dtype             f32  float in memory, float in registers
 //   threads           512  per block
 //   shared memory     448  bytes, static
-//   shared memory  213056  bytes, dynamic: asked for at launch
+//   shared memory  114752  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
@@ -47,7 +47,7 @@ using Element = float;
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
-constexpr int STAGES = 6;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int PART = 2048;  // packs of such a part, first those of x, then those of residual
 constexpr int SECTOR = 8;  // elements that memory is read and written by
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn

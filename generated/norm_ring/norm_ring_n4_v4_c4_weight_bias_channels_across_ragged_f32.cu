@@ -4,21 +4,20 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
-//   LANES             512  threads of a block that share a row
-//   PACKS               4  packs of a thread in its block's part of a row
-//   VEC                 4  neighbours that make a pack, and are loaded and stored at once
-//   CLUSTER             4  blocks that share a row, as a cluster
-//   weight            yes  the result is multiplied by a vector
-//   bias              yes  a vector is added to the result
-//   channels          yes  weight and bias have one number for each channel of a group
-//   across            yes  a pack may end in another channel than it begins in
-//   ragged            yes  rows begin anywhere, or end so, not at multiples of a pack
-//   dtype             f32  float in memory, float in registers
-//   threads           512  per block
-//   shared memory   21312  bytes, static
-//   shared memory  196608  bytes, dynamic: asked for at launch
-//   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
-//                          for
+//   LANES            512  threads of a block that share a row
+//   PACKS              4  packs of a thread in its block's part of a row
+//   VEC                4  neighbours that make a pack, and are loaded and stored at once
+//   CLUSTER            4  blocks that share a row, as a cluster
+//   weight           yes  the result is multiplied by a vector
+//   bias             yes  a vector is added to the result
+//   channels         yes  weight and bias have one number for each channel of a group
+//   across           yes  a pack may end in another channel than it begins in
+//   ragged           yes  rows begin anywhere, or end so, not at multiples of a pack
+//   dtype            f32  float in memory, float in registers
+//   threads          512  per block
+//   shared memory  21312  bytes, static
+//   shared memory  98304  bytes, dynamic: asked for at launch
+//   grid                  a block, or a cluster, for many rows: as many as all multiprocessors have room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
 //   parts   norm_ring.cu.j2 be2dea39, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
@@ -47,7 +46,7 @@ using Element = float;
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
-constexpr int STAGES = 6;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int PART = 2048;  // packs of such a part
 constexpr int SECTOR = 8;  // elements that memory is read and written by
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn

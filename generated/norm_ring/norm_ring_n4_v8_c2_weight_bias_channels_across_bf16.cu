@@ -4,20 +4,19 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
-//   LANES             512  threads of a block that share a row
-//   PACKS               4  packs of a thread in its block's part of a row
-//   VEC                 8  neighbours that make a pack, and are loaded and stored at once
-//   CLUSTER             2  blocks that share a row, as a cluster
-//   weight            yes  the result is multiplied by a vector
-//   bias              yes  a vector is added to the result
-//   channels          yes  weight and bias have one number for each channel of a group
-//   across            yes  a pack may end in another channel than it begins in
-//   dtype            bf16  __nv_bfloat16 in memory, float in registers
-//   threads           512  per block
-//   shared memory     640  bytes, static
-//   shared memory  229376  bytes, dynamic: asked for at launch
-//   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
-//                          for
+//   LANES            512  threads of a block that share a row
+//   PACKS              4  packs of a thread in its block's part of a row
+//   VEC                8  neighbours that make a pack, and are loaded and stored at once
+//   CLUSTER            2  blocks that share a row, as a cluster
+//   weight           yes  the result is multiplied by a vector
+//   bias             yes  a vector is added to the result
+//   channels         yes  weight and bias have one number for each channel of a group
+//   across           yes  a pack may end in another channel than it begins in
+//   dtype           bf16  __nv_bfloat16 in memory, float in registers
+//   threads          512  per block
+//   shared memory    640  bytes, static
+//   shared memory  98304  bytes, dynamic: asked for at launch
+//   grid                  a block, or a cluster, for many rows: as many as all multiprocessors have room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
 //   parts   norm_ring.cu.j2 be2dea39, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
@@ -48,7 +47,7 @@ using Element = __nv_bfloat16;
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int STAGES = 7;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int PART = 2048;  // packs of such a part
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LANES = 512;  // threads that share a row, of one block

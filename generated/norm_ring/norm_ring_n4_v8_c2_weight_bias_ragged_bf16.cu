@@ -14,7 +14,7 @@
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
 //   shared memory     768  bytes, static
-//   shared memory  229632  bytes, dynamic: asked for at launch
+//   shared memory  164096  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
@@ -48,7 +48,7 @@ using Element = __nv_bfloat16;
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int STAGES = 5;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int PART = 2048;  // packs of such a part
 constexpr int SECTOR = 16;  // elements that memory is read and written by
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn

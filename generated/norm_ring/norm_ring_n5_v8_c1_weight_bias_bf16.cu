@@ -13,7 +13,7 @@
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
 //   shared memory     576  bytes, static
-//   shared memory  204800  bytes, dynamic: asked for at launch
+//   shared memory  122880  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
@@ -46,7 +46,7 @@ using Element = __nv_bfloat16;
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int STAGES = 5;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int PART = 2560;  // packs of such a part
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LANES = 512;  // threads that share a row, of one block

@@ -4,20 +4,19 @@
 //
 //     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
 //
-//   LANES             256  threads of a block that share a row
-//   PACKS               3  packs of a thread in its block's part of a row
-//   VEC                 8  neighbours that make a pack, and are loaded and stored at once
-//   CLUSTER             1  blocks that share a row, as a cluster
-//   weight            yes  the result is multiplied by a vector
-//   bias              yes  a vector is added to the result
-//   wfloat            yes  weight and bias are float
-//   ragged            yes  rows begin anywhere, or end so, not at multiples of a pack
-//   dtype            bf16  __nv_bfloat16 in memory, float in registers
-//   threads           256  per block
-//   shared memory     448  bytes, static
-//   shared memory  110976  bytes, dynamic: asked for at launch
-//   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
-//                          for
+//   LANES            256  threads of a block that share a row
+//   PACKS              3  packs of a thread in its block's part of a row
+//   VEC                8  neighbours that make a pack, and are loaded and stored at once
+//   CLUSTER            1  blocks that share a row, as a cluster
+//   weight           yes  the result is multiplied by a vector
+//   bias             yes  a vector is added to the result
+//   wfloat           yes  weight and bias are float
+//   ragged           yes  rows begin anywhere, or end so, not at multiples of a pack
+//   dtype           bf16  __nv_bfloat16 in memory, float in registers
+//   threads          256  per block
+//   shared memory    448  bytes, static
+//   shared memory  98688  bytes, dynamic: asked for at launch
+//   grid                  a block, or a cluster, for many rows: as many as all multiprocessors have room for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
 //   parts   norm_ring.cu.j2 be2dea39, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
@@ -49,7 +48,7 @@ using Element = __nv_bfloat16;
 __device__ __forceinline__ float to_float(Element x) { return __bfloat162float(x); }
 __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16_rn(x); }
 
-constexpr int STAGES = 5;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
 constexpr int PART = 768;  // packs of such a part
 constexpr int SECTOR = 16;  // elements that memory is read and written by
 constexpr int TAKEN = STAGES + 1;  // of a block, with the one in registers

@@ -15,7 +15,7 @@
 //   dtype             f32  float in memory, float in registers
 //   threads           256  per block
 //   shared memory     512  bytes, static
-//   shared memory  205568  bytes, dynamic: asked for at launch
+//   shared memory  170752  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
@@ -47,7 +47,7 @@ using Element = float;
 __device__ __forceinline__ float to_float(Element x) { return x; }
 __device__ __forceinline__ Element from_float(float x) { return x; }
 
-constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int SLOTS = 272;  // for a pack of each thread: a warp has two more
 constexpr int PART = SLOTS * 8;  // slots of such a part
 constexpr int SECTOR = 8;  // elements that memory is read and written by

@@ -11,7 +11,7 @@
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           512  per block
 //   shared memory     576  bytes, static
-//   shared memory  196608  bytes, dynamic: asked for at launch
+//   shared memory  147456  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
@@ -51,7 +51,7 @@ __device__ __forceinline__ float exponential(float x)
     return power;
 }
 
-constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int PART = 3072;  // packs of such a part
 constexpr int TAKEN = STAGES + 1;  // of a block, with the one in registers
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn

@@ -12,7 +12,7 @@
 //   dtype             f32  float in memory, float in registers
 //   threads           512  per block
 //   shared memory     704  bytes, static
-//   shared memory  229376  bytes, dynamic: asked for at launch
+//   shared memory  172032  bytes, dynamic: asked for at launch
 //   grid                   a block, or a cluster, for many rows: as many as all multiprocessors have room
 //                          for
 //
@@ -77,7 +77,7 @@ __device__ __forceinline__ float2 inverse_of(double x)
 // A number times such a sum of two floats, rounded once.
 __device__ __forceinline__ float times(float x, float2 both) { return fmaf(x, both.x, x * both.y); }
 
-constexpr int STAGES = 4;  // rows of which a block has its part in shared memory
+constexpr int STAGES = 3;  // rows of which a block has its part in shared memory
 constexpr int PART = 3584;  // packs of such a part
 constexpr int EXCHANGES = 4;  // of what is found of a row, in turn
 constexpr int LINE = 32;  // elements of a line of memory

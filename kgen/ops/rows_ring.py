@@ -28,6 +28,9 @@ THREADS = 512  # of a block, which has a multiprocessor to itself
 EXCHANGES = 4  # of what is found of a row, in turn
 MOST = PACKS.values[-1]  # of which three rows fit into shared memory
 STAGES = 3  # such rows, at least: one that is written, one that is gone through, one on its way
+ENOUGH = 96 * 1024
+"""Bytes of rows that a multiprocessor keeps in shared memory, unless STAGES rows take more. They keep memory busy; more
+would only lengthen the end of a launch, when nothing is left to be read and all that is there must still be written."""
 WIDE = 4096  # packs of a row that a block has room for
 WEIGHTS = 64  # registers of a thread, at most, for weights
 SECTOR = 32  # bytes that memory is read and written by
@@ -164,16 +167,19 @@ def derive(
     teams: int = 1,
     room: int = SHARED,
     shifted: bool = False,
+    enough: int = SHARED,
 ) -> dict[str, int]:
     """The constants of a kernel that finds so many bytes of a part of a row, of so many arrays; `posted`: one warp
     posts 16 bytes of a row for all; `beside`: bytes of what else a block keeps in shared memory, of which it has so
-    much `room`; `behind`: of what lies there behind the rows; `shifted`: results begin elsewhere than what is read.
+    much `room`; `behind`: of what lies there behind the rows; `shifted`: results begin elsewhere than what is read;
+    `enough`: bytes of rows, beyond which there are only STAGES of them.
     """
     blocks = spec["CLUSTER"] if spec["CLUSTER"] > 1 else 0  # that tell one another
     exchange = -(-(found * (threads // 32 + blocks) + 4 + 8) // 8 * 8)
     static = beside + teams * EXCHANGES * (-(-(exchange + 16 + 8) // 16 * 16) if posted else exchange)
     part = slots(threads, shifted=shifted) * spec["PACKS"] * VECTOR * arrays  # of a row
-    stages = (room - static - behind) // (teams * part)
+    fitting = (room - static - behind) // (teams * part)
+    stages = min(fitting, max(STAGES, -(-enough // (teams * part))))
     return {
         "LANES": threads,
         "THREADS": teams * threads,

@@ -43,6 +43,7 @@ def _constants(spec: Spec, behind: int, teams: int = 1, *, posted: bool) -> dict
         teams=teams,
         room=shared_for(resident),
         shifted=bool(spec["shifted"]),
+        enough=rows_ring.ENOUGH // resident,
     )
     return {**derived, "RESIDENT": resident}
 

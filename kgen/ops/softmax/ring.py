@@ -49,7 +49,8 @@ def _derive(spec: Spec) -> dict[str, int]:
     lanes = spec["LANES"]
     resident = THREADS // lanes
     shifted = bool(spec["shifted"])
-    derived = rows_ring.derive(spec, found=8, threads=lanes, room=shared_for(resident), shifted=shifted)
+    room, enough = shared_for(resident), rows_ring.ENOUGH // resident
+    derived = rows_ring.derive(spec, found=8, threads=lanes, room=room, shifted=shifted, enough=enough)
     return {**derived, "RESIDENT": resident}
 
 
