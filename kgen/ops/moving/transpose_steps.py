@@ -106,7 +106,7 @@ def turn_tiles(
         ragged = at_once < PACK or not sectors if nbytes >= LARGE else at_once < PACK // 2
         if ragged and apart and min(last.size, read.size) >= TILED:
             return _ragged_tiles(read, last, outer, itemsize)
-    begins = math.gcd(2 * LINE, out.ptr, *(target * itemsize for target in targets))
+    begins = math.gcd(2 * LINE, *(target * itemsize for target in targets))
     nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
     paired = itemsize == _PAIRED and begins == 2 * LINE and nbytes >= LARGE
     return _whole_tiles(read, last, outer, itemsize, load, store, paired=paired)
