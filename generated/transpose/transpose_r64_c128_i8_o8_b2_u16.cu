@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 3c9afebb, common/after_previous.cuh.j2 a20b390c
+//   parts   transpose.cu.j2 264e834e, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_r64_c128_i8_o8_b2_u16
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c128_i8
 #pragma unroll
     for (int i = 0; i < STORES; ++i) {
         const int own = i * THREADS + threadIdx.x;
-        const int row = (own % 8 + own / 8 / (COLUMNS / WORD) * 8) * STORE;  // eight neighbours fill a line
+        const int row = (own % 8 + own / 8 / (COLUMNS / WORD) * 8) * STORE;  // 8 neighbours fill a line
         const int column = own / 8 % (COLUMNS / WORD) * WORD;
         if (row < rows_left && column < columns_left) {
             unsigned word[STORE];  // of STORE rows, the elements of WORD columns

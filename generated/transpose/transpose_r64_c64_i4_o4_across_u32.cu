@@ -16,11 +16,12 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 3c9afebb, common/after_previous.cuh.j2 a20b390c
+//   parts   transpose.cu.j2 264e834e, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_r64_c64_i4_o4_across_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
 // write neighbours in rows of the result. Tiles of further axes, at most 0, follow each other.
+// Sixteen lanes write 256 bytes of a row of the result at once: memory takes both lines together faster than one by one.
 
 constexpr int ROWS = 64;  // of the input in a tile; neighbours in the result
 constexpr int COLUMNS = 64;  // of the input in a tile; neighbours in the input
@@ -94,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_r64_c64_i4_
 #pragma unroll
     for (int i = 0; i < STORES; ++i) {
         const int own = i * THREADS + threadIdx.x;
-        const int row = (own % 8 + own / 8 / COLUMNS * 8) * STORE;  // eight neighbours fill a line of 128 bytes
-        const int column = own / 8 % COLUMNS;
+        const int row = (own % 16 + own / 16 / COLUMNS * 16) * STORE;  // 16 neighbours fill two lines
+        const int column = own / 16 % COLUMNS;
         if (row < rows_left && column < columns_left) {
             Pack<STORE> gathered;
 #pragma unroll

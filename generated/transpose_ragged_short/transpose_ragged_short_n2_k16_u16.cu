@@ -6,6 +6,7 @@
 //
 //   LINES              2  lines of 128 bytes of each long row that a block takes
 //   KIB               16  KiB of short rows for which a block has room
+//   WITHIN             1  lines at multiples of which parts of split rows are written
 //   BATCH              0  further axes
 //   dtype            u16  unsigned short in memory, unsigned short in registers
 //   threads          256  per block
@@ -14,7 +15,7 @@
 //                         rows
 //
 //   after   arrays of structures and structures of arrays, in tiles whose edges follow the memory's
-//   parts   transpose_ragged_short.cu.j2 19dfe881, common/after_previous.cuh.j2 a20b390c
+//   parts   transpose_ragged_short.cu.j2 6665dbac, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_ragged_short_n2_k16_u16
 
 // A few long rows that start anywhere become rows of as many elements, one behind the other. Warps of a block spread

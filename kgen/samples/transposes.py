@@ -31,6 +31,9 @@ def transpose(spec: Spec, shape: Shape | None = None) -> Case:
     else:
         wide = spec["LOAD"] > 1
         case = _permutation(spec, (160, 96), (1, 0)) if wide else _permutation(spec, (141, 77), (1, 0), 2)
+    if (spec["ROWS"], spec.dtype.itemsize) == (128, 2) and not shape:  # of large matrices
+        case = _permutation(spec, (384, 224), (1, 0))
+        return case._replace(settings=(_NOT_IN_WORDS, _strips(spec), (transpose_steps, "LARGE", 0)))
     return case._replace(settings=(_NOT_IN_WORDS, _strips(spec)))
 
 
@@ -76,14 +79,15 @@ def transpose_ragged_short(spec: Spec, shape: Shape | None = None) -> Case:
     if shape:
         return _reversed(spec, shape, margin=257)._replace(settings=(_NOT_IN_WORDS,))
     lines, unit = spec["LINES"], 16 // spec.dtype.itemsize
-    width = min(37, (spec["KIB"] << 10) // (128 * (lines + 1)))
+    width = min(37, (spec["KIB"] << 10) // (128 * (lines + spec["WITHIN"])))
     pieces, own = (5, 8 * lines) if spec["split"] else (14, 8 * lines - 2)
-    long = ((pieces >> spec["BATCH"]) * own - (8 if spec["split"] else 0)) * unit - 3
+    long = ((pieces >> spec["BATCH"]) * own - (8 * spec["WITHIN"] if spec["split"] else 0)) * unit - 3
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))
     shape = (*(2 for _ in outer), *matrix)
     case = _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)), margin=257)
-    return case._replace(settings=(_NOT_IN_WORDS, (transpose_short_steps, "STEP_KIB", spec["KIB"])))
+    large = ((transpose_short_steps, "LARGE", 0),) if spec["WITHIN"] == 2 else ()
+    return case._replace(settings=(_NOT_IN_WORDS, (transpose_short_steps, "STEP_KIB", spec["KIB"]), *large))
 
 
 def transpose_padded_short(spec: Spec, shape: Shape | None = None) -> Case:

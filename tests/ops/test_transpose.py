@@ -239,8 +239,11 @@ def test_short_rows_of_any_width_and_place_are_taken_whole(data):
     assert np.array_equal(around[first + x.size :], kept[first + x.size :])
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize("dtype", SIZES)
-def test_no_two_blocks_that_split_short_rows_write_to_one_line(dtype):
+def test_no_two_blocks_that_split_short_rows_write_to_one_line(dtype, large, monkeypatch):
+    """Nor to one pair of lines, where the matrix is large."""
+    monkeypatch.setattr(transpose_short, "LARGE", 0 if large else 1 << 40)
     x, around = np.ones((3001, 37), dtype), np.zeros(3001 * 37 + 5, dtype)
     out = around[5:].reshape(37, 3001)
     with mock.patch.object(ShortRows, "cut", lambda *_, **__: None), kgen.backend("cpu"), listing_steps() as steps:
@@ -250,7 +253,7 @@ def test_no_two_blocks_that_split_short_rows_write_to_one_line(dtype):
     first_two((x.ctypes.data, out.ctypes.data), 0)
     for row in out:
         written = int(row.astype(bool).sum())
-        assert row[:written].all() and (row.ctypes.data + written * row.itemsize) % 128 == 0
+        assert row[:written].all() and (row.ctypes.data + written * row.itemsize) % (256 if large else 128) == 0
 
 
 @pytest.mark.parametrize("width", [31, 96])

@@ -247,13 +247,13 @@ def test_tiles_suit_where_rows_begin(dtype: str, shape: tuple[int, int], expecte
         ("f4", (90000, 300), "transpose_r64_c64_i4_o4_across_u32"),
         ("f4", (3, 50177), "transpose_ragged_short_n4_k4_u32"),
         ("f4", (33, 600001), "transpose_ragged_short_n4_k16_u32"),
-        ("f4", (90000, 100), "transpose_ragged_short_n4_k64_split_u32"),  # all of it in packs, too
+        ("f4", (90000, 100), "transpose_ragged_short_n4_k76_g2_split_u32"),  # all of it in packs, too
         ("f2", (33, 60001), "transpose_short_w2_k24_t2_anywhere_u16"),
         ("f2", (60000, 33), "transpose_short_w2_k12_split_u16"),
         ("f2", (60001, 33), "transpose_ragged_short_n4_k24_split_u16"),
-        ("f2", (600001, 33), "transpose_ragged_short_n8_k40_split_u16"),
-        ("f2", (600001, 100), "transpose_ragged_short_n4_k64_split_u16"),
-        ("f2", (600001, 201), "transpose_ragged_short_n2_k76_split_u16"),
+        ("f2", (600001, 33), "transpose_ragged_short_n4_k28_g2_split_u16"),
+        ("f2", (600001, 100), "transpose_ragged_short_n4_k76_g2_split_u16"),
+        ("f2", (600001, 201), "transpose_ragged_short_n2_k104_g2_split_u16"),
         ("f2", (60000, 34), "transpose_ragged_short_n4_k24_split_u16"),
         ("f2", (34, 60000), "transpose_short_w4_t2_u16"),
         ("f2", (52, 60000), "transpose_short_w4_t2_u16"),
@@ -271,6 +271,9 @@ def test_tiles_suit_where_rows_begin(dtype: str, shape: tuple[int, int], expecte
         ("f2", (60000, 32), "transpose_padded_short_n2_split_u16"),
         ("f2", (32, 60000), "transpose_r32_c256_i8_o8_u16"),
         ("f4", (60001, 96), "transpose_ragged_r64_c96_t256_u32"),
+        ("f2", (8192, 8192), "transpose_r128_c128_i8_o8_u16"),
+        ("f2", (8192, 128), "transpose_r64_c128_i8_o8_u16"),  # the L2 cache holds both sides
+        ("f2", (8256, 8192), "transpose_r64_c128_i8_o8_u16"),  # every other row of the result begins amid 256 bytes
         ("f4", (8192, 8196), "transpose_r64_c64_i4_o4_u32"),
         ("f4", (8196, 8192), "transpose_ragged_r64_c96_t256_u32"),  # rows of the result begin amid sectors
         ("u1", (60000, 33), "transpose_short_w1_k12_split_u8"),

@@ -178,6 +178,10 @@ def _ragged_short_geometry(spec: Spec) -> dict[str, int]:
     return {**_short_geometry(spec), "THREADS": threads, "STATIC_SMEM": 0, "DYNAMIC_SMEM": nbytes}
 
 
+def _ragged_short_problem(spec: Spec) -> str | None:
+    return "short rows that are merged lie one behind the other" if spec["WITHIN"] > 1 and not spec["split"] else None
+
+
 RAGGED_SHORT = register(
     Kernel(
         name="transpose_ragged_short",
@@ -191,14 +195,16 @@ RAGGED_SHORT = register(
                 tuple(range(STEP_KIB, MOST_KIB + 1, STEP_KIB)),
                 "KiB of short rows for which a block has room",
             ),
+            Axis("WITHIN", "g", (1, 2), "lines at multiples of which parts of split rows are written", default=1),
             BATCH._replace(default=0),
         ),
         flags=(Flag("split", "rows of the input are short; without it, those of the result"),),
         dtypes=(U8, U16, U32, U64),
         derive=_ragged_short_geometry,
+        check=_ragged_short_problem,
         grid="(ceil(length / LENGTH) * further axes): one block per LENGTH elements of the long rows",
         origin="arrays of structures and structures of arrays, in tiles whose edges follow the memory's",
-        defaults=("transpose_ragged_short_n2_k16_u16", "transpose_ragged_short_n4_k64_b1_split_u32"),
+        defaults=("transpose_ragged_short_n2_k16_u16", "transpose_ragged_short_n4_k80_g2_b1_split_u32"),
     )
 )
 

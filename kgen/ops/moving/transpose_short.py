@@ -35,6 +35,8 @@ FEW_LINES = 4
 pieces of long rows are the faster the longer they are, up to 512 bytes."""
 SMALL_ROOM = 16 << 10
 """Bytes that suit blocks which merge elements of four bytes and more, of each long row more lines than that."""
+SPLIT_ROOM = 28 << 10
+"""The same of blocks that split short rows of a large matrix."""
 MOST_SPLIT, MOST_MERGED = {1: 298, 2: 298, 4: 224, 8: 298}, 160
 """Elements of short rows that begin anywhere. Where they are split, as many as leave room for two lines of each long
 row and the one before them, by the size of elements (tiles do better for longer ones of four bytes); where they are
@@ -206,23 +208,32 @@ class ShortRows(NamedTuple):
             return None
         widest = PACK // self.itemsize
         sector, line = SECTOR * widest, LANES * widest
-        # Elements of a long row that are loaded too, before a block's own; and that packs hold beside these.
-        before, beside = (sector if padded else line, 0) if self.split else (0, sector)
+        large = nbytes * self.long * math.prod(self.sizes) >= LARGE
+        beside = 0 if self.split else sector  # elements of a long row that packs hold beside a block's own
+
+        def within(lines: int) -> int:
+            # Memory takes two lines together faster than one by one, if both are written at once.
+            fits = (lines + 2) * line * nbytes + PACK <= MOST_KIB << 10
+            return 2 if self.split and not padded and large and lines >= 2 and fits else 1
+
+        def before(lines: int) -> int:
+            # Elements of a long row that are loaded too, before a block's own.
+            return (sector if padded else within(lines) * line) if self.split else 0
 
         def own(lines: int) -> int:
             return line * lines - beside
 
         def blocks(lines: int) -> int:
             # Sectors and lines begin up to all but one element early, so that the last elements may need a block more.
-            return -(-(self.long + max(0, before - 1)) // own(lines))
+            return -(-(self.long + max(0, before(lines) - 1)) // own(lines))
 
         def room(lines: int) -> int:
             packs = (8 * lines + 3) * (self.width | 1)  # with those beside, and what sticks out on both sides
-            return packs * PACK if padded else (own(lines) + before) * nbytes + PACK
+            return packs * PACK if padded else (own(lines) + before(lines)) * nbytes + PACK
 
         def most(lines: int) -> int:
             if padded or (lines > FEW_LINES and (self.split or self.itemsize < 4)):
-                return RAGGED_ROOM
+                return SPLIT_ROOM if self.split and large and not padded else RAGGED_ROOM
             return SMALL_ROOM if lines > FEW_LINES else MOST_KIB << 10
 
         def suits(lines: int) -> bool:
@@ -243,6 +254,7 @@ class ShortRows(NamedTuple):
         if padded:
             spec = PADDED_SHORT.spec(**axes)
         else:
-            spec = RAGGED_SHORT.spec(KIB=-(-room(lines) // (STEP_KIB << 10)) * STEP_KIB, **axes)
+            kib = -(-room(lines) // (STEP_KIB << 10)) * STEP_KIB
+            spec = RAGGED_SHORT.spec(KIB=kib, WITHIN=within(lines), **axes)
         ints = (self.long, self.width, blocks(lines), *self.sizes)
         return cost(lines), Step(spec, math.prod(ints[2:]), 2, ints, (*self.strides, self.row))

@@ -17,6 +17,8 @@ from kgen.ops.moving.transpose_short import LARGE, LINE, OF_SIZE, TILED, ShortRo
 
 _TILE = {1: (128, 256), 2: (64, 128), 4: (64, 64), 8: (32, 32)}
 """Rows and columns of a tile, by the size of elements."""
+_PAIRED = 2
+"""Bytes of an element of which large tiles have twice as many rows, where pairs of lines of the result are whole."""
 _SCALAR_TILE = {1: (64, 64), 2: (64, 64), 4: (64, 64), 8: (32, 32)}
 """The same where they move one by one."""
 _NARROW_TILE = 16 << 10
@@ -104,7 +106,10 @@ def turn_tiles(
         ragged = at_once < PACK or not sectors if nbytes >= LARGE else at_once < PACK // 2
         if ragged and apart and min(last.size, read.size) >= TILED:
             return _ragged_tiles(read, last, outer, itemsize)
-    return _whole_tiles(read, last, outer, itemsize, load, store)
+    begins = math.gcd(2 * LINE, *(target * itemsize for target in targets))
+    nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
+    paired = itemsize == _PAIRED and begins == 2 * LINE and nbytes >= LARGE
+    return _whole_tiles(read, last, outer, itemsize, load, store, paired=paired)
 
 
 def _of_whole_rows(width: int, itemsize: int, *, whole: bool) -> tuple[int, int, int] | None:
@@ -154,10 +159,14 @@ def _ragged_tiles(
     return Step(spec, math.prod(ints[2:]), 2, ints, (last.source, *_strides(outer), read.target))
 
 
-def _whole_tiles(read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, load: int, store: int) -> Step:
+def _whole_tiles(
+    read: Axis, last: Axis, outer: Sequence[Axis], itemsize: int, load: int, store: int, *, paired: bool
+) -> Step:
     """Tiles of which as many neighbours are loaded and stored at once as always may be."""
     rows, columns = (_TILE if store == PACK // itemsize else _SCALAR_TILE)[itemsize]
     area = min(rows * columns, _NARROW_TILE // itemsize)
+    if paired and min(load, store) == PACK // itemsize and last.size > rows and read.size > columns // 2:
+        rows *= 2
     if last.size <= rows // 2:
         rows = max(4, power_of_two(last.size))
         columns = min(512, area // rows)
