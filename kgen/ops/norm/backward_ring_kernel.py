@@ -87,6 +87,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         # All packs of a row are asked for at once where that took less time: addresses are found once.
         "by_row": spec["PACKS"] == 3,
         "held": spec.derived["HELD"],  # weights, in registers
+        # A row that fills shared memory is gone through as it arrives: little else is on its way.
+        "arriving": spec.derived["RING"] < 2 * spec["PACKS"],
         "ahead": spec["LANES"] == THREADS and spec.derived["RING"] >= 2 * spec["PACKS"],
         "merges": {"Sum": "a + b" if spec["rms"] else "make_float2(a.x + b.x, a.y + b.y)"},
         "channels": False,
