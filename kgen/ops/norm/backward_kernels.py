@@ -14,6 +14,8 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 HELD = 24  # numbers of each row in a thread's registers
 SUMMED = 16  # of them, where the thread adds up what the gradients of the weights are made of, too; more of narrow rows
 TOGETHER = {1024: 8, 512: 20, 384: HELD}  # threads of a multiprocessor that have registers for so many
+STAGES = 3  # rows of a thread that are on their way, at most
+BESIDE = 512  # threads of a block, about, whose rows of several warps each lie side by side
 SUM_LANES = 8  # of a row, at least, for that
 TOTAL_THREADS = 512
 BIAS = Flag("bias", "the gradient of a bias, too")
@@ -32,7 +34,7 @@ def _check(spec: Spec) -> str | None:
         return "the gradient of a bias is a sum, too"
     if spec["sums"] and spec["PACKS"] * spec["VEC"] > HELD:
         return f"a thread has no registers for more than {HELD} sums"
-    return rows.check_stream(spec) or rows.check(spec, HELD)
+    return rows.check_stream(spec) or rows.check(spec, HELD, SUM_LANES if spec["sums"] else rows.BLOCK)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -43,13 +45,27 @@ def _derive(spec: Spec) -> dict[str, int]:
     together = next(threads for threads, most in TOGETHER.items() if numbers <= most)
     if together == 1024 and spec["LANES"] <= 32 and spec["ragged"]:
         together = 768  # more threads have no registers for what a lane has of both ends, too
+    side_by_side = derived["THREADS"] // spec["LANES"]
+    if spec["looped"] and spec["CLUSTER"] == 1 and 32 < spec["LANES"] < BESIDE:
+        side_by_side = BESIDE // spec["LANES"]
+        for name in ("THREADS", "STATIC_SMEM", "DYNAMIC_SMEM"):
+            derived[name] *= side_by_side
+    if spec["looped"]:
+        room = rows.shared_for(max(1, together // derived["THREADS"]))
+        derived["STAGES"] = max(1, min(STAGES, room // derived["DYNAMIC_SMEM"]))
+        derived["DYNAMIC_SMEM"] *= derived["STAGES"]
     # Sums leave by shared memory, those of the weights and then those of the bias.
     derived["DYNAMIC_SMEM"] = max(derived["DYNAMIC_SMEM"], 4 * derived["THREADS"] * numbers)
-    if spec["LANES"] <= 32 and (spec["ragged"] or spec["shifted"]):
-        side_by_side = derived["THREADS"] // spec["LANES"]
-        derived["STATIC_SMEM"] = 4 * side_by_side * (1 + spec["LANES"] * rows.edges(spec, weights=False))
+    if side_by_side > 1 and (spec["ragged"] or spec["shifted"]):
+        loose = rows.edges(spec, weights=False, sectors=sectors(spec))
+        derived["STATIC_SMEM"] += 4 * side_by_side * (1 + spec["LANES"] * loose)
     room = rows.SHARED // (derived["DYNAMIC_SMEM"] + rows.RESERVED)
     return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room))}
+
+
+def sectors(spec: Spec) -> bool:
+    """Whether packs begin with a sector of memory wherever rows begin, so that no two warps have parts of one."""
+    return bool(spec["sums"] and spec["looped"] and spec["ragged"]) and spec["LANES"] > 32 and spec["CLUSTER"] == 1
 
 
 def _text(spec: Spec) -> dict[str, Any]:
@@ -57,13 +73,20 @@ def _text(spec: Spec) -> dict[str, Any]:
     less = "number * slope" if spec["rms"] else "fmaf(number - mean, slope, sum)"
     upstream = f"dy * {factor}" if spec["weight"] else "dy"
     gradient = f"rstd * fmaf(dy, {factor}, -{less})" if spec["weight"] else f"rstd * (dy - {less})"
-    # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses. Rows that are
-    # fetched ahead would wait for their means at once.
-    folded = spec.dtype is not F32 and not spec["rms"] and not spec["looped"]
+    # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
+    folded = spec.dtype is not F32 and not spec["rms"] and (not spec["looped"] or bool(spec["sums"]))
     return {
-        **text_of_rows(spec, "Sum", weights=bool(spec["weight"]) and not spec["sums"], pairs=not spec["rms"]),
+        **text_of_rows(
+            spec,
+            "Sum",
+            weights=bool(spec["weight"]) and not spec["sums"],
+            pairs=not spec["rms"],
+            sectors=sectors(spec),
+        ),
         **text_of_weights(spec),
         "turns": spec["looped"] or spec["sums"],
+        "staged_rows": spec["looped"] and spec["sums"],
+        "staged": spec["looped"] and spec["sums"],
         "channels": False,
         "lines": spec["looped"] and spec["CLUSTER"] == 1 and not spec["rms"],  # asked for where that took less time
         "folded": folded,

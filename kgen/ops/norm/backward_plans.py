@@ -14,7 +14,7 @@ from kgen.ops.axes import as_rows, staged
 from kgen.ops.calls import Plan
 from kgen.ops.norm import backward_ring, backward_span
 from kgen.ops.norm.backward_grid import plan_grid
-from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS
+from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS, sectors
 from kgen.ops.norm.backward_ring_kernel import RING
 from kgen.ops.norm.plans import rows_of
 from kgen.ops.rows_text import WEIGHT_TYPES
@@ -134,9 +134,10 @@ def _summed(
         return _Summed(spec, turning.blocks, turning.teams, (), pitches, turning)
     if cut := fours or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
         spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
-        blocks = rows.grid(spec, count, x.device)
+        blocks = rows.grid(spec, count, x.device, period=2 * cut.vec if sectors(spec) else cut.vec)
         if cut.lanes > 32:
-            return _Summed(spec, blocks, blocks // cut.cluster, (), pitches, cut)
+            wave = (blocks,) if spec.threads > cut.lanes else ()
+            return _Summed(spec, blocks, blocks // cut.cluster, wave, pitches, cut)
         parts = blocks * waves_of(count / blocks, x.dtype.itemsize, bias=bias)
         return _Summed(spec, parts, parts, (blocks,), pitches, cut)
     return None
