@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kgen.ops import rows_cut
-from kgen.ops.norm import backward_ring, backward_span
+import kgen
+from kgen.device import HOST_FACTS, Facts, stand_for
+from kgen.dtypes import DTYPES
+from kgen.ops.norm import backward_ahead
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.questions import explain
 from kgen.ops.rows import Cut
+from kgen.scratch import listing
 from tests.ops.test_rows_grid import BOUND, error, numbers
 
 AsNumpy = Callable[[Any], np.ndarray]
 
-# Rows of a few lanes, of some warps and of whole blocks; that begin at packs, and anywhere; few and many.
+# Rows of some warps and of whole blocks; that begin at packs, and anywhere; few and many.
 CASES = [
-    ("bf16", "bf16", 1500, 255, Cut(32, 1, 8, 1, True)),
-    ("f16", "f32", 700, 128, Cut(8, 2, 8, 1, True)),
-    ("f32", "f32", 333, 129, Cut(16, 2, 4, 1, True)),
     ("bf16", "bf16", 301, 1000, Cut(64, 2, 8, 1, True)),
     ("bf16", "f32", 211, 1023, Cut(64, 2, 8, 1, True)),
     ("f16", "f16", 150, 2049, Cut(128, 2, 8, 1, True)),
-    ("f32", "bf16", 67, 2049, Cut(128, 4, 4, 1, True)),
+    ("f32", "bf16", 67, 1023, Cut(256, 1, 4, 1, True)),
     ("bf16", "bf16", 45, 4097, Cut(256, 2, 8, 1, True)),
     ("f32", "f32", 33, 2049, Cut(512, 1, 4, 1, True)),
     ("bf16", "bf16", 5, 8191, Cut(512, 2, 8, 1, True)),
@@ -44,9 +44,7 @@ def test_gradients_of_rows_fetched_ahead_agree_with_float64(
     asnumpy: AsNumpy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module, name in ((backward_span, "cut"), (backward_ring, "cut"), (rows_cut, "fours")):
-        monkeypatch.setattr(module, name, lambda *about, **more: None)
-    monkeypatch.setattr(rows_cut, "summing", lambda *about, **more: cut)
+    monkeypatch.setattr(backward_ahead, "cut", lambda *about, **more: cut)
     x, dy, weight = numbers((rows, columns), dtype), numbers((rows, columns), dtype, 1), numbers((columns,), own, 2)
     wide_x, wide_dy, wide_weight = (array.astype(np.float64) for array in (x, dy, weight))
     for rms in (False, True):
@@ -59,7 +57,7 @@ def test_gradients_of_rows_fetched_ahead_agree_with_float64(
         statistics = [xp.asarray(each[:, 0].astype(np.float32)) for each in known]
         given = (xp.asarray(dy), xp.asarray(x), *statistics, xp.asarray(weight))
         function = rms_norm_backward if rms else layer_norm_backward
-        assert f"norm_backward_t{cut.lanes}_n{cut.packs}" in explain(function, *given)
+        assert "_ahead_" in explain(function, *given)
         out = xp.empty_like(given[1])  # sums go by where its rows begin in a sector
         dx, *of_weights = (np.array(asnumpy(result)) for result in function(*given, out=out))
         assert error(dx, expected) < 3 * BOUND[dtype]
@@ -69,3 +67,38 @@ def test_gradients_of_rows_fetched_ahead_agree_with_float64(
         assert [asnumpy(result).tobytes() for result in function(*given, out=out)] == [
             result.tobytes() for result in (dx, *of_weights)
         ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "layer", "rms"),
+    [
+        ("bf16", 1000, "t64_n2", "t64_n2"),
+        ("bf16", 1023, "t64_n2", "t64_n2"),
+        ("bf16", 700, None, None),
+        ("bf16", 2049, "t128_n2", "t256_n1"),
+        ("bf16", 4096, "t256_n2", "t256_n2"),
+        ("bf16", 4097, "t256_n2", None),
+        ("bf16", 8191, "t512_n2", "t512_n2"),
+        ("f32", 1000, None, "t256_n1"),
+        ("f32", 1023, "t256_n1", "t256_n1"),
+        ("f32", 2049, "t512_n1", None),
+        ("f32", 4096, None, None),
+    ],
+)
+def test_rows_are_fetched_ahead_as_it_was_measured_to_pay(
+    dtype: str, columns: int, layer: str | None, rms: str | None
+) -> None:
+    own = DTYPES[dtype].numpy
+    rows = (1 << 28) // own.itemsize // columns
+    x, statistics = np.empty((rows, columns), own), np.empty(rows, np.float32)
+    stand_for(Facts(132, 227 * 1024, "sm_90a"))
+    try:
+        with kgen.backend("cpu"), listing():
+            for function, known, expected in ((layer_norm_backward, 2, layer), (rms_norm_backward, 1, rms)):
+                said = explain(function, x, x, *[statistics] * known, x[0])
+                assert ("_ahead_" in said) == (expected is not None)
+                assert expected is None or said.startswith(f"norm_backward_{expected}")
+                few = explain(function, x[:500], x[:500], *[statistics[:500]] * known, x[0])
+                assert "_ahead_" not in few
+    finally:
+        stand_for(HOST_FACTS)

@@ -18,6 +18,7 @@ STAGES = 3  # rows of a thread that are on their way, at most
 BESIDE = 512  # threads of a block, about, whose rows of several warps each lie side by side
 SUM_LANES = 8  # of a row, at least, for that
 TOTAL_THREADS = 512
+AHEAD = Flag("ahead", "several rows are on their way, and those of some warps each lie side by side in a block")
 BIAS = Flag("bias", "the gradient of a bias, too")
 OWN = tuple(Flag(word, f"the weights are {dtype.c}") for dtype, word in WEIGHT_TYPES.items())
 
@@ -30,11 +31,13 @@ def _check(spec: Spec) -> str | None:
         return "there are no weights"
     if spec["sums"] and (not spec["weight"] or spec["stream"] or spec["LANES"] < SUM_LANES):
         return "a thread adds up what it has of the columns of a weight"
+    if spec["ahead"] and not (spec["sums"] and spec["looped"] and spec["CLUSTER"] == 1):
+        return "several rows are on their way to blocks that add up their sums"
     if spec["bias"] and not spec["sums"]:
         return "the gradient of a bias is a sum, too"
     if spec["sums"] and spec["PACKS"] * spec["VEC"] > HELD:
         return f"a thread has no registers for more than {HELD} sums"
-    return rows.check_stream(spec) or rows.check(spec, HELD, SUM_LANES if spec["sums"] else rows.BLOCK)
+    return rows.check_stream(spec) or rows.check(spec, HELD, 64 if spec["ahead"] else rows.BLOCK)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -46,11 +49,10 @@ def _derive(spec: Spec) -> dict[str, int]:
     if together == 1024 and spec["LANES"] <= 32 and spec["ragged"]:
         together = 768  # more threads have no registers for what a lane has of both ends, too
     side_by_side = derived["THREADS"] // spec["LANES"]
-    if spec["looped"] and spec["CLUSTER"] == 1 and 32 < spec["LANES"] < BESIDE:
-        side_by_side = BESIDE // spec["LANES"]
+    if spec["ahead"]:
+        side_by_side = _beside(spec)
         for name in ("THREADS", "STATIC_SMEM", "DYNAMIC_SMEM"):
             derived[name] *= side_by_side
-    if spec["looped"]:
         room = rows.shared_for(max(1, together // derived["THREADS"]))
         derived["STAGES"] = max(1, min(STAGES, room // derived["DYNAMIC_SMEM"]))
         derived["DYNAMIC_SMEM"] *= derived["STAGES"]
@@ -63,9 +65,17 @@ def _derive(spec: Spec) -> dict[str, int]:
     return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room))}
 
 
+def _beside(spec: Spec) -> int:
+    """Rows of a block, if fetched ahead: as many as fill a multiprocessor, or one where there are registers for two."""
+    return 1 if spec["PACKS"] * spec["VEC"] <= TOGETHER[1024] else BESIDE // spec["LANES"]
+
+
 def sectors(spec: Spec) -> bool:
-    """Whether packs begin with a sector of memory wherever rows begin, so that no two warps have parts of one."""
-    return bool(spec["sums"] and spec["looped"] and spec["ragged"]) and spec["LANES"] > 32 and spec["CLUSTER"] == 1
+    """Whether packs begin with a sector of memory wherever rows begin, so that no two warps have parts of one.
+
+    Where 128 or 256 threads share a row, and others lie beside it, it takes longer.
+    """
+    return bool(spec["ahead"] and spec["ragged"]) and (spec["LANES"] <= 64 or _beside(spec) == 1)
 
 
 def _text(spec: Spec) -> dict[str, Any]:
@@ -73,8 +83,9 @@ def _text(spec: Spec) -> dict[str, Any]:
     less = "number * slope" if spec["rms"] else "fmaf(number - mean, slope, sum)"
     upstream = f"dy * {factor}" if spec["weight"] else "dy"
     gradient = f"rstd * fmaf(dy, {factor}, -{less})" if spec["weight"] else f"rstd * (dy - {less})"
-    # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
-    folded = spec.dtype is not F32 and not spec["rms"] and (not spec["looped"] or bool(spec["sums"]))
+    # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses. Rows that are
+    # fetched ahead one by one would wait for their means at once.
+    folded = spec.dtype is not F32 and not spec["rms"] and (not spec["looped"] or bool(spec["ahead"]))
     return {
         **text_of_rows(
             spec,
@@ -85,8 +96,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         ),
         **text_of_weights(spec),
         "turns": spec["looped"] or spec["sums"],
-        "staged_rows": spec["looped"] and spec["sums"],
-        "staged": spec["looped"] and spec["sums"],
+        "ahead": bool(spec["ahead"]),
+        "staged": bool(spec["ahead"]),
         "channels": False,
         "lines": spec["looped"] and spec["CLUSTER"] == 1 and not spec["rms"],  # asked for where that took less time
         "folded": folded,
@@ -118,6 +129,7 @@ BACKWARD = register(
             Flag("sums", "the sums over rows of which the gradient of the vector is made, too"),
             BIAS,
             *rows.FLAGS,
+            AHEAD,
             rows.STREAM,
         ),
         derive=_derive,
@@ -129,6 +141,7 @@ BACKWARD = register(
             "norm_backward_t128_n4_v4_f32",
             "norm_backward_t32_n2_v8_weight_sums_bias_bf16",
             "norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32",
+            "norm_backward_t256_n2_v8_rms_weight_sums_looped_ahead_bf16",
         ),
     )
 )
