@@ -7,6 +7,7 @@ is in `rows_cut`.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -181,15 +182,16 @@ def slots(spec: Spec, size: int) -> int:
     return size * warps if cluster == 1 else size * (warps + cluster) + 8
 
 
-def grid(spec: Spec, rows: int, device: int, turns: int = 0) -> int:
+def grid(spec: Spec, rows: int, device: int, turns: int = 0, period: int = 0) -> int:
     """Blocks for so many rows.
 
     Blocks that take rows in turn take `turns` of them, if not TURNS, as others become free; clusters, which start
-    together or not at all, each take their share. Ragged rows of a block all begin at the same place in a pack, since
-    their distance is a multiple of VEC rows.
+    together or not at all, each take their share. Ragged rows of a thread all begin at the same place in a pack, or in
+    a sector of `period` elements, since their distance is a multiple of so many rows.
     """
     cut = Cut.of(spec)
-    own = -(-rows // cut.rows)
+    side_by_side = spec.threads // cut.lanes
+    own = -(-rows // side_by_side)
     sums = any(flag.name == "sums" for flag in spec.kernel.flags) and spec["sums"]
     if not (cut.looped or sums):
         return own * cut.cluster
@@ -198,5 +200,8 @@ def grid(spec: Spec, rows: int, device: int, turns: int = 0) -> int:
     teams = int(resident * multiprocessors(device) * REACH[cut.cluster]) // cut.cluster
     if not sums and cut.cluster <= 2:
         teams = max(teams, own // (turns or TURNS)) if cut.cluster == 1 else 2 * teams
-    step = cut.vec if spec["ragged"] else 1
+    step = 1
+    if spec["ragged"]:
+        period = period or cut.vec
+        step = period // math.gcd(period, side_by_side)
     return max(min(own, teams) // step, 1) * step * cut.cluster

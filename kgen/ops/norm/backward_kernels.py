@@ -14,8 +14,11 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 HELD = 24  # numbers of each row in a thread's registers
 SUMMED = 16  # of them, where the thread adds up what the gradients of the weights are made of, too; more of narrow rows
 TOGETHER = {1024: 8, 512: 20, 384: HELD}  # threads of a multiprocessor that have registers for so many
+STAGES = 3  # rows of a thread that are on their way, at most
+BESIDE = 512  # threads of a block, about, whose rows of several warps each lie side by side
 SUM_LANES = 8  # of a row, at least, for that
 TOTAL_THREADS = 512
+AHEAD = Flag("ahead", "several rows are on their way, and those of some warps each lie side by side in a block")
 BIAS = Flag("bias", "the gradient of a bias, too")
 OWN = tuple(Flag(word, f"the weights are {dtype.c}") for dtype, word in WEIGHT_TYPES.items())
 
@@ -28,11 +31,13 @@ def _check(spec: Spec) -> str | None:
         return "there are no weights"
     if spec["sums"] and (not spec["weight"] or spec["stream"] or spec["LANES"] < SUM_LANES):
         return "a thread adds up what it has of the columns of a weight"
+    if spec["ahead"] and not (spec["sums"] and spec["looped"] and spec["CLUSTER"] == 1):
+        return "several rows are on their way to blocks that add up their sums"
     if spec["bias"] and not spec["sums"]:
         return "the gradient of a bias is a sum, too"
     if spec["sums"] and spec["PACKS"] * spec["VEC"] > HELD:
         return f"a thread has no registers for more than {HELD} sums"
-    return rows.check_stream(spec) or rows.check(spec, HELD)
+    return rows.check_stream(spec) or rows.check(spec, HELD, 64 if spec["ahead"] else rows.BLOCK)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -43,13 +48,34 @@ def _derive(spec: Spec) -> dict[str, int]:
     together = next(threads for threads, most in TOGETHER.items() if numbers <= most)
     if together == 1024 and spec["LANES"] <= 32 and spec["ragged"]:
         together = 768  # more threads have no registers for what a lane has of both ends, too
+    side_by_side = derived["THREADS"] // spec["LANES"]
+    if spec["ahead"]:
+        side_by_side = _beside(spec)
+        for name in ("THREADS", "STATIC_SMEM", "DYNAMIC_SMEM"):
+            derived[name] *= side_by_side
+        room = rows.shared_for(max(1, together // derived["THREADS"]))
+        derived["STAGES"] = max(1, min(STAGES, room // derived["DYNAMIC_SMEM"]))
+        derived["DYNAMIC_SMEM"] *= derived["STAGES"]
     # Sums leave by shared memory, those of the weights and then those of the bias.
     derived["DYNAMIC_SMEM"] = max(derived["DYNAMIC_SMEM"], 4 * derived["THREADS"] * numbers)
-    if spec["LANES"] <= 32 and (spec["ragged"] or spec["shifted"]):
-        side_by_side = derived["THREADS"] // spec["LANES"]
-        derived["STATIC_SMEM"] = 4 * side_by_side * (1 + spec["LANES"] * rows.edges(spec, weights=False))
+    if side_by_side > 1 and (spec["ragged"] or spec["shifted"]):
+        loose = rows.edges(spec, weights=False, sectors=sectors(spec))
+        derived["STATIC_SMEM"] += 4 * side_by_side * (1 + spec["LANES"] * loose)
     room = rows.SHARED // (derived["DYNAMIC_SMEM"] + rows.RESERVED)
     return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room))}
+
+
+def _beside(spec: Spec) -> int:
+    """Rows of a block, if fetched ahead: as many as fill a multiprocessor, or one where there are registers for two."""
+    return 1 if spec["PACKS"] * spec["VEC"] <= TOGETHER[1024] else BESIDE // spec["LANES"]
+
+
+def sectors(spec: Spec) -> bool:
+    """Whether packs begin with a sector of memory wherever rows begin, so that no two warps have parts of one.
+
+    Where 128 or 256 threads share a row, and others lie beside it, it takes longer.
+    """
+    return bool(spec["ahead"] and spec["ragged"]) and (spec["LANES"] <= 64 or _beside(spec) == 1)
 
 
 def _text(spec: Spec) -> dict[str, Any]:
@@ -58,12 +84,20 @@ def _text(spec: Spec) -> dict[str, Any]:
     upstream = f"dy * {factor}" if spec["weight"] else "dy"
     gradient = f"rstd * fmaf(dy, {factor}, -{less})" if spec["weight"] else f"rstd * (dy - {less})"
     # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses. Rows that are
-    # fetched ahead would wait for their means at once.
-    folded = spec.dtype is not F32 and not spec["rms"] and not spec["looped"]
+    # fetched ahead one by one would wait for their means at once.
+    folded = spec.dtype is not F32 and not spec["rms"] and (not spec["looped"] or bool(spec["ahead"]))
     return {
-        **text_of_rows(spec, "Sum", weights=bool(spec["weight"]) and not spec["sums"], pairs=not spec["rms"]),
+        **text_of_rows(
+            spec,
+            "Sum",
+            weights=bool(spec["weight"]) and not spec["sums"],
+            pairs=not spec["rms"],
+            sectors=sectors(spec),
+        ),
         **text_of_weights(spec),
         "turns": spec["looped"] or spec["sums"],
+        "ahead": bool(spec["ahead"]),
+        "staged": bool(spec["ahead"]),
         "channels": False,
         "lines": spec["looped"] and spec["CLUSTER"] == 1 and not spec["rms"],  # asked for where that took less time
         "folded": folded,
@@ -95,6 +129,7 @@ BACKWARD = register(
             Flag("sums", "the sums over rows of which the gradient of the vector is made, too"),
             BIAS,
             *rows.FLAGS,
+            AHEAD,
             rows.STREAM,
         ),
         derive=_derive,
@@ -106,6 +141,7 @@ BACKWARD = register(
             "norm_backward_t128_n4_v4_f32",
             "norm_backward_t32_n2_v8_weight_sums_bias_bf16",
             "norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32",
+            "norm_backward_t256_n2_v8_rms_weight_sums_looped_ahead_bf16",
         ),
     )
 )

@@ -12,9 +12,9 @@ from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
 from kgen.ops.axes import as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.norm import backward_ring, backward_span
+from kgen.ops.norm import backward_ahead, backward_ring, backward_span
 from kgen.ops.norm.backward_grid import plan_grid
-from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS
+from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS, sectors
 from kgen.ops.norm.backward_ring_kernel import RING
 from kgen.ops.norm.plans import rows_of
 from kgen.ops.rows_text import WEIGHT_TYPES
@@ -127,16 +127,19 @@ def _summed(
         blocks = backward_span.blocks(spec, count, x.device)
         return _Summed(spec, blocks, blocks, (), (), spanning)
     fours = rows_cut.fours(width, taken, pairs=bias)
+    ahead = None if fours else backward_ahead.cut(count, width, taken, x.device, bias=bias)
     whole = backward_ring.by_sectors(taken, width, pitches[-1])
-    if not fours and (turning := backward_ring.cut(count, width, whole, x.device, bias=bias)):
+    if not fours and not ahead and (turning := backward_ring.cut(count, width, whole, x.device, bias=bias)):
         flags = {**own, "bias": bias, "offset": offset, "ragged": whole.ragged}
         spec = RING.spec(**turning.values(), **flags, dtype=x.dtype)
         return _Summed(spec, turning.blocks, turning.teams, (), pitches, turning)
-    if cut := fours or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
-        spec = BACKWARD.spec(**cut.values(), **flags, sums=True, bias=bias, **taken.flags(), dtype=x.dtype)
-        blocks = rows.grid(spec, count, x.device)
+    if cut := fours or ahead or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
+        own = {**flags, "sums": True, "bias": bias, "ahead": ahead is not None, **taken.flags()}
+        spec = BACKWARD.spec(**cut.values(), **own, dtype=x.dtype)
+        blocks = rows.grid(spec, count, x.device, period=2 * cut.vec if sectors(spec) else cut.vec)
         if cut.lanes > 32:
-            return _Summed(spec, blocks, blocks // cut.cluster, (), pitches, cut)
+            wave = (blocks,) if spec.threads > cut.lanes else ()
+            return _Summed(spec, blocks, blocks // cut.cluster, wave, pitches, cut)
         parts = blocks * waves_of(count / blocks, x.dtype.itemsize, bias=bias)
         return _Summed(spec, parts, parts, (blocks,), pitches, cut)
     return None
