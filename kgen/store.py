@@ -108,6 +108,19 @@ class Store:
                 os.utime(path / META)
         return entry
 
+    def named(self, name: str, arch: str) -> Iterator[Path]:
+        """The folders of all entries of a name."""
+        for path in listing(self._top / arch):
+            if path.name.rpartition("-")[0] == name:
+                yield path
+
+    def read_folder(self, path: Path) -> Entry | None:
+        """The entry in a folder that `named` gave, or None."""
+        try:
+            return self._read(path)
+        except (*_DAMAGE, OSError, MemoryError):
+            return None
+
     def publish(self, name: str, arch: str, key: str, source: str, cubin: bytes, meta: Mapping[str, Any]) -> Entry:
         """Write an entry if the disk lets us. What returns holds the bytes given, never those of who was faster."""
         path, text = self._path(name, arch, key), source.encode()

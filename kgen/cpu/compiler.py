@@ -10,8 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,17 +25,13 @@ _FLAGS = (
     # What PTX means by its types: wrapping integers, registers that are read as another type, no contraction.
     *("-ffp-contract=off", "-fno-math-errno", "-fno-strict-aliasing", "-fwrapv", "-fsigned-char"),
 )
-_GCC = (
-    *("-Og", "-fno-tree-fre", "-fno-forward-propagate", "-fno-guess-branch-probability", "-fno-reorder-blocks"),
-    *("-fira-algorithm=priority", "-fira-region=one"),
-)
-"""Half of the time that -O1 takes to compile, and code that takes a tenth to a quarter longer to run."""
 _SYSTEM = ("-lm", "-lpthread", "-lrt")
 _FEW = ("-nostdlib", "-lm", "-lgcc")
-"""All that a kernel may call: with what programs usually have, linking takes 20 ms more, a sixth of a small kernel."""
+"""All that shapes may call: with what programs usually have, linking takes 20 ms more."""
 _RUNNERS = frozenset(("run", "check"))
-_RUNNERS |= {"calls", "cells", "checks", "clocks", "endless", "fiber", "launch", "machine", "runtime", "shadow"}
-"""Folders, and headers without their ending, that run a kernel's library and decide nothing of its bytes."""
+_RUNNERS |= {"calls", "cells", "checks", "clocks", "endless", "fiber", "launch", "listed", "machine", "places"}
+_RUNNERS |= {"runtime", "shadow"}
+"""Folders, and headers without their ending, that run lists and shapes and decide nothing of them."""
 _V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"}
 
 
@@ -66,8 +60,8 @@ def compiler() -> tuple[str, ...]:
 
 @functools.cache
 def identity(runtime: bool = False) -> tuple[str, ...]:
-    """What decides the bytes of a kernel's library, or of the runtime's, besides its text: compiler, flags, sources."""
-    return (_which(), *_FLAGS, *_GCC, f"x86-64-v3: {_has_v3()}", _sources(runtime))
+    """What decides a kernel's list and its shapes, or the runtime's bytes, besides text: compiler, flags, sources."""
+    return (_which(), *_FLAGS, f"x86-64-v3: {_has_v3()}", _sources(runtime))
 
 
 @functools.cache
@@ -88,41 +82,26 @@ def _version() -> str:
 @functools.cache
 def flags() -> tuple[str, ...]:
     """The compiler's options for this machine."""
-    base = (*_FLAGS, *(("-O1",) if "clang" in _version() else _GCC))
     if _has_v3():
-        return (*base, "-march=x86_64_v3" if any("zig" in word for word in compiler()) else "-march=x86-64-v3")
-    return base
+        return (*_FLAGS, "-march=x86_64_v3" if any("zig" in word for word in compiler()) else "-march=x86-64-v3")
+    return _FLAGS
 
 
-def build(
-    units: Sequence[str], *, defines: tuple[str, ...] = (), extra: tuple[str, ...] = (), system: bool = True
-) -> bytes:
-    """Compile units to one shared library, side by side; raises CompileError with what the compiler said.
+def build(text: str, *options: str, system: bool = True) -> bytes:
+    """Compile a text to a shared library; raises CompileError with what the compiler said.
 
-    `system`: whether they call the system, and not only functions of mathematics.
+    `system`: whether it calls the system, and not only functions of mathematics.
     """
     libraries = _SYSTEM if system or "clang" in _version() else _FEW
-    options = [*flags(), *extra, *(f"-D{name}" for name in defines), f"-I{RUNTIME}"]
     with TemporaryDirectory(prefix="kgen-") as folder:
-        library = Path(folder) / "kernel.so"
-        objects = []
-        for number, text in enumerate(units):
-            source = Path(folder) / f"unit{number}.cpp"
-            source.write_text(text)
-            objects.append(str(source.with_suffix(".o")) if len(units) > 1 else str(source))
-        if len(units) > 1:
-            pairs = [(str(Path(name).with_suffix(".cpp")), name) for name in objects]
-            _run_all([[*compiler(), *options, "-c", source, "-o", made] for source, made in pairs])
-        _run_all([[*compiler(), *options, "-shared", *objects, "-o", str(library), *libraries]])
+        source, library = Path(folder) / "unit.cpp", Path(folder) / "unit.so"
+        source.write_text(text)
+        command = [*compiler(), *flags(), *options, f"-I{RUNTIME}", "-shared", str(source), "-o", str(library)]
+        done = subprocess.run([*command, *libraries], capture_output=True, text=True, check=False)
+        if done.returncode:
+            message = f"{compiler()[0]} refuses what the executor wrote\n{done.stderr[:4000]}"
+            raise CompileError(message, log=done.stderr)
         return library.read_bytes()
-
-
-def _run_all(commands: Sequence[Sequence[str]]) -> None:
-    with ThreadPoolExecutor(cores()) as pool:
-        for done in pool.map(lambda command: subprocess.run(command, capture_output=True, text=True), commands):
-            if done.returncode:
-                message = f"{compiler()[0]} refuses what the executor wrote\n{done.stderr[:4000]}"
-                raise CompileError(message, log=done.stderr)
 
 
 def cores() -> int:

@@ -1,4 +1,4 @@
-"""CUDA source or PTX -> Library: translated, compiled, kept in the store, and loaded into this process.
+"""CUDA source or PTX -> Library: translated to lists, kept in the store, and loaded into this process.
 
 The key holds all that decides the library: the text or the recipe it is rendered from, both compilers, their options,
 and the executor's own sources.
@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
+import itertools
 import re
-import tempfile
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from kgen import nvrtc, toolkit
@@ -23,29 +20,34 @@ from kgen.arch import Arch
 from kgen.build import store
 from kgen.config import config
 from kgen.cpu import compiler
-from kgen.cpu.translate.kernel import translate
+from kgen.cpu.load import address, loaded
+from kgen.cpu.shapes import functions as shapes_of
+from kgen.cpu.translate.listing import Listing, listing
 from kgen.cpu.translate.parse import parse
 from kgen.cpu.translate.program import Program
+from kgen.cpu.translate.shape import Shape
 from kgen.errors import JitDisabledError
 from kgen.recipe import recipe
 from kgen.render import render_recipe
 from kgen.spec import Spec
-from kgen.store import Entry, content_key
+from kgen.store import content_key
 
 ARCH = Arch.parse("sm_90a")
 """What kernels are compiled for: the executor runs Hopper's code."""
-
-_loading = threading.Lock()
-_loaded: dict[str, ctypes.CDLL] = {}
+_APART = 256
+"""Bytes: variables in global memory begin at multiples of as many."""
 
 
 class Library(NamedTuple):
-    """Kernels in this process: what a launch must know of each, by name; `text` is the CUDA source, or the PTX."""
+    """Kernels in this process: what a launch must know of each, by name, and where their variables lie.
+
+    `text` is the CUDA source, or the PTX.
+    """
 
     title: str
     text: str
     programs: dict[str, Program]
-    functions: dict[str, int]
+    lists: dict[str, List]
     variables: dict[str, int]
     checked: bool
 
@@ -86,19 +88,55 @@ def _library(title: str, arch: Arch, check: bool, text_of: Callable[[], str], **
         with ThreadPoolExecutor(1) as beside:
             beside.submit(runtime)
             ptx = text if is_ptx(text) else nvrtc.compile_ptx(text, title, arch)
-            made = translate(parse(ptx), units=compiler.cores())
+            made = listing(parse(ptx))
             beside.map(_product, *zip(*made.products.items()))
-            binary = compiler.build(made.units, defines=("KG_CHECKED",) if check else (), system=False)
-        facts = {"programs": [asdict(program) for program in made.programs], "products": made.products}
-        entry = store().publish(title, host, key, text, binary, facts)
-    programs = {fields["name"]: _program(fields) for fields in entry.meta["programs"]}
-    loaded = _load(entry)
-    products = (ctypes.c_size_t * len(entry.meta["products"])).in_dll(loaded, "kg_products")
-    for number, item in enumerate(entry.meta["products"].items()):
-        products[number] = _address(_product(*item), "kg_product")
-    functions = {name: _address(loaded, name) for name in programs}
-    variables = {symbol: _address(loaded, symbol) for program in programs.values() for symbol, _ in program.globals}
-    return Library(title, entry.source, programs, functions, variables, check)
+            shapes_of(made.shapes, made.includes, check)
+        entry = store().publish(title, host, key, text, b"".join(made.lists.values()), _facts(made))
+    facts = entry.meta
+    functions = shapes_of([Shape(text, lane) for text, lane in facts["shapes"]], facts["includes"], check)
+    products = [address(_product(*item), "kg_product") for item in facts["products"].items()]
+    programs = {fields["name"]: _program(fields) for fields in facts["programs"]}
+    data = {name: bytes.fromhex(text) for name, text in facts["variables"].items()}
+    room = ctypes.create_string_buffer(sum(map(_room, data.values())) + _APART)
+    ends = itertools.accumulate(map(_room, data.values()), initial=-(-ctypes.addressof(room) // _APART) * _APART)
+    variables = dict(zip(data, ends))
+    for name, at in variables.items():
+        ctypes.memmove(at, data[name], len(data[name]))
+    lists = {
+        name: List(entry.cubin[at : at + size], functions, products, variables.values(), room)
+        for name, (at, size) in facts["lists"].items()
+    }
+    return Library(title, entry.source, programs, lists, variables, check)
+
+
+def _room(data: bytes) -> int:
+    """What a variable takes, with some room behind it that is nobody's."""
+    return (len(data) // _APART + 2) * _APART
+
+
+def _facts(made: Listing) -> dict[str, Any]:
+    ends = itertools.accumulate(map(len, made.lists.values()))
+    return {
+        "programs": [asdict(program) for program in made.programs],
+        "lists": {name: (end - len(data), len(data)) for (name, data), end in zip(made.lists.items(), ends)},
+        "shapes": made.shapes,
+        "includes": made.includes,
+        "products": made.products,
+        "variables": {name: data.hex() for name, data in made.variables.items()},
+    }
+
+
+class List(ctypes.Structure):
+    """`kg::List` of runtime/listed.h; it holds what it points to, and the variables."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("numbers", "shapes", "products", "variables"))
+
+    def __init__(
+        self, numbers: bytes, shapes: Collection[int], products: Collection[int], variables: Collection[int], held: Any
+    ) -> None:
+        arrays = [(ctypes.c_size_t * len(found))(*found) for found in (shapes, products, variables)]
+        self._held = (ctypes.create_string_buffer(numbers, len(numbers)), *arrays, held)
+        super().__init__(*[ctypes.addressof(part) for part in self._held[:-1]])
 
 
 @functools.cache
@@ -118,28 +156,10 @@ def _part(name: str, text: str) -> ctypes.CDLL:
     key = content_key(runtime=compiler.identity(runtime=True), text=text)
     entry = store().load(name, compiler.host(), key)
     if entry is None:
-        entry = store().publish(name, compiler.host(), key, text, compiler.build([text], extra=("-O2",)), {})
-    return _load(entry)
+        entry = store().publish(name, compiler.host(), key, text, compiler.build(text, "-O2"), {})
+    return loaded(entry)
 
 
 def _program(fields: dict[str, Any]) -> Program:
     lists = {name: tuple(tuple(item) for item in fields[name]) for name in ("params", "areas", "globals", "sites")}
     return Program(**{**fields, **lists, "cluster": tuple(fields["cluster"])})
-
-
-def _load(entry: Entry) -> ctypes.CDLL:
-    with _loading:
-        if entry.key not in _loaded:
-            if entry.path is not None:
-                _loaded[entry.key] = ctypes.CDLL(str(entry.path / "kernel.cubin"), mode=os.RTLD_LOCAL | os.RTLD_NOW)
-            else:
-                with tempfile.NamedTemporaryFile(suffix=".so") as file:
-                    Path(file.name).write_bytes(entry.cubin)
-                    _loaded[entry.key] = ctypes.CDLL(file.name, mode=os.RTLD_LOCAL | os.RTLD_NOW)
-        return _loaded[entry.key]
-
-
-def _address(loaded: ctypes.CDLL, name: str) -> int:
-    address = ctypes.cast(getattr(loaded, name), ctypes.c_void_p).value
-    assert address is not None
-    return address

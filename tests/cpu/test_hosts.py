@@ -11,7 +11,7 @@ import pytest
 
 from kgen import cpu
 from kgen.cpu import compiler
-from kgen.cpu.translate.kernel import _shared_out, translate
+from kgen.cpu.translate.listing import listing
 from kgen.cpu.translate.parse import parse
 
 MEANING = {
@@ -23,8 +23,7 @@ MEANING = {
 """What every command must say, and the beginning of what would take it back."""
 
 
-@pytest.mark.parametrize("units", [1, 2])
-def test_every_command_says_what_c_leaves_to_compilers_and_hosts(units: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_says_what_c_leaves_to_compilers_and_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
     run = subprocess.run
 
@@ -33,21 +32,10 @@ def test_every_command_says_what_c_leaves_to_compilers_and_hosts(units: int, mon
         return run(command, **options)
 
     monkeypatch.setattr(compiler.subprocess, "run", recording)
-    compiler.build(['#include "kernel.h"\n'] * units)
-    compiling = [command for command in commands if "-o" in command]
-    assert len(compiling) == (1 if units == 1 else units + 1)
-    for command in compiling:
-        for flag, opposite in MEANING.items():
-            assert [word for word in command if word.startswith((flag, opposite))] == [flag], command
-
-
-def test_units_that_are_compiled_side_by_side_are_of_about_one_size() -> None:
-    functions = ["x;" * count for count in (900, 40, 700, 30, 800, 60, 20, 500)]
-    units = _shared_out(functions, 2)
-    assert sorted(text for unit in units for text in unit) == sorted(functions)
-    sizes = [sum(map(len, unit)) for unit in units]
-    assert max(sizes) - min(sizes) < len("x;" * 60)
-    assert _shared_out(functions[1:4], 8) == [[functions[2], functions[1], functions[3]]]  # too small to be shared out
+    compiler.build('#include "kernel.h"\n', "-O3")
+    (command,) = [command for command in commands if "-o" in command]
+    for flag, opposite in MEANING.items():
+        assert [word for word in command if word.startswith((flag, opposite))] == [flag], command
 
 
 def test_of_two_blocks_that_write_and_then_read_one_sees_the_other_if_there_is_a_fence_between() -> None:
@@ -87,5 +75,5 @@ def test_of_two_blocks_that_write_and_then_read_one_sees_the_other_if_there_is_a
 )
 def test_what_ptx_orders_is_ordered_on_hosts_that_order_less_than_x86(instruction: str, steps: list[str]) -> None:
     head = ".visible .entry k(.param .u64 out) { .reg .u32 %x; .reg .u64 %a; ld.param.u64 %a, [out];"
-    (unit,) = translate(parse(f"{head} {instruction} ret; }}")).units
-    assert re.findall(r"(?:load|store)\w*(?=<uint32_t>)|(?<=__ATOMIC_)\w+", unit) == steps
+    text = "".join(shape.text for shape in listing(parse(f"{head} {instruction} ret; }}")).shapes)
+    assert re.findall(r"(?:load|store)\w*(?=<uint32_t>)|(?<=__ATOMIC_)\w+", text) == steps

@@ -10,7 +10,7 @@ def _lines() -> str:
     for name, formula in _OPERATIONS.items():
         count = 3 if "z" in formula else 2 if "y" in formula else 1
         f32, f64 = " ".join(["f32"] * count), " ".join(["f64"] * count)
-        function = f"[]({', '.join(f'auto {x}' for x in 'xyz'[:count])}) {{ return {formula}; }}"
+        function = f"[&]({', '.join(f'auto {x}' for x in 'xyz'[:count])}) {{ return {formula}; }}"
         operands = f"{function}, {', '.join('abc'[:count])}"
         directed = "{rz,rm,rp}"
         plain = f"kg::directed<kg::$1>({operands})" if name != "fma" else "kg::directed_fma<kg::$1>(a, b, c)"

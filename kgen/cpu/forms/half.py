@@ -51,7 +51,7 @@ def _comparisons() -> list[str]:
     """A comparison is that of the floats which the halves are; where it holds, set gives 1.0 or all bits."""
     lines = []
     for name, formula in COMPARISONS.items():
-        test = f"[](float x, float y) {{ return {formula.replace('a', 'x').replace('b', 'y')}; }}"
+        test = f"[&](float x, float y) {{ return {formula.replace('a', 'x').replace('b', 'y')}; }}"
         for kind, wide in _WIDE.items():
             holds = f"{test}({wide}(a), {wide}(b))"
             low, high = (f"{test}({wide}(kg::{half}(a)), {wide}(kg::{half}(b)))" for half in ("low", "high"))

@@ -23,7 +23,7 @@ class LaunchStruct(ctypes.Structure):
     """`kg::Launch` of runtime/launch.h."""
 
     _fields_ = (
-        ("kernel", ctypes.c_void_p),
+        ("list", ctypes.c_void_p),
         ("args", ctypes.c_void_p),
         ("grid", ctypes.c_uint32 * 3),
         ("block", ctypes.c_uint32 * 3),

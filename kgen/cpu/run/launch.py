@@ -182,7 +182,7 @@ def _described(
     library: Library, program: Program, frame: Any, grid: tuple[int, ...], block: tuple[int, ...], shared: int
 ) -> LaunchStruct:
     return LaunchStruct(
-        kernel=library.functions[program.name],
+        list=ctypes.addressof(library.lists[program.name]),
         args=ctypes.addressof(frame),
         grid=grid,
         block=block,

@@ -1,6 +1,6 @@
-// Included by every translated kernel: the operations of a warp.
+// Included by all shapes: the operations of a warp.
 #pragma once
-#include "places.h"
+#include "warp.h"
 
 namespace kg {
 
@@ -21,7 +21,7 @@ static inline void tell(Warp* w, uint32_t lanes, int what, const uint8_t* object
     if (CHECKED) w->calls->sync(w, lanes, what, (uint64_t)object, site);
 }
 template <int KIND, class A, class B, class C>
-static KG_APART void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a, B b, C c, int site)
+static void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a, B b, C c, int site)
 {
     uint32_t x[32], y[32];
     bool valid[32];
@@ -38,7 +38,7 @@ static KG_APART void shuffle(Warp* w, uint32_t group, uint32_t* d, bool* p, A a,
     if (p) KG_LANES(group) p[__builtin_ctz(m)] = valid[__builtin_ctz(m)];
 }
 
-template <bool ALL, class A> static KG_APART void match(uint32_t group, uint32_t* d, bool* p, A a)
+template <bool ALL, class A> static void match(uint32_t group, uint32_t* d, bool* p, A a)
 {
     uint32_t same[32];
     KG_LANES(group) {

@@ -5,9 +5,10 @@
 namespace kg {
 
 struct Check;
+struct List;
 
 struct Launch {
-    void (*kernel)(Warp*);
+    const List* list;         // the kernel
     const uint8_t* args;
     uint32_t grid[3], block[3], cluster[3];
     uint32_t shared_end;      // of the static variables; dynamic shared memory follows

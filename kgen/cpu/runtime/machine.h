@@ -68,6 +68,8 @@ struct Worker {
     uint32_t ticks;                    // since then
     uint64_t random;
     Checker* checker;
+    uint8_t* values;  // room for registers, see listed.h
+    size_t values_size;
 };
 
 // Stacks, and blocks' shared memory, outlive a launch: the next one uses them again.

@@ -4,12 +4,6 @@
 
 namespace kg {
 
-#define KG_APART __attribute__((noinline))
-
-// The function of one place: what its lanes `go` through; returns where they go next.
-#define KG_PLACE(frame, number) \
-    __attribute__((visibility("hidden"))) int frame##_##number(kg::Warp* w, frame* f, uint32_t& go)
-
 enum { OTHERS = -1 };  // in place of a place: whoever can go on
 
 // Who waits where. A place is ready when lanes came to it since it was last looked at.
@@ -35,7 +29,7 @@ struct Waiting {
         return false;
     }
     // The lanes that take a way out of a region; x[count] of them end.
-    KG_APART int leave(Warp* w, uint32_t& go, const uint32_t* x, const int* to, int ways)
+    int leave(Warp* w, uint32_t& go, const uint32_t* x, const int* to, int ways)
     {
         for (int i = 0; i < ways; ++i)
             if (x[i] == go) return to[i];
@@ -51,7 +45,7 @@ struct Waiting {
         return go == w->live;
     }
     // The lanes here whose masks are the same and all of whose living lanes are here; 0 where nobody is complete.
-    template <class M> KG_APART uint32_t complete(Warp* w, int place, uint32_t go, M mask)
+    uint32_t complete(Warp* w, int place, uint32_t go, const uint32_t* mask)
     {
         go |= at[place];
         at[place] = 0;
@@ -69,7 +63,7 @@ struct Waiting {
         return 0;
     }
     // What these lanes wait for has not come: let others go, of this warp or, after a round of it, of other ones.
-    KG_APART int give_way(Warp* w, uint32_t go, int place, int site)
+    int give_way(Warp* w, uint32_t go, int place, int site)
     {
         if (any() && polled < place) {
             arrive(place, go);
@@ -100,39 +94,5 @@ struct Waiting {
         return OTHERS;
     }
 };
-
-// With these, what lives from place to place: ROWS of 32 bits of each lane, and ROOM bytes of local memory.
-template <int PLACES, int ROWS, int ROOM> struct Frame : Waiting {
-    enum { LOCAL = ROOM };
-    uint32_t at_[PLACES] = {};
-    uint64_t ready_[(PLACES + 63) / 64] = {};
-    union {
-        uint64_t u64[ROWS / 2 + 1][32];
-        double f64[ROWS / 2 + 1][32];
-        uint32_t u32[ROWS + 1][32];
-        float f32[ROWS + 1][32];
-        uint16_t u16[2 * ROWS + 1][32];
-        uint8_t u8[4 * ROWS + 1][32];
-        bool flag[4 * ROWS + 1][32];
-    };
-    alignas(16) uint8_t local_[32 * ROOM + 1];
-    Frame() : Waiting{at_, ready_, PLACES, 0, OTHERS} {}
-};
-
-// From place to place until every lane has ended.
-template <class F> static inline void run(Warp* w, F* f, int (*const* steps)(Warp*, F*, uint32_t&), const int* sites)
-{
-    uint32_t go = w->live;
-    int place = 0;
-    for (;;) {
-        w->place = place;
-        place = steps[place](w, f, go);
-        if (place == OTHERS) {
-            if (!w->live) return;
-            place = f->pick(go);
-            if (place == OTHERS) w->calls->stuck(w, f->at, sites, f->count);
-        }
-    }
-}
 
 }  // namespace kg

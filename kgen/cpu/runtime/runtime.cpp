@@ -4,6 +4,7 @@
 // Where nobody gets on because all of them wait for blocks that have not begun, it takes one more: so blocks that wait
 // for one another are all alive in the end, and no launch needs to say that it is cooperative.
 #include "endless.h"
+#include "listed.h"
 
 namespace kg {
 
@@ -12,7 +13,7 @@ namespace kg {
 static void fiber_main(void* argument)
 {
     Runner* r = (Runner*)argument;
-    current->launch->kernel(&r->warp);
+    run(&r->warp, *current->launch->list);
     r->state = ENDED;
     for (;;) pause(r);
 }
@@ -48,6 +49,7 @@ static void begin_block(Worker* worker, Cluster* c, uint32_t rank, const uint32_
             begin_warp(worker->checker, r.check, block->index, i, block->shadow);
         }
         w.index = i, w.shared = block->memory, w.args = launch->args, w.calls = &calls, w.spare = &block->spare;
+        w.variables = launch->list->variables;
         w.live = threads - 32 * i >= 32 ? 0xffffffffu : (1u << (threads - 32 * i)) - 1;
         for (uint32_t lane = 0; lane < 32; ++lane) {
             uint32_t place[3];
@@ -208,6 +210,7 @@ static void work(Worker* worker)
         end_cluster(worker, worker->alive);
     }
     free(worker->ring);
+    free(worker->values);
     current = nullptr;
 }
 

@@ -39,6 +39,7 @@ struct Warp {
     uint32_t index;
     uint8_t* shared;  // of its block; an address in shared memory counts from here
     const uint8_t* args;
+    const uint64_t* variables;  // where those in global and constant memory lie
     const Calls* calls;
     uint32_t tid[3][32], ntid[3], ctaid[3], nctaid[3];
     uint32_t cluster_ctaid[3], cluster_nctaid[3], clusterid[3], nclusterid[3], cluster_rank, cluster_size;

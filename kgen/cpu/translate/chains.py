@@ -1,7 +1,6 @@
 """Places -> chains: each with those behind it that all its lanes go through together, and nobody else comes to.
 
-One C++ function is made of a chain. Most cuts concern the whole warp, so that what follows one is done by all lanes,
-and the next such cut has nobody to wait for.
+Most cuts concern the whole warp, so that all lanes do what follows one, and the next such cut has nobody to wait for.
 """
 
 from __future__ import annotations
@@ -11,9 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from kgen.cpu.translate.flow import Flow
 from kgen.cpu.translate.warp import Cut
-
-LONGEST = 64
-"""Places of a chain at most, fragments aside: compilers take more than twice as long for what is twice as long."""
 
 
 class Chains:
@@ -31,13 +27,11 @@ class Chains:
             chain = [first]
             taken.add(first)
             parts = first in cuts and cuts[first].polls
-            length = 1
-            while not parts and length < LONGEST and (to := self.next(chain[-1])) is not None:
+            while not parts and (to := self.next(chain[-1])) is not None:
                 waits = to in cuts and not (self._meets_all(first) and self._meets_all(to))
                 if waits or before[to] > 1 or to in taken:
                     break
                 chain.append(to)
-                length += to not in cuts or not cuts[to].fragments
                 taken.add(to)
             self.chains.append(chain)
         self.numbers = {chain[0]: number for number, chain in enumerate(self.chains)}

@@ -1,7 +1,7 @@
 """Instructions on fragments, of which each lane of a warp holds a part in its registers, as numbers for the runtime.
 
-Unrolled loops have hundreds of them in a row, for which a compiler would take longer than for all else. So they are no
-code but a table. Products are functions of the frame that are compiled once for all kernels.
+Unrolled loops have hundreds of them in a row, which stand in one table. Products are functions of the frame that are
+compiled once for all kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Operands of PTX as C++: a register is a local of one lane, or an element of an array over the lanes."""
+"""Operands of PTX as C++: a register is a name, in a region, or an element of a row of the frame, over the lanes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 
 from kgen.cpu.forms import C_TYPES
-from kgen.cpu.translate.ptx import SIZES, Entry, Instruction, Module
+from kgen.cpu.translate.ptx import SIZES, Entry, Instruction, Module, Variable
 from kgen.errors import UnknownInstructionError
 
 _FLOAT = re.compile(r"0([fFdD])([0-9a-fA-F]+)")
@@ -52,15 +52,14 @@ class Names:
         self.globals = {name: variable for name, variable in module.variables.items() if variable.space != "shared"}
         self.shared = shared
         self.local = local
-        self.lanes = False  # whether registers are arrays here
-        self.direct: set[str] = set()  # registers that are
+        self.lanes = False  # whether registers are rows of the frame here
         self.arrays: dict[str, str] = {}  # of the registers that live from place to place
         self.rows: dict[str, int] = {}  # and where in the frame those of 32 bits and more lie
         self.used_globals: set[str] = set()
 
     def register(self, name: str) -> str:
         """The C++ lvalue of a register."""
-        return f"{self.arrays[name]}[l]" if self.lanes or name in self.direct else c_name(name)
+        return f"{self.arrays[name]}[l]" if self.lanes else c_name(name)
 
     def condition(self, name: str) -> str:
         """A predicate register, `!` before it or not, as a C++ condition."""
@@ -96,12 +95,12 @@ class Names:
         if name in self.shared:
             return f"{self.shared[name]}u"
         if name in self.local:
-            return f"(uint64_t)(f->local_ + (uint64_t)l * f->LOCAL + {self.local[name]})"
+            return f"(uint64_t)(w->local + (uint64_t)l * w->local_size + {self.local[name]})"
         if name in self.params:
             return f"(uint64_t)(w->args + {self.params[name]})"
         if name in self.globals:
             self.used_globals.add(name)
-            return f"(uint64_t){c_name(name)}_g"
+            return f"w->variables[{[*self.globals].index(name)}]"
         return None
 
     def _special(self, name: str, at: Instruction) -> str:
@@ -148,6 +147,20 @@ def constant(text: str, wanted: str) -> str | None:
     if found := _INTEGER.fullmatch(text):
         return _literal(int(text.rstrip("U"), 16 if "x" in text.lower() else 8 if found[1] else 10), wanted)
     return None
+
+
+def initial(variable: Variable) -> bytes:
+    """What a variable holds in the beginning."""
+    size, data = SIZES[variable.type], b""
+    for text in variable.values:
+        if found := _FLOAT.fullmatch(text):
+            bits = int(found[2], 16)
+        elif _INTEGER.fullmatch(text):
+            bits = int(text.rstrip("U"), 0)
+        else:
+            raise UnknownInstructionError(f"the executor does not know the initial value {text!r} of {variable.name}")
+        data += (bits & (1 << 8 * size) - 1).to_bytes(size, "little")
+    return data.ljust(variable.size, b"\0")
 
 
 def _literal(bits: int, wanted: str) -> str:
