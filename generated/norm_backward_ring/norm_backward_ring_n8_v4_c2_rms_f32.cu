@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 940afe8e, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
+//   parts   norm_backward_ring.cu.j2 153f12d2, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_weight.cuh.j2 51d4dd8b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 023d7ee4, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -284,6 +284,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
         float product = 0.0f;
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
+            asm volatile("cp.async.wait_group %0;" ::"n"(RING - 1) : "memory");  // this pack is there
+            asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, so that as many are behind the next one
             if (pack < packs) {
                 const Pack given = ring_given[slot(begin + pack)];
                 const Pack value = ring_value[slot(begin + pack)];
@@ -309,7 +311,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     }
     for (; left > 0; --left) {
         const int after = begin + PACKS < RING ? begin + PACKS : begin + PACKS - RING;
-        asm volatile("cp.async.wait_group %0;" ::"n"(RING - PACKS) : "memory");  // this row is there
         const Known known = coming;
         ask(left > 1, row + step);
         tell(find(begin, known), exchanges[turn % EXCHANGES], over_warps);

@@ -16,7 +16,7 @@
 //                         for
 //
 //   after   the chain rule
-//   parts   norm_backward_span.cu.j2 53b43983, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
+//   parts   norm_backward_span.cu.j2 53b43983, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_weight.cuh.j2 51d4dd8b, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_pack.cuh.j2 023d7ee4, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
 //           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,

@@ -20,7 +20,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 be2dea39, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
+//   parts   norm_ring.cu.j2 be2dea39, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/rows_weight_beside.cuh.j2 cfd4a4fc,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,

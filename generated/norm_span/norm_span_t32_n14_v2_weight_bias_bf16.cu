@@ -17,7 +17,7 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
+//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 023d7ee4, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,

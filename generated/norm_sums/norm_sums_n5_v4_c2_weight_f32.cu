@@ -16,7 +16,7 @@
 //                          room for
 //
 //   after   Zhang and Sennrich, Root mean square layer normalization, 2019
-//   parts   norm_sums.cu.j2 face0ef5, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
+//   parts   norm_sums.cu.j2 face0ef5, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_ring.cuh.j2 0929a899, common/rows_pack.cuh.j2 023d7ee4, common/cluster.cuh.j2

@@ -18,7 +18,7 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_words.cu.j2 9a9555bd, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 fe8f6949,
+//   parts   norm_words.cu.j2 9a9555bd, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           51d4dd8b, common/after_previous.cuh.j2 a20b390c, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/rows_ring_claims.cuh.j2 2470b31e,

@@ -16,7 +16,7 @@
 //
 //   after   the chain rule
 //   parts   softmax_backward_ring.cu.j2 cd45c57b, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2
-//           ea823dcf, common/rows.cuh.j2 fe8f6949, common/after_previous.cuh.j2 a20b390c,
+//           ea823dcf, common/rows.cuh.j2 86366936, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_ring.cuh.j2 0929a899, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 023d7ee4, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,

@@ -17,7 +17,7 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 f92823ae, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
-//           common/rows.cuh.j2 fe8f6949, common/rows_mask.cuh.j2 a739d289, common/after_previous.cuh.j2
+//           common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289, common/after_previous.cuh.j2
 //           a20b390c, common/rows_ring.cuh.j2 0929a899, common/rows_ring_second.cuh.j2 12f958ea,
 //           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 023d7ee4, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
