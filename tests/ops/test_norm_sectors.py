@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kgen.backend import backend
 from kgen.dtypes import DTYPES
+from kgen.ops.calls import OPERATORS
 from kgen.ops.norm import sectors
 from kgen.ops.norm.norm import layer_norm, rms_norm
 from kgen.ops.questions import explain
@@ -23,15 +24,25 @@ from tests.ops.test_softmax import examples
 AsNumpy = Callable[[Any], np.ndarray]
 
 
+def forget_plans() -> None:
+    """Those of other tests, or these for others: what is planned here is right for no other test of the same shapes."""
+    for operator in OPERATORS.values():
+        operator.kinds.clear()
+        operator._plans.clear()
+
+
 @pytest.fixture
-def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """However few rows there are, of whatever width."""
+    forget_plans()
     of_kinds = [
         (size, count, wide, apart) for size in (2, 4) for count in (1, 2) for wide in (0, 1) for apart in (0, 1)
     ]
     monkeypatch.setattr(sectors, "PAYS", dict.fromkeys(of_kinds, range(1 << 30)))
     monkeypatch.setattr(sectors, "TURNS", 0)
     monkeypatch.setattr(sectors, "FILLED", 0)
+    yield
+    forget_plans()
 
 
 def assert_norms_agree(

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 import kgen
+from kgen.backend import HOST
+from kgen.device import multiprocessors
+from kgen.ops.histogram.parts import parts_for
 from kgen.scratch import listing
 
 pytestmark = pytest.mark.usefixtures("shared_cache")
@@ -95,8 +98,11 @@ def test_of_a_call_of_several_operators_it_is_what_the_largest_takes(xp: ModuleT
 
 def test_weights_that_are_sorted_by_parts_of_the_bins_take_a_copy_of_them_and_of_their_places(xp: ModuleType) -> None:
     x = xp.zeros(1 << 22, "i4")
+    parts = parts_for(65_536, x.size, multiprocessors(HOST if xp is np else 0))
     for weights, moved in ((xp.zeros(x.shape, "f4"), 4 + 2), (xp.zeros(x.shape, "f8"), 8 + 2)):
-        sums = 65_536 * (16 + 4) + 8 * 8 + 8  # 128 bits a bin, what is not finite; 8 parts' shares, the largest weight
-        runs = (1 << 22) // 8192 * 8 * 4
+        sums = (
+            65_536 * (16 + 4) + 8 * parts + 8
+        )  # 128 bits a bin, what is not finite; parts' shares, the largest weight
+        runs = x.size // 8192 * parts * 4
         taken = kgen.workspace(kgen.bincount, x, weights, length=65_536)
         assert sums <= taken - moved * x.size - runs < sums + 4 * 256  # each piece may begin at a multiple of 256 bytes

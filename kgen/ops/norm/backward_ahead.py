@@ -9,7 +9,7 @@ from kgen.ops.rows import Cut
 SUITS = {
     (8, False, True): ((64, 2), (128, 2), (256, 2)),
     (8, False, False): ((64, 2), (128, 2), (256, 2)),
-    (8, True, True): ((64, 2), (128, 2), (256, 2), (512, 2)),
+    (8, True, True): ((512, 2),),
     (8, True, False): ((64, 2), (256, 1), (512, 2)),
     (4, True, True): ((256, 1), (512, 1)),
     (4, True, False): ((256, 1),),
