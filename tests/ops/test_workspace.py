@@ -100,9 +100,7 @@ def test_weights_that_are_sorted_by_parts_of_the_bins_take_a_copy_of_them_and_of
     x = xp.zeros(1 << 22, "i4")
     parts = parts_for(65_536, x.size, multiprocessors(HOST if xp is np else 0))
     for weights, moved in ((xp.zeros(x.shape, "f4"), 4 + 2), (xp.zeros(x.shape, "f8"), 8 + 2)):
-        sums = (
-            65_536 * (16 + 4) + 8 * parts + 8
-        )  # 128 bits a bin, what is not finite; shares; the largest
+        sums = 65_536 * (16 + 4) + 8 * parts + 8  # 128 bits a bin, what is not finite; shares; the largest
         runs = x.size // 8192 * parts * 4
         taken = kgen.workspace(kgen.bincount, x, weights, length=65_536)
         assert sums <= taken - moved * x.size - runs < sums + 4 * 256  # each piece may begin at a multiple of 256 bytes
