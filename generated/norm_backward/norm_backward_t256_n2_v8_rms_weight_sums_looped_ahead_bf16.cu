@@ -23,7 +23,7 @@
 //                         neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 ed1ce670, common/rows_take.cuh.j2 f4bad7b8, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 97546470, common/rows_take.cuh.j2 f4bad7b8, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_t256_n2_
     float next_rstd;
     const auto ask = [&](unsigned row) {
         if (row < rows) {
-            if (threadIdx.x % 32 == 0) {  // or the compiler puts them into uniform registers, and waits for them at once
+            if (threadIdx.x % 32 == 0) {  // else they would be in uniform registers, and waited for at once
                 next_rstd = rstds[row];
             }
         }

@@ -15,7 +15,7 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 264e834e, common/after_previous.cuh.j2 a20b390c
+//   parts   transpose.cu.j2 cd93a67e, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_r64_c64_i1_o1_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and

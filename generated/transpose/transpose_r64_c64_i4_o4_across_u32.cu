@@ -16,12 +16,12 @@
 //   grid                  (ceil(rows / ROWS) * ceil(columns / COLUMNS) * further axes): one block per tile
 //
 //   after   Ruetsch and Micikevicius, Optimizing Matrix Transpose in CUDA (2009), with wide loads and stores
-//   parts   transpose.cu.j2 264e834e, common/after_previous.cuh.j2 a20b390c
+//   parts   transpose.cu.j2 cd93a67e, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build transpose_r64_c64_i4_o4_across_u32
 
 // A block turns one tile over in shared memory, so that neighbouring threads read neighbours in rows of the input and
 // write neighbours in rows of the result. Tiles of further axes, at most 0, follow each other.
-// Sixteen lanes write 256 bytes of a row of the result at once: memory takes both lines together faster than one by one.
+// Sixteen lanes write 256 bytes of a row of the result at once: memory takes two lines together faster than one by one.
 
 constexpr int ROWS = 64;  // of the input in a tile; neighbours in the result
 constexpr int COLUMNS = 64;  // of the input in a tile; neighbours in the input

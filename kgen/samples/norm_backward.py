@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from kgen.backend import HOST
 from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_grid, backward_plans, backward_ring, backward_span
+from kgen.ops.norm import backward_ahead, backward_grid, backward_plans, backward_ring, backward_span
 from kgen.ops.norm.backward_ring_kernel import LINE, SECTOR, THREADS
 from kgen.samples.along_rows import NO_CUT, Settings, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
@@ -30,11 +31,14 @@ def _gradients_of_normal(
 
 
 TWO_WAVES: Settings = ((backward_plans, "waves_of", lambda *about, **how: 2),)
+NOT_AHEAD: Settings = ((backward_ahead, "cut", lambda *about, **more: None),)
 
 
 def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers, in two waves of blocks, or so many that their sums are in several parts."""
     by_rows = spec.kernel.name == "norm_backward"
+    if by_rows and spec["ahead"]:
+        return backward_fetched_ahead(spec, shape)
     summing = rows.Cut.of(spec) if by_rows and spec["sums"] else None
     teams = spec["VEC"] if by_rows and spec["ragged"] else 2  # in each of two waves, if they sum
     columns = row(spec, 3)[1] if by_rows else 132
@@ -43,13 +47,21 @@ def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     dy, x = read(spec, dy, x) if by_rows else (dy, x)
     weights = (weight,) if not by_rows or spec["weight"] else ()
     statistics, expected = _gradients_of_normal(dy, x, weight if weights else None, rms=False)
-    settings = ((rows_cut, "summing", lambda *about, **how: summing), *(taking(spec) if by_rows else ()))
+    settings = ((rows_cut, "summing", lambda *about, **how: summing), *NOT_AHEAD, *(taking(spec) if by_rows else ()))
     if summing:
         settings += ((rows, "grid", lambda *about, **how: teams * summing.cluster), *TWO_WAVES)
     if spec.kernel.name == "norm_total":
         settings = ((backward_plans, "lanes_of", lambda sums: spec["LANES"]), (rows, "grid", lambda *about, **how: 37))
     given = (dy, x, *statistics, *weights)
     return Case(norm_backward.layer_norm_backward, given, {}, expected if weights else expected[0], settings=settings)
+
+
+def backward_fetched_ahead(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows that nearly fill their threads, five for each, so that the room for those on their way comes round."""
+    cut = rows.Cut.of(spec)
+    height = 5 * spec.threads // cut.lanes * rows.grid(spec, 1 << 20, HOST) + 1
+    columns = (cut.lanes * cut.packs - 2) * cut.vec + bool(spec["ragged"])
+    return _backward_in_turn(spec, shape or (height, columns), ((backward_ahead, "cut", lambda *about, **more: cut),))
 
 
 def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -69,7 +81,7 @@ def backward_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]
         height = SECTOR * vec * -(-ring // packs) + 3
     columns = (room - 5) * vec + 1 if spec["ragged"] else (room - 6) * vec  # of whole sectors
     cut = backward_ring.Cut(lanes, packs, vec, cluster, teams, bool(spec["lined"]))
-    settings = ((backward_ring, "cut", lambda *about, **more: cut),)
+    settings = (*NOT_AHEAD, (backward_ring, "cut", lambda *about, **more: cut))
     shapes = [shape] if shape else [(height, columns), (1, columns)]
     if spec.derived["SORTED"] and not shape:  # each team's rows all begin elsewhere than the others'
         shapes.append((SECTOR * vec, columns))
