@@ -89,11 +89,9 @@ class Store:
 
     def read(self, name: str, arch: str, key: str) -> Entry | None:
         """The entry as it was published, or None; changes nothing on the disk."""
-        try:
-            entry = self._read(self._path(name, arch, key))
-        except (*_DAMAGE, OSError, MemoryError):
-            return None
-        return entry if entry.key == key else None  # alike only in the digits of the folder's name
+        entry = self.read_folder(self._path(name, arch, key))
+        # Another key may be alike in the digits that the folder's name has of it.
+        return entry if entry is not None and entry.key == key else None
 
     def load(self, name: str, arch: str, key: str) -> Entry | None:
         """What `read` finds, which counts as used; a damaged entry is removed, with one warning."""

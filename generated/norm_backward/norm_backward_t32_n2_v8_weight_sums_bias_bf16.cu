@@ -19,11 +19,11 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 97546470, common/rows_take.cuh.j2 f4bad7b8, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 4f15f0d6, common/rows_take.cuh.j2 f4bad7b8, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           183045a9, common/rows_pack.cuh.j2 023d7ee4, common/cluster.cuh.j2 06ee6526,
+//           183045a9, common/rows_pack.cuh.j2 c31589f6, common/cluster.cuh.j2 06ee6526,
 //           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
 //           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
@@ -255,7 +255,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
         for (int other = 0; other < ROWS; ++other) {
             sum += sums[other * OWN + column];
         }
-        parts_weight[part + column] = static_cast<float>(sum);
+        parts_weight[part + column] = sum;
     }
     __syncthreads();  // nobody reads what lies there any more
 #pragma unroll
@@ -272,6 +272,6 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
         for (int other = 0; other < ROWS; ++other) {
             sum += sums[other * OWN + column];
         }
-        parts_bias[part + column] = static_cast<float>(sum);
+        parts_bias[part + column] = sum;
     }
 }

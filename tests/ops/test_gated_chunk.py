@@ -24,6 +24,7 @@ from kgen.ops.gated.linear_team import LARGEST, TEAM
 from kgen.ops.gated.plan import Problem
 from kgen.ops.questions import explain
 from kgen.registry import parse
+from tests import plans
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
 from tests.ops.test_gated import GATES, Case, _on_a_gpu, make
 
@@ -316,9 +317,7 @@ def test_pieces_and_segments_change_nothing_but_roundings(
 
 def forget() -> None:
     """What operators remember of calls, which no cut is part of."""
-    for operator in (OPERATORS_BY_NAME[each.__name__] for both in OPERATORS.values() for each in both):
-        operator.kinds.clear()
-        operator._plans.clear()
+    plans.forget(OPERATORS_BY_NAME[each.__name__] for both in OPERATORS.values() for each in both)
 
 
 def test_rows_may_lie_anywhere(xp: ModuleType, asnumpy: AsNumpy) -> None:

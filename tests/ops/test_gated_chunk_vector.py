@@ -17,6 +17,7 @@ from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
 from kgen.ops.gated import chunk_vector, chunk_vector_backward, chunk_vector_walks
 from kgen.ops.gated.gla import gla, gla_backward
 from kgen.ops.gated.rwkv6 import rwkv6, rwkv6_backward
+from tests import plans
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
 from tests.ops.test_gated import GATES, Case, make
 
@@ -38,9 +39,7 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 def without_teams(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that share sequences have tests of their own."""
     monkeypatch.setattr(chunk_vector, "segments_of", lambda *about: 0)
-    for name in OPERATORS:
-        OPERATORS_BY_NAME[name].kinds.clear()
-        OPERATORS_BY_NAME[name]._plans.clear()
+    plans.forget(OPERATORS_BY_NAME[name] for name in OPERATORS)
 
 
 def check(xp: ModuleType, asnumpy: AsNumpy, case: Case, dtype: str) -> None:
@@ -281,16 +280,14 @@ def test_a_team_for_whole_sequences_has_no_states_and_gives_the_same_bits(
     xp: ModuleType, asnumpy: AsNumpy, monkeypatch: pytest.MonkeyPatch, operator: str
 ) -> None:
     monkeypatch.setattr(chunk_vector, "segments_of", lambda *about: 3)
-    OPERATORS_BY_NAME[operator].kinds.clear()
-    OPERATORS_BY_NAME[operator]._plans.clear()
+    plans.forget([OPERATORS_BY_NAME[operator]])
     arrays = [xp.asarray(x) for x in make(operator, LONG, "bf16").arrays.values()]
     call = OPERATORS[operator]
     assert "_stateless_" in explain(call, *arrays, mode="chunk")
     assert "_stateless_" not in explain(call, *arrays, mode="chunk", return_state=True)
     alone, (beside, _) = call(*arrays, mode="chunk"), call(*arrays, mode="chunk", return_state=True)
     np.testing.assert_array_equal(asnumpy(alone).view(np.uint16), asnumpy(beside).view(np.uint16))
-    OPERATORS_BY_NAME[operator].kinds.clear()
-    OPERATORS_BY_NAME[operator]._plans.clear()
+    plans.forget([OPERATORS_BY_NAME[operator]])
 
 
 def test_a_sequence_without_time_steps_leaves_the_state_as_it_is(xp: ModuleType, asnumpy: AsNumpy) -> None:

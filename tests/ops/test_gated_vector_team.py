@@ -17,6 +17,7 @@ from kgen.ops.calls import OPERATORS as OPERATORS_BY_NAME
 from kgen.ops.gated import chunk_vector
 from kgen.ops.gated.gla import gla
 from kgen.ops.gated.vector_team import LARGEST, LONGEST, SHORTEST
+from tests import plans
 from tests.gpu.numerics import rms_bar, rms_error
 from tests.ops.test_gated import GATES, make
 from tests.ops.test_gated_chunk_vector import OPERATORS, AsNumpy, check, state_bar
@@ -41,9 +42,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def forget() -> None:
     """What operators remember of calls, which no cut is part of."""
-    for name in OPERATORS:
-        OPERATORS_BY_NAME[name].kinds.clear()
-        OPERATORS_BY_NAME[name]._plans.clear()
+    plans.forget(OPERATORS_BY_NAME[name] for name in OPERATORS)
 
 
 @pytest.mark.parametrize("gates", GATES)

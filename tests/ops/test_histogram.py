@@ -20,6 +20,7 @@ from kgen.ops.histogram import histogram as histogram_module
 from kgen.ops.histogram import kernels, parts
 from kgen.ops.histogram.histogram import bincount, histogram
 from kgen.ops.histogram.weights import weighted_bincount, weighted_histogram
+from tests.plans import forget
 
 ToNumpy = Callable[[Any], np.ndarray]
 RANDOM = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
@@ -335,17 +336,12 @@ def test_weights_add_up_in_copies_and_in_global_memory(xp, asnumpy, shared_cache
 def sorting() -> Iterator[None]:
     """Inside the block, weights of more bins than shared memory holds are sorted by parts, however few there are."""
 
-    def forget() -> None:
-        for operator in (weighted_bincount, weighted_histogram):
-            operator._plans.clear()
-            operator.kinds.clear()
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "LEAST", 1)
         patch.setattr(parts, "PER_BIN", 0)
-        forget()
+        forget((weighted_bincount, weighted_histogram))
         yield
-        forget()
+        forget((weighted_bincount, weighted_histogram))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -13,28 +13,20 @@ from hypothesis import strategies as st
 
 from kgen.backend import backend
 from kgen.dtypes import DTYPES
-from kgen.ops.calls import OPERATORS
 from kgen.ops.norm import sectors
 from kgen.ops.norm.norm import layer_norm, rms_norm
 from kgen.ops.questions import explain
-from tests.ops.test_norm import assert_close, reference
-from tests.ops.test_norm_span import between_poison, numbers
+from tests.ops.test_norm_span import assert_norms_agree, numbers
 from tests.ops.test_softmax import examples
+from tests.plans import forget
 
 AsNumpy = Callable[[Any], np.ndarray]
 
 
-def forget_plans() -> None:
-    """Those of other tests, or these for others: what is planned here is right for no other test of the same shapes."""
-    for operator in OPERATORS.values():
-        operator.kinds.clear()
-        operator._plans.clear()
-
-
 @pytest.fixture
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """However few rows there are, of whatever width."""
-    forget_plans()
+    """However few rows there are, of whatever width; other tests of the same shapes are planned otherwise."""
+    forget()
     of_kinds = [
         (size, count, wide, apart) for size in (2, 4) for count in (1, 2) for wide in (0, 1) for apart in (0, 1)
     ]
@@ -42,35 +34,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sectors, "TURNS", 0)
     monkeypatch.setattr(sectors, "FILLED", 0)
     yield
-    forget_plans()
-
-
-def assert_norms_agree(
-    shape: tuple[int, int], dtype: str, own: str, ahead: int, xp: ModuleType, asnumpy: AsNumpy, behind: int = 0
-) -> None:
-    """Of rows that begin so far behind a multiple of a vector, and of results that begin so much further behind one."""
-    begin, columns = (ahead + behind) % (16 // DTYPES[dtype].itemsize), shape[1]
-    host, weight, bias = (
-        numbers(s, d, n) for n, (s, d) in enumerate(((shape, dtype), ((columns,), own), ((columns,), own)))
-    )
-    (x, _), (out, around) = between_poison(xp, host, ahead), between_poison(xp, np.full_like(host, np.nan), begin)
-    w, b = xp.asarray(weight), xp.asarray(bias)
-    assert "norm_sectors" in explain(layer_norm, x, w, b, out=out)
-    layer_norm(x, w, b, out=out)
-    expected, means, rstds = reference(host, (1,), weight, bias)
-    assert_close(asnumpy(out), expected, dtype, terms=8)
-    outside = asnumpy(around).astype(np.float64)
-    assert np.isnan(outside[: 32 + begin]).all() and np.isnan(outside[32 + begin + host.size :]).all()
-    y, mean, rstd = layer_norm(x, w, b, return_stats=True, out=out)
-    assert_close(asnumpy(y), expected, dtype, terms=8)
-    np.testing.assert_allclose(asnumpy(mean), means, rtol=1e-6)
-    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=1e-6)
-    if behind:
-        return
-    expected, _, rstds = reference(host, (1,), weight, rms=True, offset=1.0)
-    assert "norm_sectors" in explain(rms_norm, x, w, out=x)
-    rms_norm(x, w, eps=1e-5, weight_offset=1.0, out=x)  # in its place
-    assert_close(asnumpy(x), expected, dtype, terms=4)
+    forget()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +53,7 @@ def assert_norms_agree(
 def test_rows_of_whole_sectors_agree_with_float64(
     dtype: str, shape: tuple[int, int], own: str, ahead: int, xp: ModuleType, asnumpy: AsNumpy
 ) -> None:
-    assert_norms_agree(shape, dtype, own, ahead, xp, asnumpy)
+    assert_norms_agree("norm_sectors", shape, dtype, own, ahead, xp, asnumpy)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +70,7 @@ def test_rows_of_whole_sectors_agree_with_float64(
 def test_results_may_begin_elsewhere(
     dtype: str, shape: tuple[int, int], own: str, ahead: int, behind: int, xp: ModuleType, asnumpy: AsNumpy
 ) -> None:
-    assert_norms_agree(shape, dtype, own, ahead, xp, asnumpy, behind)
+    assert_norms_agree("norm_sectors", shape, dtype, own, ahead, xp, asnumpy, behind)
 
 
 @examples
@@ -118,7 +82,7 @@ def test_rows_of_any_width_agree_with_float64(data: st.DataObject, xp: ModuleTyp
     columns = data.draw(st.integers(8 * full, 1000).filter(lambda n: n % full))
     rows, ahead = data.draw(st.integers(1, 70)), data.draw(st.integers(0, full - 1))
     own, behind = data.draw(st.sampled_from(["f32", dtype])), data.draw(st.integers(0, full - 1))
-    assert_norms_agree((rows, columns), dtype, own, ahead, xp, asnumpy, behind)
+    assert_norms_agree("norm_sectors", (rows, columns), dtype, own, ahead, xp, asnumpy, behind)
 
 
 def test_a_row_is_the_same_to_the_bit_whether_or_not_it_has_a_partner(

@@ -48,29 +48,37 @@ def between_poison(xp: ModuleType, x: np.ndarray, ahead: int) -> tuple[Any, Any]
 
 
 def assert_norms_agree(
-    shape: tuple[int, int], dtype: str, own: str, ahead: int, xp: ModuleType, asnumpy: AsNumpy, behind: int = 0
+    kernel: str,
+    shape: tuple[int, int],
+    dtype: str,
+    own: str,
+    ahead: int,
+    xp: ModuleType,
+    asnumpy: AsNumpy,
+    behind: int = 0,
 ) -> None:
-    """Of results that begin so much further behind a multiple of a vector than what is read."""
+    """Of rows that begin so far behind a multiple of a vector, and of results that begin so much further behind one."""
     begin, columns = (ahead + behind) % (16 // DTYPES[dtype].itemsize), shape[1]
     host, weight, bias = (
         numbers(s, d, n) for n, (s, d) in enumerate(((shape, dtype), ((columns,), own), ((columns,), own)))
     )
     (x, _), (out, around) = between_poison(xp, host, ahead), between_poison(xp, np.full_like(host, np.nan), begin)
     w, b = xp.asarray(weight), xp.asarray(bias)
-    assert "norm_span" in explain(layer_norm, x, w, b, out=out)
+    assert kernel in explain(layer_norm, x, w, b, out=out)
     layer_norm(x, w, b, out=out)
     expected, means, rstds = reference(host, (1,), weight, bias)
     assert_close(asnumpy(out), expected, dtype, terms=8)
     outside = asnumpy(around).astype(np.float64)
     assert np.isnan(outside[: 32 + begin]).all() and np.isnan(outside[32 + begin + host.size :]).all()
+    for written in (out, None):
+        y, mean, rstd = layer_norm(x, w, b, return_stats=True, out=written)
+        assert_close(asnumpy(y), expected, dtype, terms=8)
+        np.testing.assert_allclose(asnumpy(mean), means, rtol=1e-6)
+        np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=1e-6)
     if behind:
         return
-    y, mean, rstd = layer_norm(x, w, b, return_stats=True)
-    assert_close(asnumpy(y), expected, dtype, terms=8)
-    np.testing.assert_allclose(asnumpy(mean), means, rtol=1e-6)
-    np.testing.assert_allclose(asnumpy(rstd), rstds, rtol=1e-6)
     expected, _, rstds = reference(host, (1,), weight, rms=True, offset=1.0)
-    assert "norm_span" in explain(rms_norm, x, w, out=x)
+    assert kernel in explain(rms_norm, x, w, out=x)
     rms_norm(x, w, eps=1e-5, weight_offset=1.0, out=x)  # in its place
     assert_close(asnumpy(x), expected, dtype, terms=4)
 
@@ -96,7 +104,7 @@ def assert_norms_agree(
 def test_rows_that_pass_through_shared_memory_agree_with_float64(
     dtype: str, shape: tuple[int, int], own: str, ahead: int, xp: ModuleType, asnumpy: AsNumpy
 ) -> None:
-    assert_norms_agree(shape, dtype, own, ahead, xp, asnumpy)
+    assert_norms_agree("norm_span", shape, dtype, own, ahead, xp, asnumpy)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +124,7 @@ def test_rows_that_pass_through_shared_memory_agree_with_float64(
 def test_results_may_begin_elsewhere(
     dtype: str, shape: tuple[int, int], own: str, ahead: int, behind: int, xp: ModuleType, asnumpy: AsNumpy
 ) -> None:
-    assert_norms_agree(shape, dtype, own, ahead, xp, asnumpy, behind)
+    assert_norms_agree("norm_span", shape, dtype, own, ahead, xp, asnumpy, behind)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +175,7 @@ def test_rows_of_any_narrow_width_agree_with_float64(data: st.DataObject, xp: Mo
     columns = data.draw(st.integers(4 * full, 150).map(lambda n: 2 * n + 1))
     rows, ahead = data.draw(st.integers(1, 200)), data.draw(st.integers(0, full - 1))
     own, behind = data.draw(st.sampled_from(["f32", dtype])), data.draw(st.integers(0, full - 1))
-    assert_norms_agree((rows, columns), dtype, own, ahead, xp, asnumpy, behind)
+    assert_norms_agree("norm_span", (rows, columns), dtype, own, ahead, xp, asnumpy, behind)
 
 
 def test_calls_are_alike_to_the_bit(xp: ModuleType, asnumpy: AsNumpy, everywhere: None) -> None:

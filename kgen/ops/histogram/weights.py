@@ -14,7 +14,7 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.histogram.fixed import DIGIT_BYTES, FRACTION, LARGEST, LONGEST, SUM_BYTES, THREADS, TOTAL
-from kgen.ops.histogram.kernels import ELEMENTS, INDICES, MAPS, illegal_map, map_of
+from kgen.ops.histogram.kernels import COPIES, ELEMENTS, INDICES, MAPS, illegal_map, map_of
 from kgen.ops.histogram.memory import Line
 from kgen.ops.histogram.parts import plan_parts, sorting_pays
 from kgen.registry import register
@@ -23,7 +23,8 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 
 DENSITY_THREADS = 1024
 ITEMS = 4
-COPIES = (32, 16, 8, 4, 2, 1)
+LANE_COPIES = (32, *COPIES)
+"""Sums for each bin, up to one for each lane."""
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
@@ -55,7 +56,7 @@ WEIGHTS = register(
         formula="sums[b] += sum over n with bin(x[n]) = b of weights[n]",
         axes=(
             Axis("SMEM", "k", (48, 112, 224, 0), "KiB of shared memory for sums; 0: they are in global memory"),
-            Axis("COPIES", "c", COPIES, "sums for each bin"),
+            Axis("COPIES", "c", LANE_COPIES, "sums for each bin"),
         ),
         flags=(*MAPS, Flag("single", "weights are float32, instead of float64")),
         dtypes=ELEMENTS,
@@ -85,7 +86,7 @@ def _cut_for(bins: int, device: int) -> tuple[int, int]:
     """KiB of shared memory and sums for each bin: the most that leave room for two blocks, else what holds one each."""
     sizes = [kib for kib in (112, 224, 48) if 1024 * kib <= shared_memory(device)]
     room = {kib: 1024 * kib // SUM_BYTES for kib in sizes}
-    for copies in COPIES:
+    for copies in LANE_COPIES:
         if bins * copies <= room[sizes[0]]:
             return sizes[0], copies
     large = max(sizes)

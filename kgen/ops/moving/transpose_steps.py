@@ -77,6 +77,7 @@ def turn_tiles(
     targets = (read.target, *(axis.target for axis in others))
     store = math.gcd(widest, last.size, out.ptr // itemsize, *targets)
     apart = abs(last.source) >= read.size  # rows do not overlap
+    nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
     if read.source == 1:
         short = []
         further = (tuple(axis.size for axis in outer), _strides(outer), itemsize)
@@ -93,7 +94,6 @@ def turn_tiles(
                 step = rows.narrow() if begins % widest == 0 else None
                 if step := step or (rows.in_words(many, begins * itemsize, whole=whole) if apart else None):
                     return step
-        nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
         cut = _of_whole_rows(read.size, itemsize, whole=whole) if nbytes >= LARGE else None
         if cut and apart:
             return _ragged_tiles(read, last, outer, itemsize, cut)
@@ -107,7 +107,6 @@ def turn_tiles(
         if ragged and apart and min(last.size, read.size) >= TILED:
             return _ragged_tiles(read, last, outer, itemsize)
     begins = math.gcd(2 * LINE, *(target * itemsize for target in targets))
-    nbytes = math.prod((last.size, read.size, *(axis.size for axis in outer))) * itemsize
     paired = itemsize == _PAIRED and begins == 2 * LINE and nbytes >= LARGE
     return _whole_tiles(read, last, outer, itemsize, load, store, paired=paired)
 
