@@ -29,7 +29,7 @@
 //           common/gated_chunk_range.cuh.j2 b4e72f4b, common/gated_chunk_sums.cuh.j2 a59454e1,
 //           common/gated_chunk_scores.cuh.j2 55e26bbe, common/gated_chunk_read.cuh.j2 f556fa25,
 //           common/gated_chunk_add.cuh.j2 e0dda1ad, common/shared_address.cuh.j2 0bac500b,
-//           common/elementwise_math.cuh.j2 9111ab63
+//           common/elementwise_math.cuh.j2 c0b03a95
 //   again   kgen build gated_chunk_k128_v128_w8_bf16
 
 #include <cuda_bf16.h>

@@ -24,7 +24,7 @@
 //   parts   gated_scan.cu.j2 6e3c81d5, common/convert.cuh.j2 0552574a, common/reduce.cuh.j2 7695e377,
 //           common/gated_features.cuh.j2 273445cc, common/state_row.cuh.j2 19bda3f1,
 //           common/after_previous.cuh.j2 a20b390c, common/gated_scan_load.cuh.j2 1fdec3e3,
-//           common/gated_scan_walk.cuh.j2 978793bc, common/elementwise_math.cuh.j2 9111ab63
+//           common/gated_scan_walk.cuh.j2 978793bc, common/elementwise_math.cuh.j2 c0b03a95
 //   again   kgen build gated_scan_r4_l32_c4_w4_g2_bonus_f32
 
 // The state lies in registers: a thread holds ROWS x COLUMNS numbers of it, and LANES neighbouring lanes share its

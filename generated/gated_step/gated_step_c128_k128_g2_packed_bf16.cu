@@ -17,7 +17,7 @@
 //
 //   after   the recurrence itself
 //   parts   gated_step.cu.j2 4e4b1071, common/convert.cuh.j2 0552574a, common/gated_features.cuh.j2 273445cc,
-//           common/after_previous.cuh.j2 a20b390c, common/elementwise_math.cuh.j2 9111ab63
+//           common/after_previous.cuh.j2 a20b390c, common/elementwise_math.cuh.j2 c0b03a95
 //   again   kgen build gated_step_c128_k128_g2_packed_bf16
 
 // A state is read once and written once, in packs of four numbers; a block takes COLUMNS of its columns, and LANES

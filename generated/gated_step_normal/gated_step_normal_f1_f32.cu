@@ -13,7 +13,7 @@
 //
 //   after   Katharopoulos et al., Transformers are RNNs, 2020, equation 18
 //   parts   gated_step_normal.cu.j2 3fd1e86a, common/convert.cuh.j2 0552574a, common/gated_features.cuh.j2
-//           273445cc, common/after_previous.cuh.j2 a20b390c, common/elementwise_math.cuh.j2 9111ab63
+//           273445cc, common/after_previous.cuh.j2 a20b390c, common/elementwise_math.cuh.j2 c0b03a95
 //   again   kgen build gated_step_normal_f1_f32
 
 // A block of its own for each sum, before the blocks of gated_step read what it leaves: one block writes z, and those

@@ -14,7 +14,7 @@
 //   grid          one block per THREADS * ITEMS vectors, and one for the elements left over
 //
 //   after   the vectorised loops common to array libraries
-//   parts   elementwise.cu.j2 ae665739, common/elementwise_math.cuh.j2 9111ab63, common/after_previous.cuh.j2
+//   parts   elementwise.cu.j2 ae665739, common/elementwise_math.cuh.j2 c0b03a95, common/after_previous.cuh.j2
 //           a20b390c
 //   again   kgen build sigmoid_v4_i2_f32
 

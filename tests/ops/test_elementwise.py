@@ -283,6 +283,65 @@ def test_arithmetic_with_numbers_in_the_text_is_numpys_to_the_last_bit(kind):
         np.testing.assert_array_equal(NAMED["negative"](x), np.negative(x))
 
 
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_negated_twice_a_number_is_itself(kind):
+    x = np.array([1.5, -0.0, 0.0, -2, np.inf], kind)
+    for text in ("--x", "-(-x)", "---(-x)", "-(-(x if x > 0 else x))", "0 - -x"):
+        got = elementwise(text, x=x)
+        np.testing.assert_array_equal(got, x, err_msg=text)
+    assert np.signbit(elementwise("--x", x=x)).tolist() == np.signbit(x).tolist()
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_division_that_rounds_down_is_numpys_also_by_infinity(kind):
+    some = [1, -1, 0.0, -0.0, 2.5, -3.75, 7, np.inf, -np.inf, np.nan]
+    x, y = (a.ravel() for a in np.meshgrid(np.array(some, kind), np.array(some, kind)))
+    for text in ("x // y", "x % y"):
+        with np.errstate(all="ignore"):
+            expected = eval(text)
+        got = elementwise(text, x=x, y=y)
+        np.testing.assert_array_equal(got, expected, err_msg=text)
+        assert (np.signbit(got) == np.signbit(expected))[~np.isnan(expected)].all(), text
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "y"),
+    [
+        ("(~y % (y >> x)) * 0.5 // 1", "i1", "u4"),
+        ("(x < y) // (x > 0) / 2", "f4", "i2"),
+        ("y % x > 2", "i2", "u4"),
+        ("(x // y) / (y // (x > 1))", "?", "i8"),
+        ("copysign(x ** 3 // (x <= y), y)", "?", "f8"),
+        ("fmod(where(x > 1, x, 1), y)", "i1", "i1"),
+        ("where(x > 1, 3, x) % y", "u2", "i1"),
+        ("~3 & x | y", "i4", "i4"),
+        ("where(x, 2, 5) + (x < y)", "?", "?"),
+        ("copysign(x, y)", "u2", "i2"),
+        ("hypot(x, y)", "u1", "i1"),
+        ("atan2(x, 3)", "?", "i1"),
+    ],
+)
+def test_steps_within_an_expression_have_types_of_their_own(text, x, y):
+    x, y = np.array([0, 1, 5, 100]).astype(x), np.array([1, 3, 2, 7]).astype(y)
+    names = {name: getattr(np, name) for name in ("copysign", "fmod", "hypot", "where")} | {"atan2": np.arctan2}
+    with np.errstate(all="ignore"):
+        expected = eval(text, names, {"x": x, "y": y})
+    prepared = elementwise(text)
+    got = prepared(**{name: a for name, a in (("x", x), ("y", y)) if name in prepared.function.parameters})
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("text", ["x / -1", "x / 1000", "hypot(x, 1000)", "copysign(x, -300)", "x / least"])
+def test_an_integer_need_not_fit_where_integers_become_floats(text):
+    x = np.array([1, 200], "u1")
+    numbers = {"least": -1} if "least" in text else {}
+    expected = eval(text, {"hypot": np.hypot, "copysign": np.copysign}, {"x": x, **numbers})
+    got = elementwise(text, x=x, **numbers)
+    assert got.dtype == expected.dtype
+    np.testing.assert_allclose(got, expected, rtol=1e-3)
+
+
 @pytest.mark.parametrize("sign", ["<", "<=", ">", ">=", "==", "!="])
 def test_comparisons_of_integers_are_exact_where_no_type_holds_both(sign):
     x = np.array([[-(1 << 63)], [-1], [0], [1], [1 << 53], [(1 << 53) + 1], [(1 << 63) - 1]])
@@ -453,6 +512,30 @@ def test_what_is_no_expression_is_refused(text):
         elementwise(text, x=np.ones(2, "f"))
 
 
+@pytest.mark.parametrize(
+    "text", ["x" + " + x" * 300, "x" + " + x" * 5000, "-" * 300 + "x", "(" * 500 + "x" + ")" * 500]
+)
+def test_an_expression_that_is_nested_too_deeply_is_refused(text):
+    with pytest.raises(ExpressionError, match=r"nested too deeply|too many nested parentheses"):
+        elementwise(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x + 9 ** 9 ** 9", "it is too large for a float"),
+        ("x + 2 ** 2000", "it is too large for a float"),
+        ("x + (10 ** 300) * (10 ** 300)", "it is too large for a float"),
+        ("x + (-8) ** 0.5", "it is a complex number"),
+        ("x + 1 / 0", "division by zero"),
+        ("x + 1 // 0", "by zero"),
+    ],
+)
+def test_plain_numbers_that_give_no_number_are_refused_at_once(text, why):
+    with pytest.raises(ExpressionError, match=f"elementwise: .* cannot be computed: .*{why}"):
+        elementwise(text, x=np.ones(2, "f"))
+
+
 @pytest.mark.parametrize("text", ["lambda: x", "f(x)", "x @ y", "x[0]", "x, y", "x + 1j", "exp(x, y)", "x.y"])
 def test_an_expression_is_refused_before_it_is_called(text):
     with pytest.raises(ExpressionError):
@@ -569,7 +652,12 @@ def test_operands_may_be_called_what_the_generated_file_calls_something_else():
 
 def test_a_function_by_its_numpy_name_is_met_with_the_one_that_is_meant():
     x = np.ones(2, "f")
-    for text, meant in [("np.exp(x)", "exp"), ("arctan2(x, x)", "atan2"), ("power(arcsin(x), 2)", "asin")]:
+    for text, meant in [
+        ("np.exp(x)", "exp"),
+        ("arctan2(x, x)", "atan2"),
+        ("max(x, 0)", "maximum"),
+        ("power(arcsin(x), 2)", "asin"),
+    ]:
         with pytest.raises(ValueError, match=f"there is no function '.*'; did you mean '{meant}'"):
             elementwise(text, x=x)
     with pytest.raises(TypeError, match="combines the bits of float32; a power is written"):

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import ast
-import functools
+import math
+import sys
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from kgen.dtypes import BOOL, F64, I8, I32, I64, INTEGERS, SIGNED, DType
+from kgen.dtypes import BOOL, I8, I32, I64, INTEGERS, SIGNED, DType
 from kgen.ops.elementwise.comparisons import by_value, exactly
 from kgen.ops.elementwise.expression import CONSTANTS, ExpressionError, Function
 from kgen.ops.elementwise.functions import FUNCTIONS, OF_INTEGERS, PRIMITIVES, known_instead
-from kgen.ops.elementwise.promotion import FLOAT, FLOATING, INT, Type, Weak, arithmetic, check_range, floating, join
+from kgen.ops.elementwise.promotion import (
+    FLOAT,
+    FLOATING,
+    INT,
+    Type,
+    Weak,
+    arithmetic,
+    check_range,
+    common,
+    quotient,
+    real,
+)
 from kgen.ops.elementwise.terms import BINARY, COMPARED, FOLD, Functions, Term, inside, literal, number, safe, typed
+
+LARGEST = sys.float_info.max_exp  # bits
 
 
 class Body:
@@ -75,29 +90,28 @@ class Body:
         if isinstance(node.op, ast.Invert):
             if term.type is BOOL:
                 return Term(f"!{inside(term, 15)}", BOOL, 15)
+            if isinstance(term.value, int):
+                return literal(~term.value)
             if term.type in FLOATING or isinstance(term.type, Weak):
-                self._refuse(node, f"inverts the bits of {term.type.numpy_name}")
+                self._refuse(node, f"inverts the bits of {term.type.numpy_name}", TypeError)
             return self._narrowed(Term(f"~{inside(term, 15)}", term.type, 15))
         if term.value is not None:
             return literal(-term.value)
         if term.type is BOOL:
-            self._refuse(node, "negates a bool, which NumPy refuses; use ~ or not")
+            self._refuse(node, "negates a bool, which NumPy refuses; use ~ or not", TypeError)
         if term.type in INTEGERS:
             return self._binary(ast.Sub(), literal(0), term, node)
-        return Term(f"-{inside(term, 15)}", term.type, 15)
+        return Term(f"-{inside(term, 16)}", term.type, 15)  # 16: C++ reads --x as a decrement
 
     def _binary(self, op: ast.operator, a: Term, b: Term, node: ast.expr) -> Term:
         if a.value is not None and b.value is not None and type(op) in FOLD:
-            try:
-                return literal(FOLD[type(op)](a.value, b.value))
-            except (ArithmeticError, TypeError) as error:
-                self._refuse(node, f"cannot be computed: {error}")
+            return self._folded(type(op), a.value, b.value, node)
         if isinstance(op, ast.Pow):
             return self._power(a, b, node)
-        kind = self._meet(a, b)
         if isinstance(op, ast.Div):
-            kind = FLOAT if isinstance(kind, Weak) else kind if kind in FLOATING else F64
+            kind = self._meet(a, b, together=quotient)
             return Term(f"{self._as(a, kind, 13)} / {self._as(b, kind, 14)}", kind, 13)
+        kind = self._meet(a, b)
         if isinstance(op, ast.FloorDiv | ast.Mod):
             name = "floor_divide" if isinstance(op, ast.FloorDiv) else "modulo"
             return self._primitive(name, I8 if kind is BOOL else kind, a, b)
@@ -107,19 +121,33 @@ class Body:
         if kind is BOOL:
             logical = {"+": ("||", 3), "*": ("&&", 4), "&": ("&&", 4), "|": ("||", 3), "^": ("!=", 8)}.get(sign)
             if logical is None and sign == "-":
-                self._refuse(node, "subtracts bools, which NumPy refuses; use ^")
+                self._refuse(node, "subtracts bools, which NumPy refuses; use ^", TypeError)
             if logical is not None:
                 sign, binds = logical
                 return Term(f"{self._as(a, BOOL, binds)} {sign} {self._as(b, BOOL, binds + 1)}", BOOL, binds)
             kind = I8
         if sign in ("&", "|", "^", "<<", ">>") and (kind in FLOATING or kind is FLOAT):
             power = "; a power is written **" if sign == "^" else ""
-            self._refuse(node, f"combines the bits of {kind.numpy_name}{power}")
+            self._refuse(node, f"combines the bits of {kind.numpy_name}{power}", TypeError)
         if sign in ("<<", ">>") or (kind in (I32, I64) and wrapping):
             return self._primitive(wrapping, kind, a, b)
         bits = sign in ("&", "|", "^")
         left, right = (self._as(x, kind, 20 if bits else binds + at) for at, x in enumerate((a, b)))
         return self._narrowed(Term(f"{left} {sign} {right}", kind, binds))
+
+    def _folded(self, op: type[ast.operator], a: int | float, b: int | float, node: ast.expr) -> Term:
+        """What two plain numbers give: a number again, which a float can hold."""
+        try:
+            if op is ast.Pow and abs(a) > 1 and b * math.log2(abs(a)) >= LARGEST:  # before it takes for ever
+                raise OverflowError("it is too large for a float")
+            value = FOLD[op](a, b)
+        except ArithmeticError as error:
+            self._refuse(node, f"cannot be computed: {error}")
+        if isinstance(value, complex):
+            self._refuse(node, "cannot be computed: it is a complex number")
+        if isinstance(value, int) and value.bit_length() > LARGEST:
+            self._refuse(node, "cannot be computed: it is too large for a float")
+        return literal(value)
 
     def _power(self, a: Term, b: Term, node: ast.expr) -> Term:
         """Small whole powers as products, as NumPy computes the square; else pow, of floats."""
@@ -135,7 +163,7 @@ class Body:
         if kind in FLOATING and b.value == 0.5:
             return self._builtin("sqrt", [Term(self._as(a, kind), kind)], node)
         if kind in INTEGERS or kind is BOOL:
-            self._refuse(node, "raises an integer to a power; make one a float, or write a product")
+            self._refuse(node, "raises an integer to a power; make one a float, or write a product", TypeError)
         return self._builtin("power", [a, b], node)
 
     def _compare(self, node: ast.Compare) -> Term:
@@ -154,7 +182,8 @@ class Body:
 
     def _choose(self, test: Term, yes: Term, no: Term) -> Term:
         kind = self._meet(yes, no)
-        return Term(f"{inside(self._truth(test), 3)} ? {self._as(yes, kind, 3)} : {self._as(no, kind, 2)}", kind, 2)
+        first, second = self._typed(yes, kind, 3), self._typed(no, kind, 2)
+        return Term(f"{inside(self._truth(test), 3)} ? {first} : {second}", kind, 2)
 
     def _call(self, node: ast.Call) -> Term:
         name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
@@ -181,15 +210,14 @@ class Body:
             self._refuse(node, f"passes {len(terms)} arguments to {name}, which takes {primitive.arity}")
         if name == "where":
             return self._choose(*terms)
-        kind = self._meet(*terms)
+        of_reals = primitive.rule == "float" and name not in OF_INTEGERS
+        kind = self._meet(*terms, together=real if of_reals else common)
         kind = self.writer.real if isinstance(kind, Weak) else kind
         if name in OF_INTEGERS and kind not in FLOATING:
             instead = OF_INTEGERS[name]
             return self._primitive(instead, I8 if kind is BOOL and instead not in PRIMITIVES else kind, *terms)
         if primitive.rule == "sign" and kind is BOOL:
-            self._refuse(node, "takes the sign of a bool, which NumPy refuses")
-        if primitive.rule == "float":
-            kind = floating(kind)
+            self._refuse(node, "takes the sign of a bool, which NumPy refuses", TypeError)
         if primitive.rule == "round" and kind not in FLOATING:  # integers are whole
             return terms[0]
         if primitive.rule == "test" and kind not in FLOATING:
@@ -201,7 +229,7 @@ class Body:
             return self._primitive(name, kind, *terms)._replace(type=result)
         called = primitive.c + ("f" if arithmetic(kind) == "float" and primitive.rule != "test" else "")
         if primitive.fast and self.writer.fast and called.endswith("f"):
-            self.writer.used.add(name)
+            self.writer.use(name, kind)
             called = f"fast_{name}"
         return Term(f"{called}({', '.join(self._as(t, kind) for t in terms)})", result)
 
@@ -209,15 +237,14 @@ class Body:
 
     def _primitive(self, name: str, kind: Type, *terms: Term) -> Term:
         """A call of a hand-written function, whose arguments and result have one type, by which C++ finds it."""
-        self.writer.used.add(name)
-        spelled = self.writer.spelled(kind)
-        arguments = (self._as(t, kind) if t.value is None else typed(t.value, spelled) for t in terms)
-        return Term(f"{name}({', '.join(arguments)})", kind)
+        self.writer.use(name, kind)
+        return Term(f"{name}({', '.join(self._typed(t, kind) for t in terms)})", kind)
 
-    def _meet(self, *terms: Term) -> Type:
-        kind = functools.reduce(join, (t.type for t in terms))
+    def _meet(self, *terms: Term, together: Callable[[Sequence[Type]], Type] = common) -> Type:
+        """The type in which terms are computed `together`, which their plain numbers must fit."""
+        kind = together([t.type for t in terms])
         for term in terms:
-            if isinstance(term.value, int) and kind in INTEGERS:
+            if isinstance(term.value, int) and isinstance(kind, DType):
                 check_range(self.title, term.value, kind)
         return kind
 
@@ -235,12 +262,15 @@ class Body:
             return inside(term, binds)
         return f"static_cast<{spelled}>({term.text})"
 
+    def _typed(self, term: Term, kind: Type, binds: int = 0) -> str:
+        """The same, of that type whatever is around it."""
+        return self._as(term, kind, binds) if term.value is None else typed(term.value, self.writer.spelled(kind))
+
     def _narrowed(self, term: Term) -> Term:
         """C++ computes small integers as int; NumPy's wrap around."""
         if term.type in INTEGERS and isinstance(term.type, DType) and term.type.itemsize < 4:
             return Term(f"static_cast<{term.type.c}>({term.text})", term.type)
         return term
 
-    def _refuse(self, node: ast.AST, why: str) -> NoReturn:
-        error = TypeError if "NumPy" in why or "bits" in why or "integer" in why else ExpressionError
+    def _refuse(self, node: ast.AST, why: str, error: type[Exception] = ExpressionError) -> NoReturn:
         raise error(f"{self.title}: {ast.unparse(node)!r} {why}")

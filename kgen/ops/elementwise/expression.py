@@ -10,7 +10,11 @@ from __future__ import annotations
 import ast
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+DEEPEST = 100
+"""How deeply an expression may be nested: a sum of so many terms, or so many functions of functions."""
 
 CONSTANTS = {"pi": math.pi, "inf": math.inf, "nan": math.nan}
 
@@ -40,6 +44,10 @@ def parse(text: str) -> tuple[tuple[str | None, ast.expr], ...]:
     except (SyntaxError, ValueError, TypeError, AttributeError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else f"it is a {type(text).__name__}, and takes text"
         raise ExpressionError(f"elementwise: the expression {text!r} cannot be read: {reason}") from None
+    except (RecursionError, MemoryError):  # what Python's own parser runs into
+        raise _too_deep(text) from None
+    if _depth(body) > DEEPEST:
+        raise _too_deep(text)
     steps: list[tuple[str | None, ast.expr]] = []
     for at, node in enumerate(body):
         last = at == len(body) - 1
@@ -55,6 +63,20 @@ def parse(text: str) -> tuple[tuple[str | None, ast.expr], ...]:
     if not steps:
         raise ExpressionError("elementwise: the expression is empty")
     return tuple(steps)
+
+
+def _depth(nodes: Sequence[ast.AST]) -> int:
+    depth = 0
+    while nodes:
+        nodes = [child for node in nodes for child in ast.iter_child_nodes(node)]
+        depth += 1
+    return depth
+
+
+def _too_deep(text: str) -> ExpressionError:
+    return ExpressionError(
+        f"elementwise: the expression '{text[:40]}...' is nested too deeply; divide it into named steps"
+    )
 
 
 def operands(text: str) -> tuple[str, ...]:

@@ -174,6 +174,10 @@ PIECES: dict[str, Row] = {
 FUNCTIONS: dict[str, Row] = {**ARITHMETIC, **ACTIVATIONS, **GRADIENTS, **PIECES}
 
 
+MEANT = {"max": "maximum", "min": "minimum", "round": "rint", "int": "trunc", "ln": "log", "logistic": "sigmoid"}
+"""Other names of functions, for errors."""
+
+
 def known_instead(name: str) -> str:
     """For errors: the function that was probably meant, and all that there are.
 
@@ -181,6 +185,7 @@ def known_instead(name: str) -> str:
     "; did you mean 'atan2'? There are"
     """
     known = sorted({*PRIMITIVES, *FUNCTIONS})
-    meant = difflib.get_close_matches(name.rpartition(".")[2], known, 1, 0.5)
+    plain = name.rpartition(".")[2]
+    meant = [MEANT[plain]] if plain in MEANT else difflib.get_close_matches(plain, known, 1, 0.5)
     lead = f"; did you mean {meant[0]!r}? There are" if meant else "; there are"
     return f"{lead} {', '.join(known)}"

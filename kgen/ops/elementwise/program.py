@@ -22,7 +22,8 @@ class Program(NamedTuple):
     functions   the last one is called apply; those before it are what it calls
     result      the type of what it gives
     types       in C++, of its parameters
-    primitives  which hand-written functions it needs, and whether the
+    primitives  which hand-written functions it needs,
+    computed    for which types in C++, and whether the
     fast        ones, which are exact enough for results of 16 bits
     narrowed    by its place, which parameter that is a Python integer must fit which type
     """
@@ -31,6 +32,7 @@ class Program(NamedTuple):
     result: DType
     types: tuple[str, ...]
     primitives: frozenset[str]
+    computed: frozenset[str]
     fast: bool
     narrowed: frozenset[tuple[int, DType]]
 
@@ -64,7 +66,8 @@ def write(
         tuple(writer.texts),
         cast or dtype or result,
         tuple(writer.spelled(t) for t in given),
-        frozenset(writer.used),
+        frozenset(name for name, _ in writer.used),
+        frozenset(c for _, c in writer.used),
         fast,
         frozenset(writer.narrowed(function.parameters, given)),
     )
@@ -76,10 +79,13 @@ class Writer:
     def __init__(self, *, double: bool, fast: bool = False) -> None:
         self.fast = fast
         self.texts: list[str] = []
-        self.used: set[str] = set()
+        self.used: set[tuple[str, str]] = set()  # hand-written functions, with the type of their arguments
         self._narrowed: set[tuple[str, DType]] = set()
         self.real = F64 if double else F32  # what Python's floats are where nothing else decides
         self._written: dict[tuple[str, tuple[Type, ...]], tuple[str, Type]] = {}
+
+    def use(self, name: str, kind: Type) -> None:
+        self.used.add((name, self.spelled(kind)))
 
     def narrow(self, name: str, kind: DType) -> None:
         self._narrowed.add((name, kind))

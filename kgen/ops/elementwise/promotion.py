@@ -6,7 +6,7 @@ NumPy has no rule for bfloat16 with wide integers: here it absorbs integers, and
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,6 +91,31 @@ def join(a: Type, b: Type) -> Type:
     if strong in FLOATING or (weak is INT and strong is not BOOL):
         return strong
     return F64 if weak is FLOAT else I64
+
+
+def common(types: Sequence[Type]) -> Type:
+    """The type in which several meet."""
+    return functools.reduce(join, types)
+
+
+def real(types: Sequence[Type]) -> Type:
+    """The type in which a function of several real numbers computes them: integers become floats before they meet.
+
+    >>> from kgen.dtypes import I8, I16
+    >>> real([dtype_of("u8"), I8]).name, common([dtype_of("u8"), I8]) is I16, real([I8, FLOAT]).name
+    ('f16', True, 'f64')
+    """
+    together = common(types)
+    if isinstance(together, Weak) or together in FLOATING:
+        return together
+    whole = [join(t, INT) if INT in types else t for t in types if isinstance(t, DType)]
+    return common([floating(t) for t in whole if isinstance(t, DType)])
+
+
+def quotient(types: Sequence[Type]) -> Type:
+    """The type in which numbers are divided: float64 for integers."""
+    together = common(types)
+    return FLOAT if isinstance(together, Weak) else together if together in FLOATING else F64
 
 
 def bounds(dtype: DType) -> tuple[int, int]:

@@ -45,7 +45,9 @@ class Functions(Protocol):
 
     fast: bool
     real: DType
-    used: set[str]
+
+    def use(self, name: str, kind: Type) -> None:
+        """Note that a hand-written function is called with arguments of a type."""
 
     def narrow(self, name: str, kind: DType) -> None:
         """Note that a Python integer under this name must fit a type."""
@@ -102,7 +104,7 @@ def number(value: int | float, spelled: str) -> str:
     try:
         real = float(value)
     except OverflowError:
-        real = math.copysign(math.inf, value)
+        real = math.inf if value > 0 else -math.inf
     if spelled == "float" and abs(real) > 3.4028235677973366e38:
         real = math.copysign(math.inf, real)
     if math.isnan(real):

@@ -6,10 +6,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kgen.dtypes import BF16, F16, F64, FP8, INTEGERS, SIGNED, DType
+from kgen.dtypes import BF16, F16, FP8, INTEGERS, SIGNED, DType
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.functions import NEEDS
-from kgen.ops.elementwise.promotion import arithmetic
 from kgen.ops.elementwise.signature import Signature, program
 from kgen.ops.elementwise.terms import safe
 from kgen.spec import Spec
@@ -68,9 +67,8 @@ def text_of(function: Function, signature: Signature, spec: Spec) -> dict[str, A
     *inputs, result = _operands(function, signature, spec, "")
     types = [t for t, array in zip(signature.types, signature.arrays) if array]
     halves = {t.header for t in (*types, made.result) if t in NARROW}
-    computed = {t for t in (*signature.types, signature.dtype, made.result) if isinstance(t, DType)}
-    reals = [("float", "f")] + ([("double", "")] if computed & {F64, *INTEGERS} else [])
-    wholes = sorted({arithmetic(t) for t in computed if t in INTEGERS})
+    reals = [(c, suffix) for c, suffix in (("float", "f"), ("double", "")) if c in made.computed]
+    wholes = sorted(made.computed & {t.c for t in INTEGERS})
     arrays = [x for x in inputs if x["pointer"]]
     several, vectors = spec["ITEMS"] > 1, spec["VEC"] > 1
     across = [x for x in arrays if spec["unaligned"] and not x["indexed"]]
