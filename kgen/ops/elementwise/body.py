@@ -24,7 +24,7 @@ from kgen.ops.elementwise.promotion import (
     quotient,
     real,
 )
-from kgen.ops.elementwise.terms import BINARY, COMPARED, FOLD, Functions, Term, inside, literal, number, safe, typed
+from kgen.ops.elementwise.terms import BINARY, COMPARED, FOLD, OF_BITS, Functions, Term, inside, literal, number, safe, typed
 
 LARGEST = sys.float_info.max_exp  # bits
 
@@ -105,7 +105,8 @@ class Body:
 
     def _binary(self, op: ast.operator, a: Term, b: Term, node: ast.expr) -> Term:
         if a.value is not None and b.value is not None and type(op) in FOLD:
-            return self._folded(type(op), a.value, b.value, node)
+            if type(op) not in OF_BITS or (isinstance(a.value, int) and isinstance(b.value, int)):
+                return self._folded(type(op), a.value, b.value, node)
         if isinstance(op, ast.Pow):
             return self._power(a, b, node)
         if isinstance(op, ast.Div):
@@ -138,10 +139,11 @@ class Body:
     def _folded(self, op: type[ast.operator], a: int | float, b: int | float, node: ast.expr) -> Term:
         """What two plain numbers give: a number again, which a float can hold."""
         try:
-            if op is ast.Pow and abs(a) > 1 and b * math.log2(abs(a)) >= LARGEST:  # before it takes for ever
+            bits = b * math.log2(abs(a)) if op is ast.Pow and abs(a) > 1 else b if op is ast.LShift else 0
+            if bits >= LARGEST:  # before it takes for ever
                 raise OverflowError("it is too large for a float")
             value = FOLD[op](a, b)
-        except ArithmeticError as error:
+        except (ArithmeticError, ValueError) as error:
             self._refuse(node, f"cannot be computed: {error}")
         if isinstance(value, complex):
             self._refuse(node, "cannot be computed: it is a complex number")

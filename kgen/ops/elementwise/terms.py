@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kgen.dtypes import DType
 from kgen.ops.elementwise.expression import Function
@@ -77,7 +77,10 @@ COMPARED: dict[type[ast.cmpop], tuple[str, int]] = {
     ast.Eq: ("==", 8),
     ast.NotEq: ("!=", 8),
 }
-FOLD: dict[type[ast.operator], Callable[[int | float, int | float], int | float]] = {
+OF_BITS = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
+"""What takes integers alone."""
+
+FOLD: dict[type[ast.operator], Callable[[Any, Any], int | float]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
@@ -85,6 +88,11 @@ FOLD: dict[type[ast.operator], Callable[[int | float, int | float], int | float]
     ast.FloorDiv: lambda a, b: a // b,
     ast.Mod: lambda a, b: a % b,
     ast.Pow: lambda a, b: a**b,
+    ast.BitAnd: lambda a, b: a & b,
+    ast.BitOr: lambda a, b: a | b,
+    ast.BitXor: lambda a, b: a ^ b,
+    ast.LShift: lambda a, b: a << b,
+    ast.RShift: lambda a, b: a >> b,
 }
 
 
