@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import struct
 from collections.abc import Callable, Sequence
@@ -13,6 +14,11 @@ from kgen.spec import Spec
 
 Run = Callable[[Sequence[int], int], None]
 """A launch with everything fixed but its pointers and the stream."""
+
+
+def single(value: float) -> float:
+    """A number that a float holds: beyond its range it becomes infinite, as in NumPy."""
+    return math.copysign(math.inf, value) if abs(value) > 3.4028235677973366e38 else value
 
 
 class Step(NamedTuple):
@@ -38,7 +44,7 @@ class Step(NamedTuple):
         tail = b""
         for values, code, size in (
             (self.ints, "i", 4),
-            (self.floats, "f", 4),
+            (tuple(single(value) for value in self.floats), "f", 4),
             (self.longs, "q", 8),
             (self.doubles, "d", 8),
         ):

@@ -25,10 +25,14 @@ def whole(op: str, option: str, value: Any, least: int | None = None, most: int 
 
 
 def check_real(op: str, **options: object) -> None:
-    """TypeError where an option is no real number."""
+    """TypeError where an option is no real number, OverflowError where it is an integer too large for a float."""
     for option, value in options.items():
         if not isinstance(value, numbers.Real):
             raise TypeError(f"{op}: {option} is a {type(value).__name__}; it takes a real number")
+        try:
+            float(value)
+        except OverflowError:
+            raise OverflowError(f"{op}: {option} is an integer too large for a float; it takes a real number") from None
 
 
 def check_plain(op: str, names: tuple[str, ...], options: tuple[Any, ...]) -> None:

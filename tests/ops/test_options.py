@@ -44,6 +44,8 @@ def on_the_cpu():
 @pytest.mark.parametrize(
     ("name", "option", "value", "takes"),
     [
+        ("softmax", "scale", 10**400, "is an integer too large for a float"),
+        ("gemv", "alpha", -(10**400), "is an integer too large for a float"),
         ("reduce", "width", 2.0, "is a float; it takes an integer"),
         ("reduce", "width", 0, "is 0; it takes an integer from 1 on"),
         ("gemv", "alpha", "2", "is a str; it takes a real number"),
@@ -88,8 +90,16 @@ def on_the_cpu():
     ],
 )
 def test_what_an_option_does_not_take_is_said(name, option, value, takes):
-    with pytest.raises((TypeError, ValueError), match=f"^{name}: (one of )?{option} {takes}"):
+    with pytest.raises((TypeError, ValueError, OverflowError), match=f"^{name}: (one of )?{option} {takes}"):
         getattr(kgen, name)(*CALLS[name], **({"dtype": "f4"} if name == "cast" else {}) | {option: value})
+
+
+def test_a_number_beyond_float32_is_infinite_as_in_numpy():
+    x = np.array([1, 2], "f")
+    assert np.isnan(kgen.softmax(x, scale=1e300)).all()
+    assert kgen.gemv(np.ones((2, 2), "f"), x, alpha=-1e300).tolist() == [-np.inf] * 2
+    assert kgen.layer_norm(x, eps=1e300).tolist() == [0, 0]
+    assert kgen.rms_norm(x, x, weight_offset=1e300).tolist() == [np.inf] * 2
 
 
 def test_a_flattened_table_must_be_an_array():

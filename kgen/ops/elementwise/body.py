@@ -24,7 +24,19 @@ from kgen.ops.elementwise.promotion import (
     quotient,
     real,
 )
-from kgen.ops.elementwise.terms import BINARY, COMPARED, FOLD, OF_BITS, Functions, Term, inside, literal, number, safe, typed
+from kgen.ops.elementwise.terms import (
+    BINARY,
+    COMPARED,
+    FOLD,
+    OF_BITS,
+    Functions,
+    Term,
+    inside,
+    literal,
+    number,
+    safe,
+    typed,
+)
 
 LARGEST = sys.float_info.max_exp  # bits
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -117,7 +116,7 @@ def _step(call: Call, part: Layout, pointers: Sequence[int], sizes: Sequence[int
         len(sizes),
         () if wide else tuple(axes),
         tuple(longs),
-        tuple(_single(v) for v in numbers["float"]),
+        tuple(numbers["float"]),
         tuple(numbers["double"]),
     )
 
@@ -141,11 +140,6 @@ def _chosen(call: Call) -> Spec:
             hint=f"it takes a specialization of {call.kernel.name} for {call.result.dtype}",
         )
     return spec
-
-
-def _single(value: float) -> float:
-    """A number that a float holds: beyond its range it becomes infinite, as in NumPy."""
-    return math.copysign(math.inf, value) if abs(value) > 3.4028235677973366e38 else value
 
 
 def _signed(value: int) -> int:
