@@ -116,9 +116,9 @@ class Body:
         return Term(f"-{inside(term, 16)}", term.type, 15)  # 16: C++ reads --x as a decrement
 
     def _binary(self, op: ast.operator, a: Term, b: Term, node: ast.expr) -> Term:
-        if a.value is not None and b.value is not None and type(op) in FOLD:
-            if type(op) not in OF_BITS or (isinstance(a.value, int) and isinstance(b.value, int)):
-                return self._folded(type(op), a.value, b.value, node)
+        whole = isinstance(a.value, int) and isinstance(b.value, int)
+        if a.value is not None and b.value is not None and type(op) in FOLD and (whole or type(op) not in OF_BITS):
+            return self._folded(type(op), a.value, b.value, node)
         if isinstance(op, ast.Pow):
             return self._power(a, b, node)
         if isinstance(op, ast.Div):
