@@ -14,6 +14,8 @@ def whole(op: str, option: str, value: Any, least: int | None = None, most: int 
     -1
     """
     try:
+        if isinstance(value, bool):  # an integer to Python, but a slip here: keepdims in the place of an axis
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"{op}: {option} is a {type(value).__name__}; it takes an integer") from None

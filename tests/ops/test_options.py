@@ -46,6 +46,9 @@ def on_the_cpu():
     [
         ("softmax", "scale", 10**400, "is an integer too large for a float"),
         ("gemv", "alpha", -(10**400), "is an integer too large for a float"),
+        ("take", "axis", True, "is a bool; it takes an integer"),
+        ("transpose", "axes", (True, 0, 2), "is a bool; it takes an integer"),
+        ("bincount", "minlength", True, "is a bool; it takes an integer"),
         ("reduce", "width", 2.0, "is a float; it takes an integer"),
         ("reduce", "width", 0, "is 0; it takes an integer from 1 on"),
         ("gemv", "alpha", "2", "is a str; it takes a real number"),
