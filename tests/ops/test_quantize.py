@@ -212,6 +212,17 @@ def test_empty_arrays(xp):
     assert q.shape == (0, 5) and scale.shape == (0, 1)
 
 
+@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize(
+    ("shape", "axis", "scales"),
+    [((0,), None, ()), ((3, 0), None, ()), ((0,), 0, (1,)), ((3, 0), -1, (3, 1)), ((0, 5), 0, (1, 5))],
+)
+def test_a_scale_of_no_elements_is_one(xp, asnumpy, name, shape, axis, scales):
+    q, scale = quantize(xp.zeros(shape, "f"), name, axis=axis)
+    assert q.shape == shape
+    np.testing.assert_array_equal(asnumpy(scale), np.ones(scales, "f"))
+
+
 @pytest.mark.parametrize(
     ("named", "error", "match"),
     [

@@ -80,7 +80,8 @@ def quantize(
         8-bit floats are ml_dtypes' types in NumPy and torch's own in torch; CuPy, which has none, gets uint8 bytes.
     scale : number, or array of floats that broadcasts with x, optional
         By default the largest magnitude among the elements that share a scale, divided by the largest code (448, 57344,
-        127); 1 if they are all 0. An infinity makes its scale infinite. NaN is ignored, and stays NaN except in int8.
+        127); 1 if they are all 0, or if there are none. An infinity makes its scale infinite. NaN is ignored, and stays
+        NaN except in int8.
     axis : int, optional
         The axis along which elements share a scale: -1 gives one per row. The scale has the shape of x, with 1 for that
         axis. By default there is one scale, of shape ().

@@ -18,6 +18,8 @@ from kgen.ops.elementwise.operator import Elementwise
 from kgen.ops.elementwise.storage import held_as
 from kgen.ops.moving.quantize_kernels import LARGEST, SCALE, THREADS, columns_kernel, down, groups_kernel
 from kgen.scratch import fill, scratch
+from kgen.streams import on
+from kgen.views import device_view
 
 CAST = Elementwise(Function("cast", ("x",), "x"), storage=True)
 
@@ -40,6 +42,8 @@ def _prepare_groups(
     op: str, given: Sequence[Operand], results: Sequence[Operand], target: DType, axis: int, block: int | None
 ) -> Plan:
     (x,), (q, scales) = given, results
+    if 0 in x.shape:
+        return _ones(scales)
     if math.prod(x.shape[axis % len(x.shape) + 1 :]) > 1:
         return _across_rows(x, q, target, axis % len(x.shape))
     if axis % len(x.shape) < len(x.shape) - 1:  # the axes after it have one element
@@ -81,6 +85,16 @@ def _prepare_groups(
         run((memory.ptr, *pointers[1:]), stream)
 
     return Plan(launch, (*copy.steps, str(step)), why)
+
+
+def _ones(scales: Operand) -> Plan:
+    """Scales of no elements at all, as if those were 0."""
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        with on(scales.device, stream):
+            device_view(scales, pointers[-1])[...] = 1
+
+    return Plan(launch, (), "there are no elements")
 
 
 def _across_rows(x: Operand, q: Operand, target: DType, axis: int) -> Plan:
@@ -141,7 +155,7 @@ def _scale_results(op: str, given: Sequence[Operand], target: DType) -> Results:
 def _prepare_scale(op: str, given: Sequence[Operand], results: Sequence[Operand], target: DType) -> Plan:
     (x,) = given
     n, device = collapse(x.shape, (x.strides,)), results[0].device
-    packed = n.straight(0)
+    packed = n.straight(0) or n.size == 0
     vec = 16 // x.dtype.itemsize if x.ptr % 16 == 0 or not packed else 1
     first = SCALE.spec(VEC=vec, dtype=x.dtype)
     most = 4 * multiprocessors(device)
