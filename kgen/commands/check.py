@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @name_argument("spec")
-@click.argument("shape", nargs=-1, type=int)
+@click.argument("shape", nargs=-1, type=click.IntRange(min=1))
 @click.option("--seed", default=0, show_default=True, help="Seed of the random order.")
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds allowed per launch.")
 @json_option
@@ -31,14 +31,19 @@ def check(spec: Spec, shape: tuple[int, ...], seed: int, timeout: float, as_json
     """
     from kgen.checking import watching
     from kgen.cpu.run.frame import ORDERS
-    from kgen.errors import SpecError
-    from kgen.samples import call, cases_of, complaint
+    from kgen.errors import KgenError, SpecError
+    from kgen.samples import call, cases_of, complaint, no_case
 
     runs: list[dict[str, Any]] = []
     for order in ORDERS:
         for case in cases_of(spec, shape or None):
             with watching(order=order, seed=seed, timeout=timeout) as watch:
-                results = call(case)
+                try:
+                    results = call(case)
+                except (TypeError, ValueError) as error:  # such as heads that are too wide for the operator
+                    if not shape or isinstance(error, KgenError):
+                        raise
+                    raise no_case(spec, shape, str(error)) from error
             if spec.name not in watch.kernels:
                 hint = f"it launches {', '.join(watch.kernels) or 'nothing'}"
                 raise SpecError(f"the sample call of {spec.name} does not launch it at this shape", hint=hint)

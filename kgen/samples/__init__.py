@@ -29,7 +29,7 @@ from kgen.samples import (
 from kgen.samples.case import Case, Shape, call, complaint, options_of, verify
 from kgen.spec import Spec
 
-__all__ = ["CASES", "Case", "call", "cases_of", "complaint", "options_of", "verify"]
+__all__ = ["CASES", "Case", "call", "cases_of", "complaint", "no_case", "options_of", "verify"]
 
 CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
     Mapping[str, Any],
@@ -51,6 +51,13 @@ CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
 """By kernel, or by the stem that kernels share: from a specialization (and a shape), the calls that run it."""
 
 
+def no_case(spec: Spec, shape: Shape, why: str = "") -> SpecError:
+    """What to raise where no call has this shape."""
+    given = " ".join(map(str, shape))
+    hint = "`kgen check --help` says which sizes a kernel's sample call takes"
+    return SpecError(f"{spec.name} has no sample call of the shape {given}{why and f': {why}'}", hint=hint)
+
+
 def cases_of(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """The calls that run a specialization; raises SpecError, which names it, where there are none.
 
@@ -68,6 +75,5 @@ def cases_of(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     except (ValueError, TypeError, IndexError) as error:
         if shape is None:
             raise
-        given = " ".join(map(str, shape))
-        raise SpecError(f"{spec.name} has no sample call of the shape {given}: {error}") from error
+        raise no_case(spec, shape) from error
     return (made,) if isinstance(made, Case) else made

@@ -83,6 +83,20 @@ def test_a_shape_that_makes_no_sense_is_refused(name: str, shape: tuple[int, ...
         cases_of(kgen.parse(name), shape)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "shape", "said"),
+    [
+        ("lmha", (3, 4), "has no sample call of the shape 3 4\n  hint: `kgen check --help`"),
+        ("rope", (1, 2, 3, 5), "has no sample call of the shape 1 2 3 5: rope: x has shape"),
+        ("relu", (0,), "0 is not in the range x>=1"),
+    ],
+)
+def test_a_shape_that_makes_no_sense_is_told_without_a_traceback(kernel: str, shape: Any, said: str) -> None:
+    result = check(next(spec.name for spec in kgen.select() if spec.kernel.name == kernel), *shape)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
 def test_one_wrong_number_among_the_results_is_found_and_an_input_cannot_be_written_to() -> None:
     (case,) = cases_of(kgen.parse("add_v4_f32"), (3, 700))
     with kgen.backend("cpu"):
