@@ -318,6 +318,7 @@ def test_division_that_rounds_down_is_numpys_also_by_infinity(kind):
         ("where(x, 2, 5) + (x < y)", "?", "?"),
         ("(2 | 5) + (x < y)", "u1", "u1"),
         ("(1 << 3) - x % (6 ^ 3) + (y > 2)", "i4", "i4"),
+        ("where(x > y, 0.5, 3) ** 2", "u2", "u2"),
         ("copysign(x, y)", "u2", "i2"),
         ("hypot(x, y)", "u1", "i1"),
         ("atan2(x, 3)", "?", "i1"),

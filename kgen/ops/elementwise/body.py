@@ -165,7 +165,7 @@ class Body:
 
     def _power(self, a: Term, b: Term, node: ast.expr) -> Term:
         """Small whole powers as products, as NumPy computes the square; else pow, of floats."""
-        if b.value in (1, 2, 3) and isinstance(b.value, int) and not isinstance(a.type, Weak):
+        if b.value in (1, 2, 3) and isinstance(b.value, int) and a.type is not INT:
             if a.type is BOOL:
                 whole = I8 if b.value == 2 else I64  # as in NumPy
                 a = Term(self._as(a, whole), whole)
