@@ -56,7 +56,7 @@ def checks() -> list[Check]:
         ),
         ("gpu", _gpu, "none is needed: the executor computes NumPy arrays; arrays on a GPU need its driver", False),
         ("cache", _cache, "set KGEN_CACHE_DIR to a folder of your own", False),
-        ("shelf", _shelf, "", False),
+        ("shelf", _shelf, "name a folder that `kgen build --shelf` has filled, or unset KGEN_SHELF", False),
         ("jit", _jit, "unset KGEN_JIT", False),
     ]
     return [_checked(*part) for part in parts]
@@ -146,7 +146,11 @@ def _cache() -> str:
 
 def _shelf() -> str:
     facts = shelf().info()
-    return f"{facts['path']}, {facts['entries']} entries" if facts["entries"] else "none: first uses compile"
+    if facts["entries"]:
+        return f"{facts['path']}, {facts['entries']} entries"
+    if os.environ.get("KGEN_SHELF"):
+        raise KgenError(f"no kernels in {facts['path']}: first uses compile")
+    return "none: first uses compile"
 
 
 def _jit() -> str:

@@ -564,6 +564,17 @@ def test_doctor_reports_a_cache_that_cannot_be_written(place: Path, monkeypatch:
     assert not cache.ok and "KGEN_CACHE_DIR" in cache.fix
 
 
+@pytest.mark.parametrize("made", [False, True])
+def test_doctor_reports_a_shelf_that_is_named_and_holds_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, made: bool
+) -> None:
+    if made:
+        (place / "shelf").mkdir()
+    monkeypatch.setenv("KGEN_SHELF", str(place / "shelf"))
+    (shelf,) = [check for check in doctor.checks() if check.name == "shelf"]
+    assert not shelf.ok and not shelf.required and "no kernels in" in shelf.detail and "KGEN_SHELF" in shelf.fix
+
+
 def test_doctor_does_not_make_the_cache(cache_dir: Path) -> None:
     kgen("doctor")
     assert not cache_dir.exists()
