@@ -389,3 +389,14 @@ def test_a_word_of_which_one_byte_lies_beyond_an_array_is_out_of_bounds() -> Non
 def test_a_function_that_was_not_inlined_is_named_with_what_to_do():
     with kgen.backend("cpu"), pytest.raises(CompileError, match=r"as __internal_accurate_pow\n  hint: pow, sin"):
         kgen.elementwise("2 ** x", x=np.ones(3))
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize(
+    ("grid", "block", "said"),
+    [(0, 64, "no blocks or threads"), (1, (32, 0), "no blocks or threads"), (1, 2560, "at most 1024")],
+)
+def test_a_launch_that_no_gpu_makes_is_refused(checked, grid, block, said):
+    kernel = cpu.compile_cuda('extern "C" __global__ void k(int* out) { out[threadIdx.x] = 1; }', check=checked)
+    with pytest.raises(ValueError, match=f"k: .*{said}"):
+        (kernel.check if checked else kernel.launch)(grid=grid, block=block, args=[np.zeros(4096, np.int32)])

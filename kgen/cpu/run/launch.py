@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -21,6 +22,10 @@ from kgen.cpu.translate.program import Program
 from kgen.errors import ExecutionError
 from kgen.notice import notice
 from kgen.spec import Spec
+
+
+MOST_THREADS = 1024
+"""Of a block."""
 
 
 class StepLike(Protocol):
@@ -124,8 +129,7 @@ class Kernel:
     ) -> tuple[LaunchStruct, Any]:
         """A launch that has not begun, and its packed arguments, which must live as long."""
         frame = pack(program, args)
-        launch = _described(self.library, program, frame, _three(grid), _three(block), shared)
-        launch.cluster = _three(cluster or program.cluster)
+        launch = _described(self.library, program, frame, _three(grid), _three(block), shared, cluster)
         launch.order, launch.seed = ORDERS.index(order), seed
         return launch, frame
 
@@ -179,14 +183,28 @@ def bind(step: StepLike) -> Callable[[Sequence[int], int], None]:
 
 
 def _described(
-    library: Library, program: Program, frame: Any, grid: tuple[int, ...], block: tuple[int, ...], shared: int
+    library: Library,
+    program: Program,
+    frame: Any,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    shared: int,
+    cluster: tuple[int, ...] | None = None,
 ) -> LaunchStruct:
+    """The launch; ValueError for one that no GPU makes."""
+    together = _three(cluster or program.cluster)
+    if min(*grid, *block) < 1:
+        raise ValueError(f"{program.name}: a launch of no blocks or threads: {[*grid]} x {[*block]}")
+    if math.prod(block) > MOST_THREADS:
+        raise ValueError(f"{program.name}: a block of {[*block]} threads; a GPU takes at most {MOST_THREADS}")
+    if any(g % c for g, c in zip(grid, together)):
+        raise ValueError(f"{program.name}: the grid {[*grid]} is no multiple of the cluster {[*together]}")
     return LaunchStruct(
         list=ctypes.addressof(library.lists[program.name]),
         args=ctypes.addressof(frame),
         grid=grid,
         block=block,
-        cluster=program.cluster,
+        cluster=together,
         shared_end=program.shared,
         dynamic_shared=shared,
         stack=program.stack,
@@ -198,10 +216,6 @@ def _described(
 def start(launch: LaunchStruct, library: Library, program: Program) -> None:
     """Run a launch; other threads of Python go on meanwhile. Raises ExecutionError with what the runtime says."""
     message = message_buffer(launch)
-    if 0 in (*launch.grid, *launch.block):
-        raise ValueError(f"{program.name}: a launch of no blocks or threads: {[*launch.grid]} x {[*launch.block]}")
-    if any(g % c for g, c in zip(launch.grid, launch.cluster)):
-        raise ValueError(f"{program.name}: the grid {[*launch.grid]} is no multiple of the cluster {[*launch.cluster]}")
     if runtime().kg_launch(ctypes.byref(launch)):
         raise ExecutionError(finding(message.value.decode(), library, program).text)
 
