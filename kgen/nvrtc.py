@@ -15,9 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from kgen import toolkit
+from kgen import registry, toolkit
 from kgen.arch import Arch
 from kgen.errors import ArchError, CompileError, KgenError, ToolchainError
+from kgen.recipe import recipe
 from kgen.render import Source
 
 _CONTEXT_LINES = 2
@@ -189,6 +190,24 @@ def _resources(log: str) -> Resources:
     )
 
 
+def origin(title: str, shown: str) -> str:
+    """Where a line of a kernel stands in its templates: in brackets, for messages.
+
+    Nothing for a line that was put together there, and for one like others, of which nobody can tell which it is.
+    """
+    try:
+        parts = recipe(registry.parse(title)).parts
+    except KgenError:
+        return ""
+    found = [
+        f" ({name}:{number})"
+        for name, text in parts
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() == shown.strip()
+    ]
+    return found[0] if len(found) == 1 else ""
+
+
 def _explained(text: str, title: str, arch: Arch, log: str) -> KgenError:
     """A CompileError that shows the generated lines, from a log of `file(line): error: message`."""
     lines = text.splitlines()
@@ -196,9 +215,10 @@ def _explained(text: str, title: str, arch: Arch, log: str) -> KgenError:
     faults = re.findall(r"^([^\n(]*)\((\d+)\): ((?:catastrophic )?error:? .*)$", log, re.MULTILINE)
     for file, number, message in faults[:_ERRORS_SHOWN]:
         at, stem = int(number), Path(file).name
-        blocks.append(f"  {stem}:{at}: {message}")
         if stem != f"{title}.cu":  # a toolkit header, whose lines are not ours to show
+            blocks.append(f"  {stem}:{at}: {message}")
             continue
+        blocks.append(f"  {stem}:{at}{origin(title, lines[at - 1])}: {message}")
         shown = range(max(1, at - _CONTEXT_LINES), min(len(lines), at + _CONTEXT_LINES) + 1)
         blocks += [f"  {'>' if line == at else ' '} {line:4} | {lines[line - 1]}" for line in shown]
     if len(faults) > _ERRORS_SHOWN:

@@ -248,12 +248,18 @@ def test_a_compile_error_shows_the_lines_the_template_the_arch_and_how_to_repeat
     error, message = caught.value, str(caught.value)
     at = source.text.splitlines().index("    y[0] = one + nonsense;") + 1
     assert message.startswith(f"broken_n64_f32 does not compile for sm_90a ({compiler_id()})\n")
-    assert f'  broken_n64_f32.cu:{at}: error: identifier "nonsense" is undefined' in message
+    assert f'  broken_n64_f32.cu:{at} (broken.cu.j2:6): error: identifier "nonsense" is undefined' in message
     assert f"  > {at:4} |     y[0] = one + nonsense;" in message
     assert f"    {at - 1:4} |     const float one = 1.0f;" in message
     assert f"    {at + 1:4} |     // behind the fault" in message
     assert "one + nonsense" in error.log
     assert error.hint == "rendered from broken.cu.j2; reproduce: kgen build broken_n64_f32 --arch sm_90a"
+
+
+def test_a_compile_error_in_a_line_that_stands_twice_names_no_line_of_the_template(make_kernel: MakeKernel) -> None:
+    twice = BROKEN.replace("    // behind the fault\n", "    y[0] = one + nonsense;\n")
+    with pytest.raises(CompileError, match=r"broken_n64_f32\.cu:\d+: error: identifier"):
+        compile_source(render(make_kernel("broken", twice).spec(N=64, dtype=F32)), SM_90A)
 
 
 def test_many_errors_are_cut_short_and_counted(make_kernel: MakeKernel) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kgen import registry
-from kgen.errors import KgenError
-from kgen.recipe import recipe
+from kgen.nvrtc import origin
 
 if TYPE_CHECKING:
     from kgen.cpu.library import Library
@@ -76,18 +73,4 @@ def place(site: int, library: Library, program: Program) -> str:
         return f"`{instruction}`"
     shown = lines[number - 1].strip()
     called = f", called in line {caller}: {lines[caller - 1].strip()}" if 0 < caller <= len(lines) else ""
-    return f"{library.title}.cu:{number}{_template(library.title, shown)}: {shown}   [{instruction}]{called}"
-
-
-@functools.lru_cache(maxsize=256)
-def _template(title: str, shown: str) -> str:
-    """Where a line stands in the kernel's templates, if it was not put together there."""
-    try:
-        parts = recipe(registry.parse(title)).parts
-    except KgenError:
-        return ""
-    for name, text in parts:
-        for number, line in enumerate(text.splitlines(), 1):
-            if line.strip() == shown:
-                return f" ({name}:{number})"
-    return ""
+    return f"{library.title}.cu:{number}{origin(library.title, shown)}: {shown}   [{instruction}]{called}"

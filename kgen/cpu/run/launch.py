@@ -23,7 +23,6 @@ from kgen.errors import ExecutionError
 from kgen.notice import notice
 from kgen.spec import Spec
 
-
 MOST_THREADS = 1024
 """Of a block."""
 
