@@ -406,3 +406,16 @@ def test_bins_are_in_as_many_parts_as_were_measured_to_be_fastest(
 def test_a_range_that_is_found_and_not_finite_is_called_what_numpy_calls_it() -> None:
     with kgen.backend("cpu"), pytest.raises(ValueError, match=r"histogram: autodetected range of \[nan, nan\] is not"):
         histogram(np.array([1, np.nan], "f"))
+
+
+def test_one_far_element_does_no_harm_to_later_calls():
+    with kgen.backend("cpu"):
+        for far in (1 << 45, 1 << 62):
+            with pytest.raises((MemoryError, ValueError)):
+                bincount(np.array([far, 0, 1]))
+            assert bincount(np.array([1, 0, 1])).tolist() == [1, 2]
+        assert len(bincount(np.array([10_000, 0, 1]))) == 10_001
+        counts = bincount(np.array([1, 0, 1]))
+    assert counts.base is None or counts.base.size < 10_001
+    with kgen.backend("cpu"), pytest.raises(ValueError, match=f"bincount: x has the element {1 << 62}"):
+        bincount(np.array([1 << 62]))

@@ -31,7 +31,7 @@ from kgen.streams import stream_for
 
 _MOST = (1 << 60) - 1  # bins, of eight bytes, that an array can have
 _REMEMBERED = 256
-_bins_of: dict[tuple[object, int], int] = {}  # by dtype and size: how many bins the last such array took
+_bins_of: dict[tuple[object, int], int] = {}  # by dtype and size: how many bins the next such array may take
 _table_of: dict[Any, Any] = {}  # by kind of call: the table of edges of bins of one width, where x is
 _PLAIN = (float, int)
 
@@ -85,9 +85,12 @@ def bincount(
     if top < 0 and size:
         raise ValueError("bincount: x has elements that are negative, or beyond int64; it takes indices of bins")
     bins = max(top + 1, minlength)
+    if bins > _MOST:
+        raise ValueError(f"bincount: x has the element {top}; no array has so many bins")
     if len(_bins_of) >= _REMEMBERED:
         _bins_of.clear()
-    _bins_of[kind] = max(top + 1, FIRST_GUESS)
+    # One far element must not make all later calls reserve bins up to it: no more than there are elements.
+    _bins_of[kind] = max(min(top + 1, size), FIRST_GUESS)
     if weights is None and bins <= guess:
         return counts[:bins]
     return _count_into(x, weights, bins, None, stream)
@@ -130,7 +133,8 @@ def histogram(
     """Count the elements of `x` in bins, like `numpy.histogram`; returns the counts and the edges of the bins.
 
     x        an array of any shape
-    bins     the number of bins of equal width; or their edges, which must not decrease and are read on the host
+    bins     the number of bins of equal width; or their edges, which must not decrease and are read on the host. They
+             are compared in float64, which rounds integers beyond 2^53
     range    the outer edges, by default the minimum and maximum of x (which the host waits for). Elements outside, and
              NaN, are not counted; the last bin includes its upper edge
     weights  float64 or float32, of x's shape: returns their sums (float64) instead of counts (int64)
