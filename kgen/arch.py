@@ -24,7 +24,7 @@ class Arch(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Arch:
         """`sm_90a`, `90a` or `compute_90a`; raises ArchError for anything else."""
-        match = _PATTERN.fullmatch(text.strip().lower())
+        match = _PATTERN.fullmatch(text.strip().lower()) if isinstance(text, str) else None
         if match is None:
             raise ArchError(f"{text!r} is no GPU architecture", hint="write for instance sm_80, sm_90a or sm_100f")
         number, suffix = match.groups()

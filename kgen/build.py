@@ -19,11 +19,11 @@ from typing import NamedTuple
 from kgen import nvrtc, toolkit
 from kgen.arch import Arch
 from kgen.config import config
-from kgen.errors import JitDisabledError, KgenError, SpecError, ToolchainError
+from kgen.errors import ArchError, JitDisabledError, KgenError, ToolchainError
 from kgen.nvrtc import PLAIN, Binary, Flags, Resources
 from kgen.recipe import Recipe, jinja_version, recipe
 from kgen.render import Source, render_recipe, source_of
-from kgen.spec import Spec
+from kgen.spec import Spec, check_spec
 from kgen.store import Entry, Store, content_key
 
 _rendering = threading.Lock()
@@ -62,9 +62,9 @@ def build(spec: Spec, arch: Arch, *, flags: Flags = PLAIN, force: bool = False) 
     Raises CompileError, ArchError, TemplateError or ToolchainError, and JitDisabledError if it would have to compile
     and KGEN_JIT is off.
     """
-    if not isinstance(spec, Spec):
-        hint = "kgen.parse gives the specialization of a name"
-        raise SpecError(f"build: spec is {spec!r}; it takes a Spec", hint=hint)
+    check_spec("build", spec)
+    if not isinstance(arch, Arch):
+        raise ArchError(f"build: arch is {arch!r}; it takes an Arch", hint="kgen.Arch.parse gives the one of a name")
     made = recipe(spec)
     kept = None if force else _kept(made, arch, flags)
     if kept is not None:

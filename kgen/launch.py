@@ -20,7 +20,7 @@ from kgen.device import current_device, device_arch
 from kgen.errors import CaptureError, DeviceError
 from kgen.render import Source
 from kgen.scratch import idle, listing
-from kgen.spec import Spec
+from kgen.spec import Spec, check_spec
 from kgen.step import Frame, Parts, arguments, consists
 from kgen.step import Run as Run
 from kgen.step import Step as Step
@@ -122,6 +122,7 @@ def load(spec: Spec, device: int | None = None) -> Launcher:
     """
     import cupy
 
+    check_spec("load", spec)
     if device is None:
         device = current_device()
     found = _launchers.get((spec, device))

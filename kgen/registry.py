@@ -45,6 +45,8 @@ def registered() -> dict[str, Kernel]:
 
 def parse(name: str) -> Spec:
     """The Spec that a name stands for; raises SpecError, and says what is taken, when there is none."""
+    if not isinstance(name, str):
+        raise SpecError(f"parse: name is {name!r}; it takes the name of a specialization")
     owners = [kernel for stem, kernel in _registry.items() if name == stem or name.startswith(stem + "_")]
     if not owners:
         raise SpecError(f"no kernel is called {name!r}", hint=hints.owners(name, _registry))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kgen.errors import TemplateError
 from kgen.recipe import HEADER, Recipe, recipe, sha256
-from kgen.spec import Spec
+from kgen.spec import Spec, check_spec
 
 if TYPE_CHECKING:
     import jinja2
@@ -42,6 +42,7 @@ def render(spec: Spec) -> Source:
     Raises TemplateError, which names the template and the line, when the template is missing, malformed, or uses a
     variable that neither the axes nor `derive` define.
     """
+    check_spec("render", spec)
     return render_recipe(recipe(spec))
 
 

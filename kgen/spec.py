@@ -204,3 +204,10 @@ class Spec:
 
     def __str__(self) -> str:
         return self.name
+
+
+def check_spec(function: str, spec: object) -> None:
+    """SpecError where something else came in place of a specialization, such as its name."""
+    if not isinstance(spec, Spec):
+        hint = "kgen.parse gives the specialization of a name"
+        raise SpecError(f"{function}: spec is {spec!r}; it takes a Spec", hint=hint)

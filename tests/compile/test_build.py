@@ -382,3 +382,14 @@ def test_a_name_in_place_of_a_specialization_is_met_with_how_to_parse_it() -> No
     with pytest.raises(SpecError, match="build: spec is 'lmha_e64_t1_f32'; it takes a Spec") as caught:
         build("lmha_e64_t1_f32", SM_90A)  # type: ignore[arg-type]
     assert caught.value.hint == "kgen.parse gives the specialization of a name"
+    with pytest.raises(SpecError, match="render: spec is 'lmha_e64_t1_f32'; it takes a Spec"):
+        kgen.render("lmha_e64_t1_f32")  # type: ignore[arg-type]
+    with pytest.raises(ArchError, match="build: arch is 'sm_90a'; it takes an Arch"):
+        build(kgen.parse("lmha_e64_t1_f32"), "sm_90a")  # type: ignore[arg-type]
+
+
+def test_what_is_no_name_is_refused_as_one() -> None:
+    with pytest.raises(SpecError, match="parse: name is 3"):
+        kgen.parse(3)  # type: ignore[arg-type]
+    with pytest.raises(ArchError, match="90 is no GPU architecture"):
+        Arch.parse(90)  # type: ignore[arg-type]

@@ -50,6 +50,16 @@ def test_a_gate_above_zero_is_told_of_every_operator_that_has_one(xp: ModuleType
         call(above)
 
 
+def test_a_nan_passes_and_hides_no_gate_above_zero(xp: ModuleType) -> None:
+    q, k, v, g = arrays(xp)
+    g[0, 0, 2, 2] = float("nan")
+    with kgen.checked():
+        kgen.gla(q, k, v, g)
+        g[0, 1, 5, 3] = 0.25
+        with pytest.raises(ValueError, match=r"gla: g reaches 0\.25"):
+            kgen.gla(q, k, v, g)
+
+
 @pytest.mark.parametrize(
     ("offsets", "words"),
     [

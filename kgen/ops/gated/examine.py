@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from kgen.backend import HOST
 from kgen.operand import Operand
+from kgen.ops.elementwise.elementwise import elementwise
 from kgen.ops.gated.checks import Arrays, Form, arrays_of, gradients_of
 from kgen.ops.layout import AXES
 from kgen.ops.reduce.reduce import max as maximum
@@ -42,7 +44,10 @@ def slots(op: str, indices: Operand, count: int) -> None:
 def gates(op: str, g: Operand) -> None:
     """Gates are logarithms of decays. NaN passes, as in a plain call."""
     if 0 not in g.shape:
-        highest = float(maximum(device_view(g)))
+        numbers = device_view(g)
+        highest = float(maximum(numbers))
+        if math.isnan(highest):  # which hides what the others reach
+            highest = float(maximum(elementwise("where(isnan(g), 0, g)", g=numbers)))
         if highest > 0:
             raise ValueError(
                 f"{op}: {g.argument} reaches {highest:g}; it takes gates of at most 0, the logarithms of decays"
