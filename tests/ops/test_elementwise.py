@@ -335,6 +335,15 @@ def test_steps_within_an_expression_have_types_of_their_own(text, x, y):
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("text", ["x + y ** 2", "x * y ** 3", "x & ~y", "x - ~~y", "x + y ** 1"])
+def test_a_number_that_is_an_operand_is_a_whole_one_in_powers_and_bits_too(text):
+    for x in (np.array([1, 100], "i4"), np.array([1, 100], "i8")):
+        expected = eval(text, {"x": x, "y": 3})
+        got = elementwise(text, x=x, y=3)
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("text", ["x / -1", "x / 1000", "hypot(x, 1000)", "copysign(x, -300)", "x / least"])
 def test_an_integer_need_not_fit_where_integers_become_floats(text):
     x = np.array([1, 200], "u1")

@@ -104,7 +104,7 @@ class Body:
                 return Term(f"!{inside(term, 15)}", BOOL, 15)
             if isinstance(term.value, int):
                 return literal(~term.value)
-            if term.type in FLOATING or isinstance(term.type, Weak):
+            if term.type in FLOATING or term.type is FLOAT:
                 self._refuse(node, f"inverts the bits of {term.type.numpy_name}", TypeError)
             return self._narrowed(Term(f"~{inside(term, 15)}", term.type, 15))
         if term.value is not None:
@@ -165,7 +165,7 @@ class Body:
 
     def _power(self, a: Term, b: Term, node: ast.expr) -> Term:
         """Small whole powers as products, as NumPy computes the square; else pow, of floats."""
-        if b.value in (1, 2, 3) and isinstance(b.value, int) and a.type is not INT:
+        if b.value in (1, 2, 3) and isinstance(b.value, int):
             if a.type is BOOL:
                 whole = I8 if b.value == 2 else I64  # as in NumPy
                 a = Term(self._as(a, whole), whole)
