@@ -92,7 +92,7 @@ def dot(a: Any, b: Any, out: Any = None, *, algorithm: str | None = None, stream
 
 
 def vdot(a: Any, b: Any, out: Any = None, *, stream: Any = None) -> Any:
-    """The same as `dot`, since no array here is complex."""
+    """The same as `dot`, since no array here is complex. Of vectors only: `numpy.vdot` flattens other arrays itself."""
     (result,) = _vdot.call((a, b), (out,), (), stream)
     return result
 
