@@ -15,7 +15,7 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 3e6eaeec, common/histogram_bins.cuh.j2 638109e8, common/after_previous.cuh.j2
+//   parts   histogram.cu.j2 579a6cd3, common/histogram_bins.cuh.j2 7111b423, common/after_previous.cuh.j2
 //           a20b390c
 //   again   kgen build histogram_k224_c1_v4_packed_i32
 
@@ -38,12 +38,8 @@ struct alignas(VEC * sizeof(Element)) Pack {
     Element at[VEC];  // neighbours in memory
 };
 
-constexpr unsigned NO_BIN = 0xffffffff;
-
 // An element is its own bin. Negative ones are beyond all bins when read as unsigned.
 struct Bins {
-    unsigned count;
-
     __device__ __forceinline__ unsigned of(Element element) const
     {
         return static_cast<unsigned>(element);
@@ -73,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_histogram_k224_c1_
     }
     __syncthreads();  // all counters are zero
 
-    const Bins map{static_cast<unsigned>(bins)};
+    const Bins map{};
 
     const auto add = [&](unsigned bin, unsigned times) {
         const unsigned shift = bin % 2 * 16;

@@ -15,7 +15,7 @@
 //
 //   after   privatised counters: J. Gomez-Luna et al., An optimized approach to histogram computation on GPU,
 //           2013
-//   parts   histogram.cu.j2 3e6eaeec, common/histogram_bins.cuh.j2 638109e8, common/after_previous.cuh.j2
+//   parts   histogram.cu.j2 579a6cd3, common/histogram_bins.cuh.j2 7111b423, common/after_previous.cuh.j2
 //           a20b390c
 //   again   kgen build histogram_k48_c16_v4_uniform_f32
 

@@ -10,9 +10,9 @@
 //   shared memory  81920  bytes, dynamic: asked for at launch
 //   grid                  (resident blocks)
 //
-//   parts   histogram_parts.cu.j2 de7f0b48, common/histogram_bins.cuh.j2 638109e8,
+//   parts   histogram_parts.cu.j2 c5770938, common/histogram_bins.cuh.j2 7111b423,
 //           common/histogram_met.cuh.j2 812ebf99, common/scan_cells.cuh.j2 a94d0c47,
-//           common/after_previous.cuh.j2 a20b390c, common/histogram_map.cuh.j2 1f00784b
+//           common/after_previous.cuh.j2 a20b390c, common/histogram_map.cuh.j2 9ec5729b
 //   again   kgen build histogram_parts_i32
 
 // More bins than a block has shared memory for are cut into `parts`, a power of two: bin b is number b / parts of part
@@ -36,8 +36,6 @@ constexpr unsigned NO_BIN = 0xffffffff;
 
 // An element is its own bin. Negative ones are beyond all bins when read as unsigned.
 struct Bins {
-    unsigned count;
-
     __device__ __forceinline__ unsigned of(Element element) const
     {
         return static_cast<unsigned>(element);
@@ -97,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_histogram_parts_i3
     unsigned short* kept_places = reinterpret_cast<unsigned short*>(kept + TILE);
     __shared__ unsigned cells[CELLS + 1];  // how many elements are counted there; then where the first of these goes
 
-    const Bins map{static_cast<unsigned>(bins)};
+    const Bins map{};
     const unsigned parts = 1u << log_parts;
     // Lanes whose elements are of one part count them in different cells, as far as there are some.
     const unsigned log_copies = LOG_CELLS - log_parts;

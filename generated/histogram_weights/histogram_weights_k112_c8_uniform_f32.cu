@@ -13,9 +13,9 @@
 //   grid                   (resident blocks)
 //
 //   after   fixed-point sums that are the same in any order: Demmel and Nguyen, Reproducible summation, 2013
-//   parts   histogram_weights.cu.j2 44bdb349, common/histogram_bins.cuh.j2 638109e8,
+//   parts   histogram_weights.cu.j2 42be78cf, common/histogram_bins.cuh.j2 7111b423,
 //           common/histogram_met.cuh.j2 812ebf99, common/histogram_sum.cuh.j2 215f0c77,
-//           common/after_previous.cuh.j2 a20b390c, common/histogram_map.cuh.j2 1f00784b,
+//           common/after_previous.cuh.j2 a20b390c, common/histogram_map.cuh.j2 9ec5729b,
 //           common/histogram_unit.cuh.j2 1102af4c, common/histogram_words_at.cuh.j2 57ce3fa1,
 //           common/histogram_whole.cuh.j2 bad25f1c, common/histogram_words.cuh.j2 a5de4e65
 //   again   kgen build histogram_weights_k112_c8_uniform_f32
