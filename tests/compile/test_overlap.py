@@ -11,6 +11,7 @@ import pytest
 import kgen
 from kgen.arch import HOPPER, Arch
 from kgen.build import Built, build_many
+from kgen.ops.rows import RESERVED, SHARED
 from kgen.render import render
 from tests.compile.test_nvrtc import disassembler
 
@@ -49,12 +50,14 @@ def test_a_ring_waits_between_what_it_brings_into_the_cache_and_what_it_reads(na
 
 
 @pytest.mark.parametrize("name", RINGS)
-def test_a_ring_lets_the_next_kernel_begin_once_all_of_its_rows_are_asked_for(name: str) -> None:
-    for spec in kgen.kernels()[name].defaults:
-        text = render(kgen.parse(spec)).text
-        assert text.count(NEXT) == 1, spec
-        loop = text[text.index("for (int turn = 0;") :]
-        assert loop.rindex("fetch") < loop.index("if (coming >= rows) {") < loop.index(NEXT), spec
+def test_a_ring_lets_the_next_kernel_begin_which_has_room_for_no_more_blocks_than_run_at_once(name: str) -> None:
+    """Otherwise a launch that begins while another ends would put blocks together, and leave multiprocessors idle."""
+    for spec in map(kgen.parse, kgen.kernels()[name].defaults):
+        text = render(spec).text
+        assert text.count(NEXT) == 1 and text.index(WAIT) < text.index(NEXT), spec
+        blocks = spec.derived.get("RESIDENT", 1)
+        room = (spec.static_smem + spec.dynamic_smem + RESERVED) * blocks
+        assert room <= SHARED + RESERVED < room + room // blocks, spec
 
 
 def test_nothing_is_read_or_written_before_the_wait(tmp_path: Path) -> None:
