@@ -184,7 +184,7 @@ def _halved(cut: rows_ring.Cut, wanted: Wanted, read: Rows, taken: rows_cut.Pack
 def _spread(cut: rows_ring.Cut, wanted: Wanted, read: Rows, taken: rows_cut.Packs, device: int) -> rows_ring.Cut | None:
     """The same rows for twice as many blocks, where these are full: when nothing is left to be read, half as much is on
     chip that must still be written."""
-    if taken.ragged or taken.vec == 4 or wanted.op != "softmax" or 2 * cut.cluster > REACHING:
+    if taken.shifted or taken.vec == 4 or wanted.op != "softmax" or 2 * cut.cluster > REACHING:
         return None
     found = _cut(read, taken, device, wide=0, most=FEW, clusters=(2 * cut.cluster,))
     room = found.packs * found.cluster * found.threads if found else 0
