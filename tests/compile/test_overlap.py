@@ -67,8 +67,8 @@ def test_nothing_is_read_or_written_before_the_wait(tmp_path: Path) -> None:
     if tool is None:
         pytest.skip("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm")
     firsts = [kgen.parse(kernel.defaults[0]) for kernel in kgen.kernels().values() if kernel.defaults]
-    early_ones = [kgen.parse(name) for kernel in (*RINGS, "norm", "softmax") for name in kgen.kernels()[kernel].defaults]
-    firsts += [spec for spec in early_ones[::2] if _brings(render(spec).text)]
+    others = [kgen.parse(name) for kernel in (*RINGS, "norm", "softmax") for name in kgen.kernels()[kernel].defaults]
+    firsts += [spec for spec in others[::2] if _brings(render(spec).text)]
     early = {}
     for built in build_many(firsts, [Arch.parse("sm_90a")]):
         assert isinstance(built, Built), built
