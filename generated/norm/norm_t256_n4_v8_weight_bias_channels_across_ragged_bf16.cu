@@ -19,15 +19,15 @@
 //   grid                 a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 aa23a151, common/rows_take.cuh.j2 f4bad7b8, common/convert.cuh.j2 0552574a,
+//   parts   norm.cu.j2 ff025159, common/rows_take.cuh.j2 f4bad7b8, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
-//           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           183045a9, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
-//           common/rows_pack.cuh.j2 c31589f6, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
-//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
-//           common/rows_posted.cuh.j2 d50162d0
+//           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/rows_ahead.cuh.j2 4c2fdf96,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 abdd50bf,
+//           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 183045a9, common/rows_groups.cuh.j2
+//           63f84075, common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 c31589f6,
+//           common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2
+//           0bf4baeb, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_t256_n4_v8_weight_bias_channels_across_ragged_bf16
 
 // A row is read once, kept in registers, and written once.
@@ -162,9 +162,22 @@ extern "C" __global__ void __launch_bounds__(256) kgen_norm_t256_n4_v8_weight_bi
     float eps,
     long long x_row, long long y_row)
 {
-    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
+    // Launched while blocks of the previous kernel in the stream finish. Until all have, the row is brought into the L2
+    // cache, where it is what memory holds, whoever writes to it: nothing is read by now.
+    if (threadIdx.x % (128 / sizeof(Pack)) == 0) {
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            const int column = (pack * LANES + threadIdx.x) * VEC;
+            if (column < columns) {
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(x + blockIdx.x * x_row + column));
+            }
+        }
+    }
+
+    // From here on, everything that the previous kernel wrote is visible; and the next one may begin likewise.
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
 #endif
 
     const float count = static_cast<float>(columns);

@@ -16,12 +16,12 @@
 //                          room for
 //
 //   after   Zhang and Sennrich, Root mean square layer normalization, 2019
-//   parts   norm_sums.cu.j2 face0ef5, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
+//   parts   norm_sums.cu.j2 9512e28f, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_ring.cuh.j2 0929a899, common/rows_pack.cuh.j2 c31589f6, common/cluster.cuh.j2
-//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 9e47878a,
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_ring.cuh.j2 292e8619,
+//           common/rows_pack.cuh.j2 c31589f6, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_ring_exchanges.cuh.j2 e868d250,
+//           common/rows_place.cuh.j2 9e47878a, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
@@ -254,9 +254,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     float eps, float weight_offset,
     long long x_row, long long residual_row, long long y_row, long long total_row)
 {
-    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-
     // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a
     // barrier also waits for all that is on its way from memory by then.
     __shared__ Exchange exchanges[EXCHANGES];
@@ -284,6 +281,26 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
             copy_async(to + RING * LANES, residual + row * residual_row + pack * STRIDE);
         }
     };
+
+    // This kernel has begun where a block of the one before has ended. While the others end, its first rows are brought
+    // into the L2 cache, where they are what memory holds, whoever writes to it: nothing is read by now.
+#pragma unroll
+    for (int stage = 0; stage < 2; ++stage) {
+        const int row = blockIdx.x / CLUSTER + stage * teams;
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            if (row < rows && place % (8 * VEC) == 0 && place + pack * STRIDE < columns) {
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(x + row * x_row + pack * STRIDE));
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(residual + row * residual_row + pack * STRIDE));
+            }
+        }
+    }
+
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    // Where a block of this one ends, one of the next kernel in the stream may begin, likewise.
+    asm volatile("griddepcontrol.launch_dependents;");
+
     int row[STAGES];  // that this cluster takes, from this one on
 #pragma unroll
     for (int stage = 0; stage < STAGES; ++stage) {

@@ -17,12 +17,12 @@
 //   grid                  a block, or a cluster, for many rows: as many as all multiprocessors have room for
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_ring.cu.j2 f92823ae, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
-//           common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289, common/after_previous.cuh.j2
-//           a20b390c, common/rows_ring.cuh.j2 0929a899, common/rows_ring_second.cuh.j2 12f958ea,
-//           common/rows_ring_others.cuh.j2 194e9a9b, common/rows_pack.cuh.j2 c31589f6, common/cluster.cuh.j2
-//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/rows_ring_exchanges.cuh.j2 e868d250, common/rows_place.cuh.j2 9e47878a,
+//   parts   softmax_ring.cu.j2 d584eb51, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
+//           common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289, common/rows_ring.cuh.j2 292e8619,
+//           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
+//           common/rows_pack.cuh.j2 c31589f6, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_ring_exchanges.cuh.j2 e868d250,
+//           common/rows_place.cuh.j2 9e47878a, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 2f2d2724,
 //           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
@@ -311,9 +311,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     int rows, int columns,
     long long x_row, long long y_row)
 {
-    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-
     // The other blocks must be there, and ready, before anything is written to them. That is waited for later: such a
     // barrier also waits for all that is on its way from memory by then.
     __shared__ Exchange exchanges[EXCHANGES];
@@ -390,6 +387,25 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         }
         return taken;
     };
+
+    // This kernel has begun where a block of the one before has ended. While the others end, its first rows are brought
+    // into the L2 cache, where they are what memory holds, whoever writes to it: nothing is read by now.
+#pragma unroll
+    for (int stage = 0; stage < 2; ++stage) {
+        const int row = blockIdx.x / CLUSTER + stage * teams;
+#pragma unroll
+        for (int pack = 0; pack < PACKS; ++pack) {
+            if (row < rows && place % (8 * VEC) == 0 && place + pack * STRIDE < columns) {
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(x + row * x_row + pack * STRIDE));
+            }
+        }
+    }
+
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    // Where a block of this one ends, one of the next kernel in the stream may begin, likewise.
+    asm volatile("griddepcontrol.launch_dependents;");
+
     int row[TAKEN];  // that this cluster takes, from this one on
     row[STAGES] = blockIdx.x / CLUSTER + STAGES * teams;
     const auto begin_stage = [&](int stage) {

@@ -97,6 +97,11 @@ class RowKernel(Kernel):
                     yield from (spec for spec in specs if self.check(spec) is None)
 
 
+def single(spec: Spec) -> bool:
+    """Whether a block has one row, and no other behind it: there are many blocks, which begin as others end."""
+    return spec["CLUSTER"] == 1 and spec["LANES"] == spec.threads and not spec["looped"]
+
+
 def shared_for(resident: int, room: int = SHARED) -> int:
     """Bytes of shared memory of each block, where so many share a multiprocessor which has `room` for one."""
     return (room + RESERVED) // resident - RESERVED

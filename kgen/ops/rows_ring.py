@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from kgen.device import multiprocessors, shared_memory
 from kgen.ops import rows_cut
 from kgen.ops.reduce.workspace import workspace
-from kgen.ops.rows import LINE, REACH, SHARED, VECTOR
+from kgen.ops.rows import LINE, REACH, RESERVED, SHARED, VECTOR
 from kgen.ops.rows_cut import Packs
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import ALIGNED
@@ -184,11 +184,18 @@ def derive(
         "LANES": threads,
         "THREADS": teams * threads,
         "STATIC_SMEM": static,
-        "DYNAMIC_SMEM": teams * stages * part + behind,
+        "DYNAMIC_SMEM": max(teams * stages * part + behind, filling(static, room)),
         "STAGES": stages,
         "EXCHANGES": EXCHANGES,
         "CLUSTER": spec["CLUSTER"],
     }
+
+
+def filling(static: int, room: int = SHARED) -> int:
+    """Bytes that a block which may have `room` asks for at the least, besides `static` ones: no more blocks then share
+    a multiprocessor than are to run on it. Where a launch begins while another ends, others would have none."""
+    blocks = (SHARED + RESERVED) // (room + RESERVED)
+    return (SHARED + RESERVED) // (blocks + 1) // VECTOR * VECTOR + VECTOR - RESERVED - static
 
 
 def check(spec: Spec, stages: int = STAGES) -> str | None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kgen
+from kgen import device
 from kgen.backend import HOST, notice
 from kgen.catalog import parse
 from kgen.dtypes import DTYPES
@@ -677,7 +678,7 @@ def test_an_edge_of_some_packs_is_what_a_cut_leaves(columns: int, monkeypatch: p
         ("f32", 16416, {"softmax": "t256_n8_v4_c2_ragged", "layer_norm": "n5_v4_c2_weight_bias_ragged"}),
         ("f32", 16440, {"softmax": "n5_v4_c2", "layer_norm": "n5_v4_c2_weight_bias_ragged"}),
         ("bf16", 16648, {"softmax": "t256_n5_v8_c2_ragged", "layer_norm": "n5_v8_c1_weight_bias_ragged"}),
-        ("bf16", 32776, {"softmax": "t256_n8_v8_c2_ragged", "layer_norm": "n4_v8_c2_weight_bias_ragged"}),
+        ("bf16", 32776, {"softmax": "n4_v8_c2_ragged", "layer_norm": "n4_v8_c2_weight_bias_ragged"}),
     ],
 )
 def test_packs_of_rows_that_begin_amid_sectors_are_those_of_sectors(
@@ -699,6 +700,30 @@ def test_packs_of_rows_that_begin_amid_sectors_are_those_of_sectors(
         else:
             test_norm.assert_close(y, test_norm.reference(x, (1,), weight, bias)[0], dtype, terms=8)
         assert surroundings(y).tobytes() == poison.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "columns", "cut"),
+    [
+        (softmax, "bf16", 65536, "n4_v8_c4"),
+        (softmax, "f16", 61440, "n4_v8_c4"),
+        (softmax, "bf16", 61432, "n8_v8_c2_ragged"),
+        (softmax, "bf16", 131072, "n4_v8_c8"),
+        (softmax, "bf16", 262144, "n8_v8_c8"),
+        (softmax, "f32", 65536, "t256_n8_v4_c8"),
+        (log_softmax, "bf16", 65536, "n8_v8_c2_log"),
+    ],
+)
+def test_a_softmax_of_16_bits_takes_twice_as_many_blocks_where_four_packs_of_their_threads_are_full(
+    function: Callable[..., Any], dtype: str, columns: int, cut: str
+) -> None:
+    x = np.empty((2048, columns), DTYPES[dtype].numpy)
+    device.stand_for(device.Facts(132, 227 * 1024, "sm_90a"))
+    try:
+        with kgen.backend("cpu"):
+            assert explain(function, x, -1).startswith(f"softmax_ring_{cut}_{dtype} on ")
+    finally:
+        device.stand_for(device.HOST_FACTS)
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 2, 4, 8, 14, 132])

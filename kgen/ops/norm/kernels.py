@@ -95,6 +95,7 @@ def _text_of_rows(spec: Spec) -> dict[str, Any]:
         **text_of_weights(spec),
         "vectors": along,
         "kept": _kept(spec) > 0,
+        "early": rows.single(spec) and not _kept(spec),
         "centred": centred(spec, "float_of(value[pack], i)"),
         "off": off_mean(spec, "float_of(value[pack], i)"),
         "affines": affines(spec),

@@ -36,7 +36,8 @@ def _derive(spec: Spec) -> dict[str, int]:
     derived = rows_ring.derive(spec, found=4, arrays=2)
     slot = 2 * rows_ring.THREADS * VECTOR
     ring = min((SHARED - derived["STATIC_SMEM"]) // slot, (rows_ring.STAGES - 1) * spec["PACKS"])
-    return {**derived, "DYNAMIC_SMEM": ring * slot, "STAGES": rows_ring.STAGES, "RING": ring}
+    memory = max(ring * slot, rows_ring.filling(derived["STATIC_SMEM"]))
+    return {**derived, "DYNAMIC_SMEM": memory, "STAGES": rows_ring.STAGES, "RING": ring}
 
 
 def _text(spec: Spec) -> dict[str, Any]:

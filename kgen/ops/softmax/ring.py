@@ -34,6 +34,10 @@ HALVES = {1: ((2, rows_ring.MOST),), 4: ((4, MANY), (8, rows_ring.MOST)), 8: ((8
 For each row a thread does as much again as for five packs: more packs of fewer threads take less time, and two blocks
 wait in turn. Of sixteen blocks for eight, and of four for two, there are too few clusters at once."""
 
+FEW = 4  # packs of a thread, of twice as many blocks, that do better where a row fills them
+FILLED = 15 / 16  # of these, at least: for a row a thread does as much besides, however many they are
+REACHING = 8  # blocks of a cluster, up to which they do: of larger ones there are too few at once
+
 MARGIN = 4  # elements of a row before and behind its packs at least, so that the mask's words lie in it
 FULL = 6  # packs of a thread of 16 bits, at most, where there is a mask and results are moved
 CAUSAL = 1920
@@ -177,6 +181,16 @@ def _halved(cut: rows_ring.Cut, wanted: Wanted, read: Rows, taken: rows_cut.Pack
     return None
 
 
+def _spread(cut: rows_ring.Cut, wanted: Wanted, read: Rows, taken: rows_cut.Packs, device: int) -> rows_ring.Cut | None:
+    """The same rows for twice as many blocks, where these are full: when nothing is left to be read, half as much is on
+    chip that must still be written."""
+    if taken.shifted or taken.vec == 4 or wanted.op != "softmax" or 2 * cut.cluster > REACHING:
+        return None
+    found = _cut(read, taken, device, wide=0, most=FEW, clusters=(2 * cut.cluster,))
+    room = found.packs * found.cluster * found.threads if found else 0
+    return found if found and found.packs == FEW and read.columns // taken.vec >= FILLED * room else None
+
+
 def plan_ring(
     x: Operand, mask: Operand | None, y: Operand, axes: tuple[int, ...], read: Rows, written: Rows, wanted: Wanted
 ) -> Plan | None:
@@ -193,7 +207,7 @@ def plan_ring(
     cut = _cut(read, taken, y.device, wide=wide, most=min(rows_ring.MOST, _held(wanted, taken)))
     if cut is None:
         return None
-    cut = _halved(cut, wanted, read, taken, y.device) or cut
+    cut = _spread(cut, wanted, read, taken, y.device) or _halved(cut, wanted, read, taken, y.device) or cut
     flags = {flag.name: wanted.flags(wide=False)[flag.name] for flag in FLAGS}
     spec = RING.spec(LANES=cut.threads, **cut.values(), **flags, shifted=taken.shifted, dtype=x.dtype)
     queries = (x.shape[-2],) if wanted.causal else ()
