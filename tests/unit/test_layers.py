@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -133,35 +132,3 @@ def test_importing_every_module_imports_no_array_library(run_python: Callable[..
     names = [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
     program = f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\n"
     assert run_python(program + f"print(sorted({HEAVY} & sys.modules.keys()))") == "[]\n"
-
-
-# The public face
-
-
-@pytest.mark.parametrize("name", sorted(kgen._FACE))
-def test_every_public_name_is_what_its_module_calls_so(name: str) -> None:
-    assert getattr(kgen, name) is getattr(import_module(f"kgen.{kgen._FACE[name]}"), name)
-    assert name in dir(kgen)
-    assert name in kgen.__all__
-
-
-def test_type_checkers_are_told_of_exactly_the_public_names() -> None:
-    tree = ast.parse((PACKAGE / "__init__.py").read_text())
-    block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
-    told = {}
-    for node in block.body:
-        assert isinstance(node, ast.ImportFrom)
-        for alias in node.names:
-            assert alias.asname == alias.name, "or the name is private to type checkers"
-            told[alias.name] = str(node.module).removeprefix("kgen.")
-    assert told == kgen._FACE
-
-
-def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'kgen' has no attribute 'nonsense'"):
-        kgen.nonsense  # noqa: B018
-
-
-def test_build_and_render_stay_functions_when_their_modules_are_imported(run_python: Callable[..., str]) -> None:
-    program = "import kgen; kgen.kernels(); import kgen.build, kgen.render; from kgen.build import build\n"
-    assert run_python(program + "print(callable(kgen.render), kgen.build is build)") == "True True\n"
