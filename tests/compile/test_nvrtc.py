@@ -16,12 +16,12 @@ from types import ModuleType
 import pytest
 
 import kgen
-from kgen import toolkit
+from kgen import nvrtc, toolkit
 from kgen.arch import Arch
 from kgen.build import Built, build_many
 from kgen.dtypes import BF16, F16, F32
 from kgen.errors import ArchError, CompileError, ToolchainError
-from kgen.nvrtc import Flags, Resources, compile_source, compiler_id, supported_archs
+from kgen.nvrtc import Flags, Resources, compile_ptx, compile_source, compiler_id, supported_archs
 from kgen.ops.gated.linear_chunk import LINEAR
 from kgen.ops.gated.linear_team import TEAM
 from kgen.render import render
@@ -225,6 +225,29 @@ def test_the_compiler_reads_no_file_from_the_working_folder(
     source = render(make_kernel(template='#include "local.h"\n').spec(N=64, dtype=F32))
     with pytest.raises(CompileError, match=r"local\.h"):
         compile_source(source, SM_90A)
+
+
+def test_a_users_kernel_may_use_textures_and_the_runtimes_types(make_kernel: MakeKernel) -> None:
+    """NVRTC leaves them out at first."""
+    text = """extern "C" __global__ void {{ symbol }}(cudaTextureObject_t picture, cudaError_t* told, float* y)
+{
+    y[0] = tex2D<float>(picture, 0.5f, 0.5f);
+    *told = cudaSuccess;
+}
+"""
+    source = render(make_kernel("own", text).spec(N=64, dtype=F32))
+    assert compile_source(source, SM_90A).cubin
+    assert "tex.2d" in compile_ptx(source.text, "own", SM_90A)
+
+
+@pytest.mark.parametrize("spec", kgen.select()[::70], ids=str)
+def test_what_is_left_out_changes_no_cubin(spec: Spec) -> None:
+    source = render(spec)
+    less = ("--gpu-architecture=sm_90a", *Flags().options, f"--include-path={toolkit.header_folder()}")
+    all_names = tuple(option for option in less if option != "--minimal")
+    assert len(all_names) < len(less)
+    one, two = (nvrtc._nvrtc_call(source.text, "kgen/k.cu", options, "getCUBIN")[0] for options in (less, all_names))
+    assert one == two
 
 
 # Errors
