@@ -22,8 +22,8 @@ from kgen.recipe import recipe
 from kgen.render import Source
 
 _FEWER = "--minimal"
-"""Leaves out the names of textures and of the runtime, which no kernel of ours uses: NVRTC begins 8 to 15 ms sooner, and
-the cubins are the same."""
+"""Leaves out the names of textures and of the runtime, which no kernel of ours uses: NVRTC begins 8 to 15 ms sooner,
+and the cubins are the same."""
 _CONTEXT_LINES = 2
 _ERRORS_SHOWN = 5
 
