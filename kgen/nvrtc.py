@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kgen import registry, toolkit
 from kgen.arch import Arch
@@ -97,7 +97,8 @@ def compile_ptx(text: str, title: str, arch: Arch) -> str:
     flags = Flags(lineinfo=True).options
     options = (target, *(flag for flag in flags if "ptxas" not in flag), *_includes(text))
     try:
-        return _compiled(text, f"kgen/{title}.cu", options, "getPTX")[0].decode().rstrip("\0")
+        ptx, _ = _compiled(text, f"kgen/{title}.cu", options, "getPTX")
+        return str(ptx.decode().rstrip("\0"))
     except _Refused as refusal:
         raise _explained(text, title, arch, refusal.log) from None
 
@@ -145,7 +146,7 @@ class _Refused(Exception):
         self.log = log
 
 
-def _compiled(text: str, name: str, options: tuple[str, ...], result: str) -> tuple[bytes, str]:
+def _compiled(text: str, name: str, options: tuple[str, ...], result: str) -> tuple[Any, ...]:
     """What NVRTC makes of a text. One that it refuses may be a user's, and use what is left out; or NVRTC is old."""
     try:
         return _nvrtc_call(text, name, options, result)
@@ -153,12 +154,13 @@ def _compiled(text: str, name: str, options: tuple[str, ...], result: str) -> tu
         return _nvrtc_call(text, name, tuple(option for option in options if option != _FEWER), result)
 
 
-def _nvrtc_call(text: str, name: str, options: tuple[str, ...], result: str) -> tuple[bytes, str]:
+def _nvrtc_call(text: str, name: str, options: tuple[str, ...], *results: str) -> tuple[Any, ...]:
+    """The results, bytes each, and the log."""
     nvrtc = toolkit.nvrtc()
     program = nvrtc.createProgram(text, name, (), ())
     try:
         nvrtc.compileProgram(program, options)
-        return getattr(nvrtc, result)(program), nvrtc.getProgramLog(program)
+        return (*(getattr(nvrtc, result)(program) for result in results), nvrtc.getProgramLog(program))
     except nvrtc.NVRTCError as error:
         raise _Refused(nvrtc.getProgramLog(program) or str(error)) from None
     finally:

@@ -18,14 +18,15 @@ import pytest
 import kgen
 from kgen import nvrtc, toolkit
 from kgen.arch import Arch
-from kgen.build import Built, build_many
-from kgen.dtypes import BF16, F16, F32
+from kgen.build import Built, build
+from kgen.dtypes import BF16, F16, F32, DType
 from kgen.errors import ArchError, CompileError, ToolchainError
 from kgen.nvrtc import Flags, Resources, compile_ptx, compile_source, compiler_id, supported_archs
 from kgen.ops.gated.linear_chunk import LINEAR
 from kgen.ops.gated.linear_team import TEAM
 from kgen.render import render
 from kgen.spec import Kernel, Spec
+from tests.compiling import LINED, ptx_once
 
 MakeKernel = Callable[..., Kernel]
 RunPython = Callable[..., str]
@@ -79,10 +80,8 @@ def every_arch() -> list[Arch]:
 
 
 def built_for(arch: Arch, specs: Iterable[Spec]) -> Iterator[Built]:
-    """Each of the specializations that takes an architecture."""
-    for result in build_many([spec for spec in specs if spec.kernel.min_arch <= arch], [arch]):
-        assert isinstance(result, Built), result
-        yield result
+    """Each of the specializations that takes an architecture; with its lines, as the executor takes it for Hopper."""
+    return (build(spec, arch, flags=LINED) for spec in specs if spec.kernel.min_arch <= arch)
 
 
 def one_of_every_template() -> list[Spec]:
@@ -177,6 +176,19 @@ def test_compiling_again_gives_the_same_bytes(make_kernel: MakeKernel, dtype: ob
     one, two = compile_source(source, SM_90A), compile_source(source, SM_90A)
     assert one.cubin == two.cubin
     assert one.resources == two.resources
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_beside_a_cubin_with_its_lines_lies_the_ptx_that_the_executor_asks_for(
+    make_kernel: MakeKernel, dtype: DType, tmp_path: Path
+) -> None:
+    source = render(make_kernel().spec(N=64, dtype=dtype))
+    expected = compile_ptx(source.text, source.spec.name, SM_90A)
+    with ptx_once(tmp_path / "ptx"):
+        compile_source(source, SM_90A, LINED)
+        (kept,) = (tmp_path / "ptx").iterdir()
+        assert compile_ptx(source.text, source.spec.name, SM_90A) == expected
+        assert [*(tmp_path / "ptx").iterdir()] == [kept], "it was not compiled again"
 
 
 def test_threads_that_compile_side_by_side_get_what_each_would_alone(make_kernel: MakeKernel) -> None:

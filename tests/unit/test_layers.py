@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,11 @@ def layer_of(path: Path) -> str:
     return "kgen" if first == "__init__" else first
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(node: ast.AST, *, into_functions: bool) -> Iterator[tuple[str, int]]:
     """Every module that is imported at run time, with the line; `from a import b` is a.b, which may be a name in a."""
     for child in ast.iter_child_nodes(node):
@@ -93,7 +99,7 @@ def test_every_module_has_a_layer() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=IDS)
 def test_a_module_imports_no_layer_above_its_own_not_even_within_a_function(path: Path) -> None:
     own = layer_of(path)
-    found = [(target(name), name, line) for name, line in imports(ast.parse(path.read_text()), into_functions=True)]
+    found = [(target(name), name, line) for name, line in imports(parsed(path), into_functions=True)]
     upward = [f"line {line}: {name}" for layer, name, line in found if layer and HEIGHT[layer] > HEIGHT[own]]
     assert upward == []
 
@@ -105,7 +111,7 @@ def test_the_store_knows_of_errors_and_the_disk_only() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=IDS)
 def test_no_module_imports_an_array_library_before_it_needs_it(path: Path) -> None:
-    found = imports(ast.parse(path.read_text()), into_functions=False)
+    found = imports(parsed(path), into_functions=False)
     assert [f"line {line}: {name}" for name, line in found if name.partition(".")[0] in HEAVY] == []
 
 
