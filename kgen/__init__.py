@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from kgen import autograd as autograd
+    from kgen import layers as layers
     from kgen.arch import Arch as Arch
     from kgen.backend import backend as backend
     from kgen.build import build as build
@@ -184,11 +186,14 @@ _MODULES = {
     "spec": "Axis Flag Kernel Spec",
 }
 _FACE = {name: module for module, names in _MODULES.items() for name in names.split()}
+_SUBMODULES = ("autograd", "layers")
 
-__all__ = sorted([*_FACE, "__version__"])  # pyright: ignore
+__all__ = sorted([*_FACE, *_SUBMODULES, "__version__"])  # pyright: ignore
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"kgen.{name}")
     if name not in _FACE:
         raise AttributeError(f"module 'kgen' has no attribute {name!r}")
     value = getattr(import_module(f"kgen.{_FACE[name]}"), name)

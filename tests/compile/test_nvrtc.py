@@ -16,16 +16,17 @@ from types import ModuleType
 import pytest
 
 import kgen
-from kgen import toolkit
+from kgen import nvrtc, toolkit
 from kgen.arch import Arch
-from kgen.build import Built, build_many
-from kgen.dtypes import BF16, F16, F32
+from kgen.build import Built, build
+from kgen.dtypes import BF16, F16, F32, DType
 from kgen.errors import ArchError, CompileError, ToolchainError
-from kgen.nvrtc import Flags, Resources, compile_source, compiler_id, supported_archs
+from kgen.nvrtc import Flags, Resources, compile_ptx, compile_source, compiler_id, supported_archs
 from kgen.ops.gated.linear_chunk import LINEAR
 from kgen.ops.gated.linear_team import TEAM
 from kgen.render import render
 from kgen.spec import Kernel, Spec
+from tests.compiling import LINED, ptx_once
 
 MakeKernel = Callable[..., Kernel]
 RunPython = Callable[..., str]
@@ -79,10 +80,8 @@ def every_arch() -> list[Arch]:
 
 
 def built_for(arch: Arch, specs: Iterable[Spec]) -> Iterator[Built]:
-    """Each of the specializations that takes an architecture."""
-    for result in build_many([spec for spec in specs if spec.kernel.min_arch <= arch], [arch]):
-        assert isinstance(result, Built), result
-        yield result
+    """Each of the specializations that takes an architecture; with its lines, as the executor takes it for Hopper."""
+    return (build(spec, arch, flags=LINED) for spec in specs if spec.kernel.min_arch <= arch)
 
 
 def one_of_every_template() -> list[Spec]:
@@ -179,6 +178,19 @@ def test_compiling_again_gives_the_same_bytes(make_kernel: MakeKernel, dtype: ob
     assert one.resources == two.resources
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_beside_a_cubin_with_its_lines_lies_the_ptx_that_the_executor_asks_for(
+    make_kernel: MakeKernel, dtype: DType, tmp_path: Path
+) -> None:
+    source = render(make_kernel().spec(N=64, dtype=dtype))
+    expected = compile_ptx(source.text, source.spec.name, SM_90A)
+    with ptx_once(tmp_path / "ptx"):
+        compile_source(source, SM_90A, LINED)
+        (kept,) = (tmp_path / "ptx").iterdir()
+        assert compile_ptx(source.text, source.spec.name, SM_90A) == expected
+        assert [*(tmp_path / "ptx").iterdir()] == [kept], "it was not compiled again"
+
+
 def test_threads_that_compile_side_by_side_get_what_each_would_alone(make_kernel: MakeKernel) -> None:
     sources = [render(make_kernel().spec(N=n, reverse=r, dtype=F16)) for n in (32, 64, 128) for r in (False, True)]
     alone = [compile_source(source, SM_90A).cubin for source in sources]
@@ -225,6 +237,29 @@ def test_the_compiler_reads_no_file_from_the_working_folder(
     source = render(make_kernel(template='#include "local.h"\n').spec(N=64, dtype=F32))
     with pytest.raises(CompileError, match=r"local\.h"):
         compile_source(source, SM_90A)
+
+
+def test_a_users_kernel_may_use_textures_and_the_runtimes_types(make_kernel: MakeKernel) -> None:
+    """NVRTC leaves them out at first."""
+    text = """extern "C" __global__ void {{ symbol }}(cudaTextureObject_t picture, cudaError_t* told, float* y)
+{
+    y[0] = tex2D<float>(picture, 0.5f, 0.5f);
+    *told = cudaSuccess;
+}
+"""
+    source = render(make_kernel("own", text).spec(N=64, dtype=F32))
+    assert compile_source(source, SM_90A).cubin
+    assert "tex.2d" in compile_ptx(source.text, "own", SM_90A)
+
+
+@pytest.mark.parametrize("spec", kgen.select()[::70], ids=str)
+def test_what_is_left_out_changes_no_cubin(spec: Spec) -> None:
+    source = render(spec)
+    less = ("--gpu-architecture=sm_90a", *Flags().options, f"--include-path={toolkit.header_folder()}")
+    all_names = tuple(option for option in less if option != "--minimal")
+    assert len(all_names) < len(less)
+    one, two = (nvrtc._nvrtc_call(source.text, "kgen/k.cu", options, "getCUBIN")[0] for options in (less, all_names))
+    assert one == two
 
 
 # Errors

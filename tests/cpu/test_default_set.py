@@ -20,7 +20,9 @@ from tests.cpu.executing import watched
 
 @pytest.mark.parametrize("spec", kgen.select(), ids=str)
 def test_a_default_kernel_gives_the_right_numbers_and_no_report(spec: Spec, shared_cache: Path) -> None:
-    for case in cases_of(spec):
+    cases = cases_of(spec)
+    assert cases
+    for case in cases:
         with watched(order="random") as watch:
             results = call(case)
         assert spec.name in watch.kernels, f"a case of {spec} ran {', '.join(watch.kernels)}"

@@ -6,17 +6,22 @@ import itertools
 import shutil
 import struct
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
+import kgen
 from kgen import cpu, nvrtc
 from kgen.build import store
 from kgen.cpu import compiler, library, shapes
 from kgen.cpu.translate.listing import listing
 from kgen.cpu.translate.parse import parse
+from kgen.cpu.translate.ptx import instruction
+from kgen.cpu.translate.repeats import repeated
 from kgen.cpu.translate.shape import shaped
 from kgen.errors import JitDisabledError
+from kgen.render import render
 
 
 def text_of(body: str) -> str:
@@ -138,6 +143,38 @@ def test_numbers_of_64_bits_take_two_operands() -> None:
         *of("<d", 1.5),
         -1,
     )
+
+
+def like(opcode: str, *operands: str, guard: str = "") -> object:
+    kinds = {"%r1": "b32", "%r2": "b32", "%r3": "b32", "%f1": "f32", "%f2": "f32", "%p1": "pred", "%rd1": "b64"}
+    found = repeated(instruction(opcode, operands, guard, 7, 0, kinds), kinds)
+    return found and found[0]
+
+
+def test_instructions_that_differ_in_their_registers_are_translated_once() -> None:
+    one = like("add.s32", "%r1", "%r2", "5")
+    assert one is not None and one is like("add.s32", "%r3", "%r1", "5")
+    assert like("add.s32", "%r1", "%r1", "5") != one, "its result may be read where it was an operand"
+    assert like("add.s32", "%r1", "%r2", "6") != one
+    assert like("add.s32", "%r1", "%r2", "5", guard="%p1") != like("add.s32", "%r1", "%r2", "5", guard="!%p1") != one
+    assert like("mov.b32", "%r1", "%r2") != like("mov.b32", "%f1", "%f2"), "registers of other types"
+
+
+def test_what_reports_name_or_the_kernel_decides_is_translated_each_time() -> None:
+    assert like("ld.shared.u32", "%r1", "[%r2]") is None
+    assert like("cvta.shared.u64", "%rd1", "%rd1") is None
+    assert like("mov.u32", "%r1", "table") is None
+    assert like("mov.u32", "%r1", "%tid.x") is None
+    assert like("add.s32", "%r1", "%r2") is None, "whose error names its line"
+
+
+@pytest.mark.parametrize("name", ["softmax_t32_n8_v4_f32", "linear_chunk_bf16", "lmha_e64_t1_f32"])
+def test_lists_are_those_of_kernels_whose_every_instruction_is_translated(name: str) -> None:
+    ptx = nvrtc.compile_ptx(render(kgen.parse(name)).text, name, library.ARCH)
+    made = listing(parse(ptx))
+    with mock.patch("kgen.cpu.translate.listing.repeated", lambda at, registers: None):
+        alone = listing(parse(ptx))
+    assert made == alone
 
 
 def of(kind: str, number: float) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Sample calls and `kgen check`, which runs them: every default kernel has one, and what is wrong is told."""
+"""Sample calls and `kgen check`, which runs them and tells what is wrong."""
 
 from __future__ import annotations
 
@@ -44,11 +44,6 @@ FIRST = {"take": 7}
 
 def check(*words: object) -> Result:
     return CliRunner().invoke(main, ["check", *map(str, words)])
-
-
-def test_every_default_kernel_has_a_sample_call() -> None:
-    for spec in kgen.select():
-        assert cases_of(spec), spec
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,6 +63,11 @@ def layer_of(path: Path) -> str:
     return "kgen" if first == "__init__" else first
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(node: ast.AST, *, into_functions: bool) -> Iterator[tuple[str, int]]:
     """Every module that is imported at run time, with the line; `from a import b` is a.b, which may be a name in a."""
     for child in ast.iter_child_nodes(node):
@@ -94,7 +99,7 @@ def test_every_module_has_a_layer() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=IDS)
 def test_a_module_imports_no_layer_above_its_own_not_even_within_a_function(path: Path) -> None:
     own = layer_of(path)
-    found = [(target(name), name, line) for name, line in imports(ast.parse(path.read_text()), into_functions=True)]
+    found = [(target(name), name, line) for name, line in imports(parsed(path), into_functions=True)]
     upward = [f"line {line}: {name}" for layer, name, line in found if layer and HEIGHT[layer] > HEIGHT[own]]
     assert upward == []
 
@@ -106,7 +111,7 @@ def test_the_store_knows_of_errors_and_the_disk_only() -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=IDS)
 def test_no_module_imports_an_array_library_before_it_needs_it(path: Path) -> None:
-    found = imports(ast.parse(path.read_text()), into_functions=False)
+    found = imports(parsed(path), into_functions=False)
     assert [f"line {line}: {name}" for name, line in found if name.partition(".")[0] in HEAVY] == []
 
 
@@ -133,35 +138,3 @@ def test_importing_every_module_imports_no_array_library(run_python: Callable[..
     names = [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
     program = f"import sys, importlib\nfor name in {names}: importlib.import_module(name)\n"
     assert run_python(program + f"print(sorted({HEAVY} & sys.modules.keys()))") == "[]\n"
-
-
-# The public face
-
-
-@pytest.mark.parametrize("name", sorted(kgen._FACE))
-def test_every_public_name_is_what_its_module_calls_so(name: str) -> None:
-    assert getattr(kgen, name) is getattr(import_module(f"kgen.{kgen._FACE[name]}"), name)
-    assert name in dir(kgen)
-    assert name in kgen.__all__
-
-
-def test_type_checkers_are_told_of_exactly_the_public_names() -> None:
-    tree = ast.parse((PACKAGE / "__init__.py").read_text())
-    block = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
-    told = {}
-    for node in block.body:
-        assert isinstance(node, ast.ImportFrom)
-        for alias in node.names:
-            assert alias.asname == alias.name, "or the name is private to type checkers"
-            told[alias.name] = str(node.module).removeprefix("kgen.")
-    assert told == kgen._FACE
-
-
-def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="module 'kgen' has no attribute 'nonsense'"):
-        kgen.nonsense  # noqa: B018
-
-
-def test_build_and_render_stay_functions_when_their_modules_are_imported(run_python: Callable[..., str]) -> None:
-    program = "import kgen; kgen.kernels(); import kgen.build, kgen.render; from kgen.build import build\n"
-    assert run_python(program + "print(callable(kgen.render), kgen.build is build)") == "True True\n"

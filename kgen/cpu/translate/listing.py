@@ -7,6 +7,7 @@ of the warp's thread within a region, of the warp's own frame from place to plac
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import struct
@@ -17,6 +18,7 @@ from kgen.cpu.translate.lane import statement
 from kgen.cpu.translate.operands import c_name, initial
 from kgen.cpu.translate.program import Program
 from kgen.cpu.translate.ptx import SIZES, Entry, Instruction, Module
+from kgen.cpu.translate.repeats import Repeated, repeated
 from kgen.cpu.translate.shape import Shape, shaped
 from kgen.errors import KgenError
 
@@ -70,10 +72,12 @@ class _List:
         self._shapes = shapes
         self._code: list[int] = []
         self._values: dict[str, tuple[str, int]] = {}  # by a register's C++ name: its type, and where its value lies
+        self._places: dict[str, int] = {}  # and by its own name
         names, at = self.kernel.names, 0
         for name, kind in sorted({**entry.registers, "cc_": "b32"}.items(), key=lambda item: -SIZES[item[1]]):
             held = "uint32_t" if name == "cc_" else names.kind(name)
             self._values[c_name(name)] = held, 32 * at
+            self._places[name] = 32 * at
             at += SIZES[kind]
         self._room = at
         self._blocks = 1  # of the largest region
@@ -103,6 +107,23 @@ class _List:
     def _statement(self, text: str, lane: bool = True) -> None:
         found = shaped(text, lane, self._values.get if lane else lambda name: None)
         self._code += [self._shapes.setdefault(found.shape, len(self._shapes)), *found.operands]
+
+    def _repeated(self, found: Repeated, registers: list[str]) -> None:
+        shape, operands, rows = found.shaped
+        self.kernel.emit.includes |= found.includes
+        self._code.append(self._shapes.setdefault(shape, len(self._shapes)))
+        at = len(self._code)
+        self._code += operands
+        for row in rows:
+            self._code[at + row] = self._places[registers[operands[row]]]
+
+    def _move(self, name: str, *, store: bool) -> None:
+        """A register's value goes to its row of the frame, or comes from there."""
+        names, place = self.kernel.names, self._places[name]
+        field, _, number = names.arrays[name].rstrip("]").partition("[")
+        shape = _moved(field, names.kind(name), store)
+        row = int(number)
+        self._code += [self._shapes.setdefault(shape, len(self._shapes)), *((row, place) if store else (place, row))]
 
     def _chain(self, chain: list[int]) -> None:
         """From a place on, until lanes may part: where they all go next, or who goes where."""
@@ -136,7 +157,7 @@ class _List:
             self._statement(f"KG_LANES(group) s_->masks[__builtin_ctz(m)] = ({group})[__builtin_ctz(m)];", lane=False)
 
     def _region(self, head: int) -> None:
-        kernel, names = self.kernel, self.kernel.names
+        kernel, names, registers = self.kernel, self.kernel.names, self.kernel.entry.registers
         blocks, region = kernel.flow.blocks, kernel.flow.regions[head]
         exits = region.exits
         together = len(exits) == 1 and not region.ends
@@ -154,20 +175,22 @@ class _List:
                 self._code += [_JUMP, numbers[to]]
                 return
             for name in region.stores[at, to]:
-                self._statement(f"{names.arrays[name]}[l] = {c_name(name)};")
+                self._move(name, store=True)
             self._code += [_DONE] if together else [_EXIT, exits.index(to)]
 
         self._code[begins_at] = self._here()
-        if any(_CARRY.search(item.opcode) for item in code):
+        if any(_carries(item.opcode) for item in code):
             self._statement("cc_ = 0u;")
         for name in region.loads:
-            self._statement(f"{c_name(name)} = {names.arrays[name]}[l];")
+            self._move(name, store=False)
         self._code += [_JUMP, 1]
         for at, number in numbers.items():
             block = blocks[at]
             self._code[begins_at + number] = self._here()
             for item in block.code:
-                if (made := statement(kernel.emit, item)) != ";":
+                if (found := repeated(item, registers)) is not None:
+                    self._repeated(*found)
+                elif (made := statement(kernel.emit, item)) != ";":
                     self._statement(made)
             if not block.ends:
                 self._code += [_EXIT, len(exits)]
@@ -194,6 +217,24 @@ class _List:
         return _HEAD + len(self._code)
 
 
+@functools.cache
+def _moved(field: str, kind: str, store: bool) -> Shape:
+    row = f"{field}[0][l]"
+    return shaped(f"{row} = r;" if store else f"r = {row};", True, {"r": (kind, 0)}.get).shape
+
+
+@functools.cache
+def _carries(opcode: str) -> bool:
+    return bool(_CARRY.search(opcode))
+
+
+@functools.cache
+def _takes_turns(opcode: str) -> bool:
+    return bool(_IN_TURN.match(opcode))
+
+
 def _is_in_turn(item: Instruction) -> bool:
     """Whether it shows which lane was first, beside others of its region: atomics, mbarriers and clocks."""
-    return bool(_IN_TURN.match(item.opcode)) or any("clock" in text or "timer" in text for text in item.operands)
+    if item.opcode.startswith(("mov", "cvt")):  # no others read special registers
+        return any("clock" in text or "timer" in text for text in item.operands)
+    return _takes_turns(item.opcode)

@@ -193,6 +193,8 @@ def _split(operands: str) -> tuple[str, ...]:
     """Operands, split at the commas outside of brackets."""
     if "," not in operands:
         return (operands,) if operands else ()
+    if "[" not in operands and "{" not in operands and "(" not in operands:
+        return tuple(map(str.strip, operands.split(",")))
     return tuple(part.strip() for part in _OPERAND.findall(operands))
 
 

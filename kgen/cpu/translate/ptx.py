@@ -55,13 +55,21 @@ def instruction(
     opcode: str, operands: tuple[str, ...], guard: str, line: int, caller: int, registers: Container[str]
 ) -> Instruction:
     """An instruction, with what it does to registers read off its opcode."""
-    results = 1 if operands and operands[0][0] != "[" and _has_result(opcode) else 0
+    found = [_named(text, registers) for text in operands]
+    reads = [name for names in found for name in names]
+    writes: tuple[str, ...] = ()
+    if operands and operands[0][0] != "[" and _has_result(opcode):
+        writes, reads = found[0], reads[len(found[0]) :]
+    if guard:
+        reads += _named(guard, registers)
+    return Instruction(opcode, operands, guard, line, caller, writes, tuple(reads))
 
-    def named(text: str) -> tuple[str, ...]:
-        return tuple([name for name in REGISTER.findall(text) if name in registers])
 
-    writes = named(operands[0]) if results else ()
-    return Instruction(opcode, operands, guard, line, caller, writes, named(" ".join((*operands[results:], guard))))
+def _named(text: str, registers: Container[str]) -> tuple[str, ...]:
+    """The registers of an operand, which mostly is one."""
+    if text in registers:
+        return (text,)
+    return tuple([name for name in REGISTER.findall(text) if name in registers]) if "%" in text else ()
 
 
 @functools.cache

@@ -30,15 +30,20 @@ class Shape(NamedTuple):
 
 
 class Shaped(NamedTuple):
-    """A statement: its shape, and its operands. A register is where its values lie, of all lanes."""
+    """A statement: its shape, and its operands. A register is where its values lie, of all lanes.
+
+    `rows` says which of the operands are registers.
+    """
 
     shape: Shape
     operands: tuple[int, ...]
+    rows: tuple[int, ...]
 
 
 def shaped(statement: str, lane: bool, register: Callable[[str], tuple[str, int] | None]) -> Shaped:
     """Take a statement apart; `register` knows the C++ type of a name that is one, and where its values lie."""
     operands: list[int] = []
+    rows: list[int] = []
     names: dict[str, str] = {}
     declared: list[str] = []
 
@@ -55,6 +60,7 @@ def shaped(statement: str, lane: bool, register: Callable[[str], tuple[str, int]
                 row = f"r{len(operands)}_"
                 names[name] = f"{row}[l]"
                 declared.append(f"{kind}* __restrict const {row} = kg::row<{kind}>(s_, o_[{len(operands)}]);")
+                rows.append(len(operands))
                 operands.append(at)
             return names.get(name, name)
         if found["float"] is not None:
@@ -74,7 +80,7 @@ def shaped(statement: str, lane: bool, register: Callable[[str], tuple[str, int]
     given = " ".join(declared)
     loop = "KG_EACH_LANE" if _SCALAR.search(given + text) else "KG_ALL_LANES"
     body = f"{loop}({text})" if lane else f"{{ {text} }}"
-    return Shaped(Shape(f"{given} {body} return o_ + {len(operands)};", lane), tuple(operands))
+    return Shaped(Shape(f"{given} {body} return o_ + {len(operands)};", lane), tuple(operands), tuple(rows))
 
 
 def _words(data: bytes) -> tuple[int, ...]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kgen.ops.elementwise.expression import Function
 
 
-def signature_of(function: Function, defaults: Mapping[str, float], options: Sequence[str]) -> inspect.Signature:
-    """The operands in order, parameters with their defaults, and the options by keyword."""
+def signature_of(function: Function, defaults: Mapping[str, float], options: Mapping[str, str]) -> inspect.Signature:
+    """The operands in order, parameters with their defaults, and the options by keyword, each with its type."""
     kinds = inspect.Parameter
     operands = [
-        kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=defaults.get(name, kinds.empty))
+        kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=defaults[name], annotation="float")
+        if name in defaults
+        else kinds(name, kinds.POSITIONAL_OR_KEYWORD, annotation="Any")
         for name in function.parameters
     ]
-    return inspect.Signature([*operands, *(kinds(name, kinds.KEYWORD_ONLY, default=None) for name in options)])
+    by_name = [kinds(name, kinds.KEYWORD_ONLY, default=None, annotation=told) for name, told in options.items()]
+    return inspect.Signature([*operands, *by_name], return_annotation="Any")
 
 
 def documented(function: Function, defaults: Mapping[str, float], summary: str) -> str:

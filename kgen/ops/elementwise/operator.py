@@ -24,7 +24,8 @@ from kgen.ops.kinds import Key
 from kgen.registry import register
 from kgen.spec import Kernel
 
-OPTIONS = ("out", "dtype", "algorithm", "stream")
+OPTIONS = {"out": "Any", "dtype": "Any", "algorithm": "str | None", "stream": "Any"}
+"""What every operator takes by keyword, and its type."""
 
 
 class Elementwise:
