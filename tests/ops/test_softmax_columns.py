@@ -346,6 +346,8 @@ H200 = [
     (1, 1024, 65535, BF16, "l16_n16_v8_c2_ragged_bf16"),
     (1, 128, 524287, BF16, "l64_n16_v8_ragged_bf16"),
     (1, 300, 500001, F32, "l32_n20_v4_ragged_f32"),  # rather than wider ones, of clusters
+    (1, 300, 223695, F32, "l32_n20_v4_ragged_f32"),  # 80 %, of clusters 77
+    (1, 352, 190649, F32, "l32_n12_v4_c2_ragged_f32"),  # 83 %, twice as wide ones 80
     (1, 300, 500001, BF16, "l32_n20_v8_ragged_bf16"),
     (1, 8000, 8191, BF16, "l8_n16_v8_c8_ragged_bf16"),  # no wider ones hold them
     (1, 32768, 2048, F32, "l16_n32_v4_grid_f32"),  # two teams rather than a shorter part of one

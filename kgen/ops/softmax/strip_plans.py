@@ -51,6 +51,9 @@ AMID = {False: {64: 15, 32: 30, 16: 75}, True: {64: 36, 32: 60, 16: 120}}
 """What both cost besides, where a cluster or the grid shares the strip, and rows of the result begin at multiples of so
 many bytes, and not at lines: two strips write parts of a line, or of a sector, each at another time."""
 WIDEST = 256  # bytes of such a row, at most: wider ones are no faster
+WIDEST_SHARED = 512
+"""The same where rows begin anywhere, and a cluster shares the strip: wider ones need larger clusters, and take up to
+4 % longer."""
 ABOUT = 14  # chunks that come to such a block while what it has told of a strip gets about
 WAITS = 0.5  # what each of these costs of which it is not ahead
 TURNS = 4  # of teams of the grid's blocks, at least
@@ -105,7 +108,8 @@ def _cuts(
         lanes = width // (vec * dtype.itemsize)
         if lanes not in LANES.values or (lanes < LEAST_LANES[RAGGED.name in flags]) != narrow:
             continue
-        for cluster in (c for c in CLUSTER.values if c <= largest):
+        most = 1 if RAGGED.name in flags and width > WIDEST_SHARED else largest
+        for cluster in (c for c in CLUSTER.values if c <= most):
             room = THREADS[GRID.name in flags] // lanes * cluster
             enough = (p for p in PACKS.values if GRID.name in flags or p * room >= read.length)
             for packs in enough:
