@@ -36,7 +36,7 @@ pieces of long rows are the faster the longer they are, up to 512 bytes."""
 SMALL_ROOM = 16 << 10
 """Bytes that suit blocks which merge elements of four bytes and more, of each long row more lines than that."""
 SPLIT_ROOM = 28 << 10
-"""The same of blocks that split short rows of a large matrix."""
+"""The same of blocks that split short rows of a large matrix, of more than bytes."""
 MOST_SPLIT, MOST_MERGED = {1: 298, 2: 298, 4: 224, 8: 298}, 160
 """Elements of short rows that begin anywhere. Where they are split, as many as leave room for two lines of each long
 row and the one before them, by the size of elements (tiles do better for longer ones of four bytes); where they are
@@ -44,7 +44,7 @@ merged, as many as leave room for long enough pieces of the long rows."""
 MOST_IN_LINES = (MOST_KIB << 10) // ((FEW_LINES + 1) * LINE)
 """Up to which a block takes four lines of each and the one before: lanes that have a line each find columns in
 different banks."""
-MOST_IN_WORDS, MOST_BYTES = {1: 320, 2: 256, 4: 160, 8: 80}, 319
+MOST_IN_WORDS, MOST_BYTES = {1: 320, 2: 320, 4: 160, 8: 80}, 319
 """Elements of short rows up to which these are merged, and bytes are split, where they begin with packs."""
 MOST_WHOLE, MOST_NOT_TILED = 80, 192
 """The same of bytes that are split, of whole packs; and of elements of two bytes, merged to whole sectors."""
@@ -142,10 +142,8 @@ class ShortRows(NamedTuple):
             least = (
                 (40 if 128 < self.width <= 160 else 32) if anywhere else 12 if self.width <= MOST_NARROW_SPLIT else 24
             )
-        elif anywhere:
-            least = 32 if self.itemsize == 1 and self.width <= TILED else 24
         else:
-            least = 16
+            least = 32 if anywhere else 16
         line = LINE * (self.width | 1)  # bytes
         kib = next(kib for kib in KIBS if kib >= least and room_of(kib) >= line)
         wave = self.long * self.itemsize * math.prod(self.sizes) // LINE // (WAVE * multiprocessors)
@@ -157,14 +155,15 @@ class ShortRows(NamedTuple):
 
         if self.split and anywhere:
             return kib, most, 1  # the sectors that blocks load before their own are the fewest so
-        lines = min(range(most, 0, -1), key=lambda n: (anywhere and turns(n) > MOST_TURNS - 1, turns(n) / n))
+        lines = min(range(most, 0, -1), key=lambda n: turns(n) / n)
         if self.split or (anywhere and self.itemsize == 1):
             return kib, lines, 1
         if not anywhere:
             return kib, lines, min(turns(lines), MOST_TURNS)
-        # What lies in two packs takes the registers of two: a third turn is worth them if it is the last, and not idle.
-        third = 2 * THREADS + LANES < LANES * lines * groups <= 3 * THREADS
-        return kib, lines, 3 if third else min(turns(lines), 2)
+        # What lies in two packs takes the registers of two: as few turns together as wait the fewest times, but for a
+        # last turn in which nearly all lanes would be idle.
+        full = -(-LANES * (lines * groups - 1) // THREADS)
+        return kib, lines, min(range(1, MOST_TURNS), key=lambda together: (-(-full // together), together))
 
     def _splits_in_words(self, anywhere: bool, whole: bool) -> bool:
         width = self.width
@@ -233,7 +232,8 @@ class ShortRows(NamedTuple):
 
         def most(lines: int) -> int:
             if padded or (lines > FEW_LINES and (self.split or self.itemsize < 4)):
-                return SPLIT_ROOM if self.split and large and not padded else RAGGED_ROOM
+                tight = self.split and large and not padded and self.itemsize > 1
+                return SPLIT_ROOM if tight else RAGGED_ROOM
             return SMALL_ROOM if lines > FEW_LINES else MOST_KIB << 10
 
         def suits(lines: int) -> bool:

@@ -28,8 +28,10 @@ _RAGGED_TILE = {1: (128, 384, 512), 2: (64, 192, 256), 4: (64, 96, 256), 8: (64,
 _TALL, _TALL_BYTES, _TALLER = 1 << 15, 128 << 20, (2, 4)
 """Rows from which on, in matrices of so many bytes, such tiles have twice as many, of elements of these sizes."""
 _STRIP = 20 << 20
-"""Bytes of all tiles below each other from which on the L2 cache has lost the sectors at their sides when those beside
+"""Bytes of all tiles below each other from which on the L2 cache has lost the lines at their sides when those beside
 them read the rest."""
+_LINED = (2, 4)
+"""Bytes of elements of which tiles that begin with lines are worth it in large matrices."""
 
 
 class Axis(NamedTuple):
@@ -100,10 +102,13 @@ def turn_tiles(
         found = [rows.anywhere(many, whole=whole) for rows, *_ in short if apart]
         if ways := [way for way in found if way]:
             return min(ways, key=operator.itemgetter(0))[1]
-        # Sectors that two tiles write parts of cost a large matrix as much as narrower packs do.
-        sectors = math.gcd(SECTOR * widest, *targets) == SECTOR * widest
+        # What two tiles read or write parts of costs a large matrix as much as narrower packs do: sectors of the result
+        # and, unless many columns of the wider tiles would be idle, lines of both sides.
+        lined = itemsize in _LINED and 2 * read.size > 3 * _RAGGED_TILE[itemsize][1]
+        begins = math.gcd(*targets, *((last.source,) if lined else ())) * itemsize
         at_once = min(load, store) * itemsize
-        ragged = at_once < PACK or not sectors if nbytes >= LARGE else at_once < PACK // 2
+        amid = begins % (LINE if lined else SECTOR * PACK) > 0
+        ragged = at_once < PACK or amid if nbytes >= LARGE else at_once < PACK // 2
         if ragged and apart and min(last.size, read.size) >= TILED:
             return _ragged_tiles(read, last, outer, itemsize)
     begins = math.gcd(2 * LINE, *(target * itemsize for target in targets))
@@ -129,9 +134,9 @@ def _strides(outer: Sequence[Axis]) -> tuple[int, ...]:
 def _across(last: Axis, read: Axis, columns: int, itemsize: int) -> bool:
     """Whether tiles of so many columns follow each other along the rows of the input.
 
-    What is written lies together in the other order, the faster one unless many a sector is read from memory twice.
+    What is written lies together in the other order, the faster one unless many a line is read from memory twice.
     """
-    begins_amid = last.source * itemsize % (SECTOR * PACK) > 0
+    begins_amid = last.source * itemsize % LINE > 0
     return begins_amid and read.size > columns and last.size * columns * itemsize > _STRIP
 
 

@@ -66,6 +66,8 @@ def _tiles(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int]
         fits = [lanes for lanes in waves.SIDE_BY_SIDE if not ragged or COLUMN_THREADS // lanes % vec == 0]
         blocks = {lanes: outer * tiles_of(columns.size, lanes, vec, ragged) for lanes in fits}
         lanes = waves.lanes_of_columns(blocks, length / items / COLUMN_THREADS, alone if ragged else wave)
+    elif whole and lanes == max(LANES) and not ragged:
+        lanes = waves.filled_lanes(columns.size // vec)
     groups = outer * tiles_of(columns.size, lanes, vec, ragged)
     depth = COLUMN_THREADS // lanes
     tiles = -(-length // (depth * items))

@@ -29,6 +29,8 @@ SIDE_BY_SIDE = (16, 24, 32, 48, 64)
 """Lanes of blocks that have whole columns."""
 WHOLE_COST = 1.2
 """The same for a block that has whole columns, and may be wider."""
+FULL = 15 / 16
+"""The share of lanes with columns above which blocks that share these do not do better with fewer lanes."""
 RAGGED_BLOCKS = 3
 """Blocks of a multiprocessor that share columns of rows that begin anywhere."""
 EMPTY = 0.25
@@ -120,6 +122,13 @@ def lanes_of_columns(blocks: Mapping[int, int], tiles: float, wave: int) -> int:
         return tiles * lanes * (full + time_of_part(left / wave)) + WHOLE_COST * blocks[lanes] / wave
 
     return min(blocks, key=cost)
+
+
+def filled_lanes(packs: int) -> int:
+    """Lanes of blocks that share columns: fewer, where many of 32 would have none. Eight read whole lines only."""
+    if packs > FULL * -(-packs // 32) * 32:
+        return 32
+    return min((16, 8) if packs % 8 == 0 else (16,), key=lambda lanes: -packs % lanes)
 
 
 def time_of_part(part: float) -> float:
