@@ -185,22 +185,9 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
     int rows, int columns,
     long long x_row, long long y_row)
 {
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
-    // Launched while blocks of the previous kernel in the stream finish. Until all have, the row is brought into the L2
-    // cache, where it is what memory holds, whoever writes to it: nothing is read by now.
-    if (threadIdx.x % (128 / sizeof(Pack)) == 0) {
-#pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            const int column = (pack * LANES + threadIdx.x) * VEC;
-            if (column < columns) {
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(x + blockIdx.x * x_row + column));
-            }
-        }
-    }
-
-    // From here on, everything that the previous kernel wrote is visible; and the next one may begin likewise.
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;");
 #endif
 
     __shared__ float exchanges[2][SLOTS];

@@ -62,8 +62,9 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **text_of_rows(spec, "Max", "Sum", joined=joined, carried=carried, masked=bool(spec["mask"]), sectors=sectors),
         **softmax_flags.text(spec),
-        # Of 16 bits, a row's exponentials take as long as its way; of a causal row not all is read.
-        "early": rows.single(spec) and spec.dtype is F32 and not spec["causal"],
+        # Of 16 bits, a row's exponentials take as long as its way; of a causal row not all is read; and where a block
+        # has fewer threads, to ask for a row twice takes longer than is gained.
+        "early": rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256,
         "reach": last if spec["causal"] else "end",
         "needed": f"column + VEC <= columns{' && column - VEC < seen' if spec['causal'] else ''}",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
