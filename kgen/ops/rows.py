@@ -175,7 +175,8 @@ def edges(spec: Spec, *, weights: bool, sectors: bool = False) -> int:
 
     `sectors`: packs begin with a sector, of which there are two in one.
     """
-    loose = 2 * (spec["VEC"] - 1) + (2 * margin(spec, weights=weights) + sectors) * spec["VEC"]
+    amid = spec["ragged"] * 2 * (spec["VEC"] - 1)  # of packs in which rows begin and end
+    loose = amid + (2 * margin(spec, weights=weights) + sectors) * spec["VEC"]
     return -(-loose // (spec["LANES"] * spec["CLUSTER"]))
 
 

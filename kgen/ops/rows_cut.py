@@ -16,7 +16,7 @@ from kgen.spec import Spec
 MOST = {**dict.fromkeys((1, 2, 4, 8), 3), 16: 4, **dict.fromkeys((32, 64, 96, 128, 160, 192, 256, 320, 384), 5)}
 """Packs of a thread, by the lanes of a row: rows on as few lanes as hold them so leave few of them idle."""
 OF_NARROW = {1: 3, 2: 3, 4: 3, 8: 3, 16: 3, 32: 4, 128: 5, 256: 5}
-"""The same where packs are narrower than 16 bytes, in packs of 4 elements, and of norms that are read elsewhere."""
+"""The same where packs are narrower than 16 bytes, in packs of 4 elements."""
 FITTING = ((16, 3, 1), (64, 4, 1), (96, 3, 1), (128, 3, 1), (160, 4, 1), (192, 4, 1), (256, 4, 1))
 """Lanes, packs of float32 and blocks of rows that are added up, too, which threads that take one at a time do best."""
 FOURS = ((range(129, 161), 8, 5), (range(161, 193), 8, 6), (range(257, 321), 16, 5), (range(321, 385), 16, 6))

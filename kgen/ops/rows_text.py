@@ -65,6 +65,7 @@ def text_of_rows(
         "margin": rows.margin(spec, weights=weights or masked),
         "edges": rows.edges(spec, weights=weights or masked, sectors=sectors),
         "sectors": sectors,
+        "in_two": False,
         "filled": True,
     }
 

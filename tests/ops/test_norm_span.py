@@ -216,3 +216,14 @@ def test_as_many_blocks_are_resident_as_keep_memory_busy() -> None:
         "norm_span_t16_n14_v2_rms_residual_weight_bf16": 2,  # of these shared memory has no room for more
     }.items():
         assert parse(name).derived["RESIDENT"] == blocks
+
+
+@pytest.mark.parametrize(("columns", "kernel"), [(200, "norm_span_t16"), (600, "norm_span_t32"), (1000, "norm_t32")])
+def test_columns_that_fill_vectors_take_a_span_where_results_begin_apart(columns: int, kernel: str) -> None:
+    """Of 16 bits and with two vectors, as far as that pays; with one vector, packs in registers do better."""
+    rows = 1 << 12
+    x = np.ones(rows * columns + 1, "e")[1:].reshape(rows, columns)
+    w = np.ones(columns, "e")
+    with backend("cpu"):
+        assert explain(layer_norm, x, w, w).startswith(kernel)
+        assert explain(rms_norm, x, w).startswith("norm_t")

@@ -17,7 +17,8 @@ from kgen.ops.softmax.softmax import log_softmax, softmax
 from tests.ops import test_softmax
 from tests.ops.test_rows_ring import numbers, rows_apart, surroundings
 
-CUTS = [rows.Cut(128, 2, 0, 1), rows.Cut(128, 5, 0, 1), rows.Cut(256, 3, 0, 1), rows.Cut(256, 2, 0, 2)]
+CUTS = [rows.Cut(8, 3, 0, 1), rows.Cut(16, 3, 0, 1), rows.Cut(32, 2, 0, 1), rows.Cut(64, 4, 0, 1)]
+CUTS += [rows.Cut(128, 2, 0, 1), rows.Cut(128, 5, 0, 1), rows.Cut(256, 3, 0, 1), rows.Cut(256, 2, 0, 2)]
 
 
 @settings(max_examples=16)

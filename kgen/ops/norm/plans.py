@@ -13,7 +13,7 @@ from kgen.operand import Operand, joined
 from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, DEAR, MOVED, SUMMED
+from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, DEAR, ELSEWHERE, MOVED, SUMMED
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.ring_plans import plan_ring
@@ -92,6 +92,7 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     apart = rows_cut.packs(pitched, read.columns, ragged=True)
     if apart.shifted and not normal.groups:
         in_turn = plan_sectors(named, read, pitches, apart, flags, order, nobody, floats)
+        in_turn = in_turn or plan_span(named, read, pitches, flags, order, nobody, floats)
         in_turn = in_turn or plan_rows(named, read, pitches, apart, flags, order, nobody, floats)
         if residual is None and not in_turn:
             one = APART["rms" if normal.rms and not flags.get("wfloat") else x.dtype.name]
@@ -123,7 +124,7 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
     elif residual:
         most = SUMMED[x.dtype.itemsize]
     elif taken.shifted:
-        most = rows_cut.OF_NARROW
+        most = ELSEWHERE
     cut = rows_cut.cut(
         read.rows,
         read.columns,

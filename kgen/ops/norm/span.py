@@ -33,10 +33,12 @@ WIDE = {False: 17, True: 24}
 """The same of rows that a warp has, for results that begin alike, and apart, for which other kernels take longer."""
 PAYS = {
     False: {(2, 1): range(64, 449), (2, 2): range(64, 1089), (4, 1): range(64, 100), (4, 2): range(64, 193)},
-    True: {(2, 1): range(64, 1089), (2, 2): range(64, 1537), (4, 1): range(64, 769), (4, 2): range(64, 769)},
+    True: {(2, 1): range(64, 1089), (2, 2): range(64, 1537), (4, 1): range(64, 257), (4, 2): range(64, 257)},
 }
 """For which columns this pays, by whether results begin apart, the bytes of an element and how many vectors go with
 them."""
+WHOLE = {(2, 2): range(64, 897)}
+"""The same of columns that fill vectors of 16 bytes, where results begin apart."""
 SPANS = 12  # of a multiprocessor, from which on it does
 
 
@@ -157,14 +159,17 @@ def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
     vec = WORD // size
     off = x.ptr // size % vec if read.columns % vec == 0 else 0
     total = -(-(off + read.columns) // vec)
-    if read.columns not in PAYS[apart].get((size, vectors), ()):
+    pays = WHOLE if apart and read.columns * size % VECTOR == 0 else PAYS[apart]
+    if read.columns not in pays.get((size, vectors), ()):
         return None
     for lanes in LANES.values:
         found = Cut(lanes, -(-total // lanes), vec)
         if found.packs <= _most(lanes, size, apart=apart):
-            # Rows of an even width that a warp takes at once would lie in the same banks.
-            fits = lanes == LANES.values[-1] or read.columns % 2 > 0
-            return found if fits and read.rows >= SPANS * found.height * multiprocessors(x.device) else None
+            # Rows of an even width that a warp takes at once lie in the same banks. Two do little harm beside what it
+            # takes to write results apart.
+            if read.columns % 2 == 0 and lanes < LANES.values[1 if apart else -1]:
+                continue
+            return found if read.rows >= SPANS * found.height * multiprocessors(x.device) else None
     return None
 
 

@@ -65,6 +65,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         # Of 16 bits, a row's exponentials take as long as its way; of a causal row not all is read; and where a block
         # has fewer threads, to ask for a row twice takes longer than is gained.
         "early": rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256,
+        "in_two": bool(spec["shifted"]) and not sectors,
         "reach": last if spec["causal"] else "end",
         "needed": f"column + VEC <= columns{' && column - VEC < seen' if spec['causal'] else ''}",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
@@ -110,7 +111,7 @@ def _wider(cut: rows.Cut, taken: rows_cut.Packs, *, causal: bool) -> rows.Cut:
     the packs, or no registers for them."""
     if cut.cluster > 1 or not taken.ragged or (2 * (cut.vec - 1) <= cut.lanes and cut.lanes < rows.WIDEST):
         return cut
-    if cut.lanes == cut.vec == 8 and cut.packs % 2:  # that would leave many idle
+    if cut.lanes == cut.vec == 8 and (cut.packs % 2 or taken.shifted):  # that would leave many idle
         return cut
     if cut.lanes == rows.WIDEST and (cut.looped or cut.packs <= ROOM or taken.shifted or causal):
         return cut  # where results begin elsewhere or queries see less, 1024 threads were measured to lose
