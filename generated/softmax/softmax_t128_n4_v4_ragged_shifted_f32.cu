@@ -17,11 +17,11 @@
 //   grid                a row per block, per cluster of blocks, or per LANES adjacent threads
 //
 //   after   the textbook: the maximum is subtracted before the exponential
-//   parts   softmax.cu.j2 732349e6, common/rows_take.cuh.j2 f4bad7b8, common/convert.cuh.j2 0552574a,
+//   parts   softmax.cu.j2 012efdb4, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289,
 //           common/rows_ahead.cuh.j2 4c2fdf96, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           183045a9, common/rows_pack.cuh.j2 c31589f6, common/cluster.cuh.j2 06ee6526,
+//           183045a9, common/rows_pack.cuh.j2 f8410e2f, common/cluster.cuh.j2 06ee6526,
 //           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
 //           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
@@ -234,15 +234,16 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
         for (int pack = 0; pack < PACKS; ++pack) {
             const int column = first + pack * STRIDE;
             const unsigned* own = reinterpret_cast<const unsigned*>(taken[pack].at);
-            const unsigned* next = reinterpret_cast<const unsigned*>(pack + 1 < PACKS ? taken[pack + 1].at : behind.at);
+            const Pack& later = pack + 1 < PACKS ? taken[pack + 1] : behind;
+            const unsigned* next = reinterpret_cast<const unsigned*>(later.at);
             unsigned words[8];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                words[i] = own[i];
+            for (int k = 0; k < 4; ++k) {
+                words[k] = own[k];
             }
 #pragma unroll
-            for (int i = 0; i < by.COUNT; ++i) {
-                words[4 + i] = __shfl_sync(0xffffffff, lane == 0 ? next[i] : own[i], (lane + 1) % 32);
+            for (int k = 0; k < by.COUNT; ++k) {
+                words[4 + k] = __shfl_sync(0xffffffff, lane == 0 ? next[k] : own[k], (lane + 1) % 32);
             }
             const Pack inside = moved(words, by);
             taken[pack] = column < end ? inside : filled(-INF);
