@@ -218,7 +218,9 @@ def test_as_many_blocks_are_resident_as_keep_memory_busy() -> None:
         assert parse(name).derived["RESIDENT"] == blocks
 
 
-@pytest.mark.parametrize(("columns", "kernel"), [(200, "norm_span_t16"), (600, "norm_span_t32"), (1000, "norm_t32")])
+@pytest.mark.parametrize(
+    ("columns", "kernel"), [(200, "norm_span_t16"), (352, "norm_t16"), (600, "norm_span_t32"), (1000, "norm_t32")]
+)
 def test_columns_that_fill_vectors_take_a_span_where_results_begin_apart(columns: int, kernel: str) -> None:
     """Of 16 bits and with two vectors, as far as that pays; with one vector, packs in registers do better."""
     rows = 1 << 12

@@ -23,9 +23,9 @@ OF_TERMS = 2**-21
 """What float32 arithmetic may lose of the terms of a gradient, which cancel: wholly, where a row of dy is constant."""
 
 
-def bar_of_dx(dx: Array, terms: Array, dtype: DType) -> float:
-    """Up to which error, relative to dx, it is right: of its dtype, or of terms that are so much larger than it."""
-    return max(SLACK * BAR[dtype], OF_TERMS * rms_of(terms) / (rms_of(dx) + TINY))
+def bar_of_gradient(exact: Array, terms: Array, bar: float) -> float:
+    """Up to which error, relative to itself, it is right: its own, or that of terms that are so much larger than it."""
+    return max(bar, OF_TERMS * rms_of(terms) / (rms_of(exact) + TINY))
 
 
 def normal_of(x: Array, axes: tuple[int, ...], *, rms: bool) -> Array:
@@ -118,12 +118,13 @@ def backward(call: Call, operator: str) -> None:
 
     made = call(operator, dy, x, *statistics, *weights)
     gradients = made if isinstance(made, tuple) else (made,)
-    check_close(gradients[0], dx, dtype, bar=bar_of_dx(dx, rstd * weighed, dtype), what="dx")
+    check_close(gradients[0], dx, dtype, bar=bar_of_gradient(dx, rstd * weighed, SLACK * BAR[dtype]), what="dx")
     if weights:
         rows = tuple(range(len(shape) - 1))
         of_weights = weights[0].dtype
         bar = max(SLACK * BAR[of_weights], OF_SUMS)
-        check_close(gradients[1], (dy.exact * normal).sum(rows), of_weights, bar=bar, what="dweight")
+        dweight, terms = (dy.exact * normal).sum(rows), np.abs(dy.exact * mean * rstd).sum(rows)
+        check_close(gradients[1], dweight, of_weights, bar=bar_of_gradient(dweight, terms, bar), what="dweight")
         if not rms:
             check_close(gradients[2], dy.exact.sum(rows), of_weights, bar=bar, what="dbias")
 

@@ -176,5 +176,7 @@ def test_a_process_that_dies_is_a_failure_of_the_call_that_it_made(monkeypatch: 
 def test_a_gradient_that_cancels_is_judged_by_its_terms() -> None:
     """Of a layer norm whose dy is constant along rows, dx is nothing but rounding errors."""
     terms, rest = np.full((4, 100), 0.3), np.full((4, 100), 2e-8)
-    assert norms.bar_of_dx(rest, terms, BF16) * 2e-8 == pytest.approx(norms.OF_TERMS * 0.3, rel=1e-6)
-    assert norms.bar_of_dx(terms, terms, BF16) == norms.SLACK * BAR[BF16]
+    assert norms.bar_of_gradient(rest, terms, norms.SLACK * BAR[BF16]) * 2e-8 == pytest.approx(
+        norms.OF_TERMS * 0.3, rel=1e-6
+    )
+    assert norms.bar_of_gradient(terms, terms, norms.SLACK * BAR[BF16]) == norms.SLACK * BAR[BF16]

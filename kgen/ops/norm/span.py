@@ -12,6 +12,7 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
+from kgen.ops.norm.cuts import ELSEWHERE
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
 from kgen.ops.rows import RESERVED, SHARED, VECTOR
 from kgen.ops.rows_text import ALIGNED, affine, off_mean, text_of_weights
@@ -39,6 +40,8 @@ PAYS = {
 them."""
 WHOLE = {(2, 2): range(64, 897)}
 """The same of columns that fill vectors of 16 bytes, where results begin apart."""
+FILLED = 7 / 8
+"""The share of lanes with vectors from which on these are taken whole, and moved."""
 SPANS = 12  # of a multiprocessor, from which on it does
 
 
@@ -85,6 +88,12 @@ def _held(packs: int, vectors: int, dtype: DType, *, apart: bool) -> int:
     own += 5 if dtype is F16 else 0  # nine packs spill in 80, with some compilers
     own += 3 if apart and vec > 1 else 0
     return REGISTERS // (THREADS * own)
+
+
+def _filled(vectors: int) -> float:
+    """The share of lanes that have some, where they are taken whole."""
+    lanes = next(lanes for lanes, most in ELSEWHERE.items() if lanes * most >= vectors)
+    return vectors / (-(-vectors // lanes) * lanes)
 
 
 def _most(lanes: int, size: int, *, apart: bool) -> int:
@@ -159,8 +168,11 @@ def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
     vec = WORD // size
     off = x.ptr // size % vec if read.columns % vec == 0 else 0
     total = -(-(off + read.columns) // vec)
-    pays = WHOLE if apart and read.columns * size % VECTOR == 0 else PAYS[apart]
-    if read.columns not in pays.get((size, vectors), ()):
+    whole = apart and read.columns * size % VECTOR == 0
+    pays = WHOLE if whole else PAYS[apart]
+    if read.columns not in pays.get((size, vectors), ()) or (
+        whole and _filled(read.columns * size // VECTOR) >= FILLED
+    ):
         return None
     for lanes in LANES.values:
         found = Cut(lanes, -(-total // lanes), vec)
