@@ -23,7 +23,7 @@
 //                         neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 1c849042, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 6f1e1eea, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
@@ -306,7 +306,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_t256_n2_
     // By shared memory, so that neighbouring threads write neighbours.
     constexpr int OWN = PACKS * LANES * VEC;  // columns of a row, in packs
     float* sums = reinterpret_cast<float*>(memory);
-    asm volatile("cp.async.wait_all;" ::: "memory");  // all rows have come: what follows lies where they did
     __syncthreads();  // nobody reads what lies there any more
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
