@@ -64,6 +64,7 @@ def reduce_columns(spec: Spec, shape: Shape | None = None) -> Case | tuple[Case,
         (column_launches, "RAGGED_FROM", 0 if spec["ragged"] else 1 << 30),
         (column_launches, "ragged_lanes", lambda columns, vec: spec["LANES"]),
         (column_launches, "LANES", (spec["LANES"],)),
+        (waves, "filled_lanes", lambda packs: spec["LANES"]),
     )
     if not spec["split"]:
         settings += tuple((waves, name, lambda *about: 1) for name in ("parts_of_columns", "parts_of_ragged"))

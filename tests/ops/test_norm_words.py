@@ -122,7 +122,7 @@ def rows_from(around: np.ndarray, by: int, shape: tuple[int, int]) -> np.ndarray
         ("bf16", 129, "layer_norm", "f32", "norm_span_t8_n9_v2_weight_bias_wfloat_apart_bf16"),
         ("bf16", 221, "layer_norm", "bf16", "norm_span_t8_n14_v2_weight_bias_apart_bf16"),
         ("bf16", 301, "layer_norm", "bf16", "norm_span_t16_n10_v2_weight_bias_apart_bf16"),
-        ("f32", 511, "layer_norm", "f32", "norm_span_t32_n16_v1_weight_bias_apart_f32"),
+        ("f32", 511, "layer_norm", "f32", "norm_t32_n4_v4_weight_bias_ragged_shifted_f32"),
         ("bf16", 801, "rms_norm", "bf16", "norm_span_t32_n13_v2_rms_weight_apart_bf16"),
         ("f16", 2049, "layer_norm", "f16", "norm_sectors_t64_n4_v8_h2_weight_bias_shifted_f16"),
         ("bf16", 4097, "layer_norm", "f32", "norm_sectors_t128_n4_v8_h2_weight_bias_wfloat_shifted_bf16"),

@@ -180,7 +180,9 @@ def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
             # Rows of an even width that a warp takes at once lie in the same banks. Two do little harm beside what it
             # takes to write results apart.
             if read.columns % 2 == 0 and lanes < LANES.values[1 if apart else -1]:
-                continue
+                if apart:
+                    continue
+                return None
             return found if read.rows >= SPANS * found.height * multiprocessors(x.device) else None
     return None
 
