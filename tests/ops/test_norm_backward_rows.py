@@ -102,3 +102,10 @@ def test_rows_are_fetched_ahead_as_it_was_measured_to_pay(
                 assert "_ahead_" not in few
     finally:
         stand_for(HOST_FACTS)
+
+
+def test_no_block_has_fewer_rows_than_one() -> None:
+    """Such specializations were listed, and divided by no threads when they were built."""
+    assert kgen.parse("norm_backward_t512_n3_v4_weight_sums_looped_ahead_f32").threads == 512
+    with pytest.raises(kgen.SpecError, match="at most 512 threads"):
+        kgen.parse("norm_backward_t1024_n3_v4_weight_sums_looped_ahead_f32")

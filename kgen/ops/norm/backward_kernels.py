@@ -37,6 +37,8 @@ def _check(spec: Spec) -> str | None:
         return "the gradient of a bias is a sum, too"
     if spec["sums"] and spec["PACKS"] * spec["VEC"] > HELD:
         return f"a thread has no registers for more than {HELD} sums"
+    if spec["ahead"] and not _beside(spec):
+        return f"so many numbers of a thread are fetched ahead by at most {BESIDE} threads"
     return rows.check_stream(spec) or rows.check(spec, HELD, 64 if spec["ahead"] else rows.BLOCK)
 
 
