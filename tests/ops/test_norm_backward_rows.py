@@ -12,6 +12,7 @@ import pytest
 import kgen
 from kgen.device import HOST_FACTS, Facts, stand_for
 from kgen.dtypes import DTYPES
+from kgen.errors import SpecError
 from kgen.ops.norm import backward_ahead
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
 from kgen.ops.questions import explain
@@ -107,5 +108,5 @@ def test_rows_are_fetched_ahead_as_it_was_measured_to_pay(
 def test_no_block_has_fewer_rows_than_one() -> None:
     """Such specializations were listed, and divided by no threads when they were built."""
     assert kgen.parse("norm_backward_t512_n3_v4_weight_sums_looped_ahead_f32").threads == 512
-    with pytest.raises(kgen.SpecError, match="at most 512 threads"):
+    with pytest.raises(SpecError, match="at most 512 threads"):
         kgen.parse("norm_backward_t1024_n3_v4_weight_sums_looped_ahead_f32")
