@@ -97,6 +97,14 @@ class RowKernel(Kernel):
                     yield from (spec for spec in specs if self.check(spec) is None)
 
 
+def in_two(spec: Spec) -> bool:
+    """Whether each pack of a result, which begins elsewhere than what is read, is put together out of two of memory.
+
+    Where rows have more threads, these have fewer registers to spare.
+    """
+    return bool(spec["shifted"]) and spec["LANES"] <= 32
+
+
 def single(spec: Spec) -> bool:
     """Whether a block has one row, and no other behind it: there are many blocks, which begin as others end."""
     return spec["CLUSTER"] == 1 and spec["LANES"] == spec.threads and not spec["looped"]

@@ -54,9 +54,8 @@ def {name}{operator.__signature__}:
     return call(({", ".join(names)},), (out,), (dtype, algorithm), stream)[0]
 """
     known: dict[str, Any] = {"call": operator.call, "Any": Any, "__name__": __name__}
-    exec(
-        compile(text, __file__, "exec", dont_inherit=True), known
-    )  # or annotations, which are strings, were quoted twice
+    # Annotations are strings: where this module's own import from __future__ counted, they would be quoted twice.
+    exec(compile(text, __file__, "exec", dont_inherit=True), known)
     function: Callable[..., Any] = known[name]
     function.__doc__ = operator.__doc__
     function.__dict__.update(explain=operator.explain, workspace=operator.workspace)

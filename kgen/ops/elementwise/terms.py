@@ -12,6 +12,7 @@ from kgen.dtypes import DType
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.functions import FUNCTIONS, PRIMITIVES
 from kgen.ops.elementwise.promotion import FLOAT, INT, Type
+from kgen.step import single
 
 # What a name may not be in C++, or is already in the generated file: it gets an underscore.
 _TAKEN = frozenset(
@@ -113,8 +114,8 @@ def number(value: int | float, spelled: str) -> str:
         real = float(value)
     except OverflowError:
         real = math.inf if value > 0 else -math.inf
-    if spelled == "float" and abs(real) > 3.4028235677973366e38:
-        real = math.copysign(math.inf, real)
+    if spelled == "float":
+        real = single(real)
     if math.isnan(real):
         return "__int_as_float(0x7fc00000)"
     if math.isinf(real):

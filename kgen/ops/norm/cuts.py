@@ -15,8 +15,8 @@ ALONG = {**rows_cut.MOST, 1: 1, 2: 2, 16: 3, 32: 4}
 """The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
 ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}
 """The same, by the bytes of an element, where packs lie across channels: what a thread does but once takes longer."""
-ELSEWHERE = dict(sorted({**rows_cut.OF_NARROW, 16: 4, 32: 5, 64: 5}.items()))
-"""The same where rows are read elsewhere in their packs than they are written."""
+ELSEWHERE = {lanes: most for lanes, most in rows_cut.MOST.items() if lanes.bit_count() == 1}
+"""The same where rows are read elsewhere in their packs than they are written: of powers of two only."""
 APART = {"f32": 772, "f16": 772, "bf16": 772, "rms": 1536}
 """Packs of a row, up to which a block does best with one where results begin elsewhere, and of RMS norms."""
 BESIDE = {2: 1032, 4: 1024}  # packs of a row of 16 bits, by the bytes of a bias, up to which weights are moved for it

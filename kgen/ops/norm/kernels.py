@@ -93,7 +93,7 @@ def _text_of_rows(spec: Spec) -> dict[str, Any]:
     return {
         **text_of_rows(spec, "Sum", weights=bool(along) and not _kept(spec), carried=spec.dtype is F32),
         **text_of_weights(spec),
-        "in_two": bool(spec["shifted"]) and spec["LANES"] <= 32,  # more have fewer registers to spare
+        "in_two": rows.in_two(spec),
         "vectors": along,
         "kept": _kept(spec) > 0,
         "early": rows.single(spec) and not _kept(spec),

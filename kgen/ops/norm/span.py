@@ -170,21 +170,19 @@ def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
     total = -(-(off + read.columns) // vec)
     whole = apart and read.columns * size % VECTOR == 0
     pays = WHOLE if whole else PAYS[apart]
-    if read.columns not in pays.get((size, vectors), ()) or (
-        whole and _filled(read.columns * size // VECTOR) >= FILLED
-    ):
+    if read.columns not in pays.get((size, vectors), ()):
         return None
-    for lanes in LANES.values:
-        found = Cut(lanes, -(-total // lanes), vec)
-        if found.packs <= _most(lanes, size, apart=apart):
-            # Rows of an even width that a warp takes at once lie in the same banks. Two do little harm beside what it
-            # takes to write results apart.
-            if read.columns % 2 == 0 and lanes < LANES.values[1 if apart else -1]:
-                if apart:
-                    continue
-                return None
-            return found if read.rows >= SPANS * found.height * multiprocessors(x.device) else None
-    return None
+    if whole and _filled(read.columns * size // VECTOR) >= FILLED:
+        return None
+    # Rows of an even width that a warp takes at once lie in the same banks. Two do little harm beside what it takes to
+    # write results apart; otherwise they are left to other kernels.
+    even = read.columns % 2 == 0
+    allowed = LANES.values[1:] if even and apart else LANES.values
+    lanes = next((n for n in allowed if -(-total // n) <= _most(n, size, apart=apart)), None)
+    if lanes is None or (even and not apart and lanes < LANES.values[-1]):
+        return None
+    found = Cut(lanes, -(-total // lanes), vec)
+    return found if read.rows >= SPANS * found.height * multiprocessors(x.device) else None
 
 
 def plan_span(

@@ -46,7 +46,8 @@ def _derive(spec: Spec) -> dict[str, int]:
 
 def _text(spec: Spec) -> dict[str, Any]:
     edged = spec["ragged"] or spec["shifted"]
-    sectors = bool(spec["shifted"]) and spec["LANES"] > 32  # others have rows of several places in a block
+    in_two = rows.in_two(spec)
+    sectors = bool(spec["shifted"]) and not in_two  # others have rows of several places in a block
     last = "min(seen, end)" if edged else "seen"
     kept = {
         "column + i < seen": spec["causal"],
@@ -65,7 +66,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         # Of 16 bits, a row's exponentials take as long as its way; of a causal row not all is read; and where a block
         # has fewer threads, to ask for a row twice takes longer than is gained.
         "early": rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256,
-        "in_two": bool(spec["shifted"]) and not sectors,
+        "in_two": in_two,
         "reach": last if spec["causal"] else "end",
         "needed": f"column + VEC <= columns{' && column - VEC < seen' if spec['causal'] else ''}",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
