@@ -15,7 +15,7 @@ from kgen import launch
 from kgen.backend import backend
 from kgen.catalog import parse
 from kgen.dtypes import DTYPES
-from kgen.ops.norm import span
+from kgen.ops.norm import problem, span
 from kgen.ops.norm.norm import fused_add_rms_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
 from kgen.step import Step
@@ -155,7 +155,7 @@ def test_a_residual_passes_through_shared_memory_too(
         launched.extend(map(str, steps))
         return launch.bind(steps, device)
 
-    monkeypatch.setattr(span, "bind", bind)
+    monkeypatch.setattr(problem, "bind", bind)
     fused_add_rms_norm(x, residual, w, eps=1e-5, out=x)
     assert "residual" in launched[0]
     total = (hosts[0].astype(np.float32) + hosts[1].astype(np.float32)).astype(hosts[0].dtype)

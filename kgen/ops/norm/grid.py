@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kgen.launch import Step, bind
-from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_grid
-from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RMS, affines, check_affine, vectors
+from kgen.ops.norm.problem import Problem
 from kgen.ops.rows_text import affine_of_edge, affine_of_packs, centred, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Flag, Kernel, Spec
@@ -70,39 +69,23 @@ GRID = register(
 )
 
 
-def plan_grid(
-    named: Mapping[str, Operand | None],
-    read: Rows,
-    pitches: Sequence[int],
-    taken: rows_cut.Packs,
-    flags: Mapping[str, bool],
-    order: Sequence[int],
-    nobody: Sequence[int],
-    groups: tuple[int, ...],
-    floats: tuple[float, ...],
-) -> Plan | None:
-    """One launch, or None where the device has no room for a row.
-
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them; `flags`: without `ragged`.
-    """
-    x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
-    assert x is not None and y is not None
-    device = y.device
-    along = [w for w in (weight, bias) if w and not flags.get("channels")]
-    kept = sum(taken.vec * w.dtype.itemsize for w in along)
+def plan_grid(problem: Problem, taken: rows_cut.Packs) -> Plan | None:
+    """One launch, or None where the device has no room for a row."""
+    read, flags, device = problem.read, problem.flags, problem.device
+    kept = 0 if flags.get("channels") else sum(taken.vec * w.dtype.itemsize for w in problem.vectors)
     arrays = 2 if flags["residual"] else 1
     cut = rows_grid.cut(read.rows, read.columns, taken, device, arrays=arrays, kept=kept)
     if cut is None:
         return None
-    spec = GRID.spec(**cut.values(taken.vec), **flags, ragged=taken.ragged, dtype=x.dtype)
-    ints = (read.rows, read.columns, cut.parts, cut.width, *groups)
-    pointers = len(order) + len(nobody) + 2
-    step = Step(spec, cut.blocks, pointers, ints, tuple(pitches), floats, cooperative=True)
+    spec = GRID.spec(**cut.values(taken.vec), **flags, ragged=taken.ragged, dtype=problem.x.dtype)
+    ints = (read.rows, read.columns, cut.parts, cut.width, *problem.groups)
+    step = Step(spec, cut.blocks, problem.pointers + 2, ints, problem.pitches, problem.floats, cooperative=True)
     run = bind([step], device)[0]
+    order, nobody = problem.order, (0,) * problem.unasked
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         messages, left, held = rows_grid.meeting(cut, device, stream)
         run([*(pointers[i] for i in order), *nobody, messages, left], stream)
         del held  # once the launch is queued
 
-    return Plan(launch, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")
+    return Plan(launch, (str(step),), f"{problem.what} for {cut}")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from kgen.device import multiprocessors
 from kgen.dtypes import F32
-from kgen.launch import Step, bind, picked
+from kgen.launch import Step, bind
 from kgen.operand import Operand, joined
 from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, as_rows, staged
@@ -16,6 +17,7 @@ from kgen.ops.calls import Plan
 from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, DEAR, ELSEWHERE, MOVED, SUMMED
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
+from kgen.ops.norm.problem import ROLES, Problem
 from kgen.ops.norm.ring_plans import plan_ring
 from kgen.ops.norm.ring_rows import plan_rows
 from kgen.ops.norm.sectors import plan_sectors
@@ -42,10 +44,6 @@ class Normal(NamedTuple):
     spatial: int = 0
 
 
-ROLES = ("x", "residual", "weight", "bias", "y", "total", "mean", "rstd")
-"""In which order kernels take them."""
-
-
 def plan(given: Mapping[str, Operand | None], results: Mapping[str, Operand], axes: Axes, normal: Normal) -> Plan:
     """The launches for operands by their ROLES, all with the axes of x, in the order of the pointers of a call."""
     operands = (*given.values(), *results.values())
@@ -63,66 +61,79 @@ def plan(given: Mapping[str, Operand | None], results: Mapping[str, Operand], ax
 
 
 def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> Plan:
+    problem, pitched = _problem(named, axes, normal)
+    taken = _packs(pitched, problem.read.columns, problem.vectors, normal, ragged=True)
+    if problem.groups and normal.spatial > 1:
+        across = taken.ragged or normal.spatial % taken.vec > 0
+        problem = replace(problem, flags={**problem.flags, "across": across})
+    found = _plan_narrow(problem, taken) if taken.ragged else None
+    apart = rows_cut.packs(pitched, problem.read.columns, ragged=True)
+    if found is None and apart.shifted and not normal.groups:
+        found = _plan_narrow(problem, apart) or _plan_apart(problem, apart)
+    found = found or _plan_held(problem, taken, normal)
+    if found:
+        return found
+    plain = _packs(pitched, problem.read.columns, problem.vectors, normal, ragged=False)
+    return _plan_split(problem, rows_of(problem.y, axes).pitch, plain.vec)
+
+
+def _problem(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> tuple[Problem, list[rows_cut.Pitched]]:
+    """What is to be done, and the arrays of long rows, the results last."""
     x, residual, weight, bias, y, total = (named.get(role) for role in ROLES[:6])
     assert x is not None and y is not None
-    at = {role: index for index, (role, operand) in enumerate(named.items()) if operand}
-    read, written = rows_of(x, axes), rows_of(y, axes)
+    affine = _affine(x, weight, bias, normal)
+    flags = {**affine, "rms": normal.rms, "residual": residual is not None}
     long = [x, *((residual, total) if residual and total else ()), y]
     pitched = [rows_cut.Pitched(o, rows_of(o, axes).pitch, o.dtype.itemsize) for o in long]
-    weights = [w for w in (weight, bias) if w]
-    taken = _packs(pitched, read.columns, weights, normal, ragged=True)
-    affine = _affine(x, weight, bias, normal)
-    order = [at[role] for role in ROLES if role in at]
-    nobody = () if normal.stats else (0,) if normal.rms else (0, 0)
-    device = y.device
-    channels = read.columns // normal.spatial if normal.spatial else 0
-    groups = (normal.groups, channels, normal.spatial) if affine.get("channels") else ()
-    along = bool(groups) and normal.spatial == 1  # weights go along the rows, as in a layer norm
-    floats = (normal.eps, normal.offset) if normal.rms and weight else (normal.eps,)
-    flags = {**affine, "rms": normal.rms, "residual": residual is not None}
-    if groups and not along:
-        flags["across"] = taken.ragged or normal.spatial % taken.vec > 0
     pitches = tuple(rows_of(o, axes).pitch for o in ([x, residual, y, total] if residual else [x, y]) if o)
-    if taken.ragged:
-        narrow = plan_sectors(named, read, pitches, taken, flags, order, nobody, floats)
-        narrow = narrow or plan_span(named, read, pitches, flags, order, nobody, floats)
-        narrow = narrow or plan_rows(named, read, pitches, taken, flags, order, nobody, floats)
-        if narrow:
-            return narrow
-    apart = rows_cut.packs(pitched, read.columns, ragged=True)
-    if apart.shifted and not normal.groups:
-        in_turn = plan_sectors(named, read, pitches, apart, flags, order, nobody, floats)
-        in_turn = in_turn or plan_span(named, read, pitches, flags, order, nobody, floats)
-        in_turn = in_turn or plan_rows(named, read, pitches, apart, flags, order, nobody, floats)
-        if residual is None and not in_turn:
-            one = APART["rms" if normal.rms and not flags.get("wfloat") else x.dtype.name]
-            in_turn = plan_ring(named, read, pitches, apart, flags, order, nobody, (), floats, one)
-        in_turn = in_turn or plan_words(named, read, pitches, apart, flags, order, nobody, floats)
-        if in_turn:
-            return in_turn
+    floats = (normal.eps, normal.offset) if normal.rms and weight else (normal.eps,)
+    unasked = 0 if normal.stats else 1 if normal.rms else 2
+    read = rows_of(x, axes)
+    places = (normal.groups, read.columns // normal.spatial, normal.spatial) if affine.get("channels") else ()
+    return Problem(named, read, pitches, flags, floats, unasked, places), pitched
+
+
+def _plan_narrow(problem: Problem, taken: rows_cut.Packs) -> Plan | None:
+    """Rows that begin anywhere, several for a block."""
+    return plan_sectors(problem, taken) or plan_span(problem) or plan_rows(problem, taken)
+
+
+def _plan_apart(problem: Problem, apart: rows_cut.Packs) -> Plan | None:
+    """Rows that begin elsewhere in their packs than results do."""
+    in_turn = None
+    if not problem.flags["residual"]:
+        rms = problem.flags["rms"] and not problem.flags.get("wfloat")
+        in_turn = plan_ring(problem, apart, APART["rms" if rms else problem.x.dtype.name])
+    return in_turn or plan_words(problem, apart)
+
+
+def _plan_held(problem: Problem, taken: rows_cut.Packs, normal: Normal) -> Plan | None:
+    """Rows that stay on chip: in rings, in registers, or in those of many blocks."""
+    flags, read, size = problem.flags, problem.read, problem.x.dtype.itemsize
+    along = bool(problem.groups) and normal.spatial == 1  # weights go along the rows, as in a layer norm
     # Weights that have to be moved to where rows begin are dear, but for the one of four elements in a pack. Without
     # them a row of float32, and a group of 16 bits, does best by itself as far as the registers of a block reach.
-    moved = bool(weights) and not groups and taken.ragged
-    dear = moved and not (normal.rms and x.dtype is F32)
+    moved = bool(problem.vectors) and not problem.groups and taken.ragged
+    dear = moved and not (normal.rms and problem.x.dtype is F32)
     alone = rows_cut.ALONE
-    if x.dtype is F32:
+    if problem.x.dtype is F32:
         alone *= 1 if dear else 2
-    elif groups:
+    elif problem.groups:
         alone += alone // 4  # five packs of each thread
     # Rings have weights in shared memory, and nothing is moved: that pays for narrower rows, too.
-    beside = dear and x.dtype is not F32 and (bias is not None or weights[0].dtype is F32)
+    bias = problem.named.get("bias")
+    beside = dear and problem.x.dtype is not F32 and (bias is not None or problem.vectors[0].dtype is F32)
     one = BESIDE[bias.dtype.itemsize if bias else 2] if beside else DEAR if dear else alone
-    turning = None if along else plan_ring(named, read, pitches, taken, flags, order, nobody, groups, floats, one)
-    turning = turning or plan_sums(named, read, pitches, taken, flags, order, nobody, floats)
+    turning = (None if along else plan_ring(problem, taken, one)) or plan_sums(problem, taken)
     if turning:
         return turning
     most = ALONG if along else rows_cut.MOST
-    if dear and x.dtype is F32:
+    if dear and problem.x.dtype is F32:
         most = MOVED
     elif flags.get("across"):
-        most = ACROSS[x.dtype.itemsize]
-    elif residual:
-        most = SUMMED[x.dtype.itemsize]
+        most = ACROSS[size]
+    elif flags["residual"]:
+        most = SUMMED[size]
     elif taken.shifted:
         most = ELSEWHERE
     cut = rows_cut.cut(
@@ -130,81 +141,63 @@ def _plan_rows(named: dict[str, Operand | None], axes: Axes, normal: Normal) -> 
         read.columns,
         taken,
         HELD,
-        device,
-        looped=int(residual is None and not along),
+        problem.device,
+        looped=int(not flags["residual"] and not along),
         alone=alone,
         kept=dear,
-        few=(rows.WIDEST,) if x.dtype is F32 else (),
+        few=(rows.WIDEST,) if problem.x.dtype is F32 else (),
         most=most,
     )
-    if rows_grid.preferred(cut, taken) and not (along or (groups and taken.ragged)):
-        shared = plan_grid(named, read, pitches, taken, flags, order, nobody, groups, floats)
+    if rows_grid.preferred(cut, taken) and not (along or (problem.groups and taken.ragged)):
+        shared = plan_grid(problem, taken)
         if shared:
             return shared
-    if cut:
-        own = flags | ({"channels": False, "grouped": True} if along else {})
-        spec = NORM.spec(**cut.values(), **own, **taken.flags(), dtype=x.dtype)
-        ints = (read.rows, read.columns, *(groups[:1] if along else groups))
-        # Wide blocks that move them do so once, for as many rows as can be.
-        turns = read.rows if moved and not normal.rms and cut.lanes == rows.WIDEST else 0
-        blocks = rows.grid(spec, read.rows, device, turns)
-        step = Step(spec, blocks, len(order) + len(nobody), ints, pitches, floats)
-        run = picked(bind([step], device)[0], order, len(nobody))
-        return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} fit into the registers of {cut}")
-    plain = _packs(pitched, read.columns, weights, normal, ragged=False)
+    if cut is None:
+        return None
+    own = {**flags, "channels": False, "grouped": True} if along else flags
+    spec = NORM.spec(**cut.values(), **own, **taken.flags(), dtype=problem.x.dtype)
+    # Wide blocks that move them do so once, for as many rows as can be.
+    turns = read.rows if moved and not normal.rms and cut.lanes == rows.WIDEST else 0
+    blocks = rows.grid(spec, read.rows, problem.device, turns)
+    return problem.launch(spec, blocks, f"fit into the registers of {cut}", ints=problem.groups[: 1 if along else 3])
+
+
+def _plan_split(problem: Problem, written: int, vec: int) -> Plan:
+    """Two launches: moments of parts of rows, then the results, whose rows are `written` so far apart."""
+    read, named, device = problem.read, problem.named, problem.device
     # With a residual the second launch reads what the first one stored.
-    sums = tuple(rows_of(o, axes).pitch for o in (residual, total) if o)
-    return _plan_split(x, y, at, read, written, sums, plain.vec, affine, groups, floats, normal)
-
-
-def _plan_split(
-    x: Operand,
-    y: Operand,
-    at: Mapping[str, int],
-    read: Rows,
-    written: Rows,
-    sums: tuple[int, ...],
-    vec: int,
-    affine: dict[str, bool],
-    groups: tuple[int, ...],
-    floats: tuple[float, ...],
-    normal: Normal,
-) -> Plan:
+    sums = problem.pitches[1::2] if problem.flags["residual"] else ()
+    affine = {name: on for name, on in problem.flags.items() if name not in ("rms", "residual", "across")}
     values = {"VEC": vec, "PACKS": {1: 16, 2: 8}.get(vec, 4)}
-    partial = SPLIT.spec(**values, rms=normal.rms, residual=bool(sums), partial=True, dtype=x.dtype)
-    apply = SPLIT.spec(**values, rms=normal.rms, **affine, dtype=x.dtype)
+    rms, dtype = problem.flags["rms"], problem.x.dtype
+    partial = SPLIT.spec(**values, rms=rms, residual=bool(sums), partial=True, dtype=dtype)
+    apply = SPLIT.spec(**values, rms=rms, **affine, dtype=dtype)
     tile = apply["LANES"] * apply["PACKS"] * vec
-    parts = min(-(-4 * multiprocessors(y.device) // read.rows), -(-read.columns // tile))
+    parts = min(-(-4 * multiprocessors(device) // read.rows), -(-read.columns // tile))
     width = -(-read.columns // (parts * tile)) * tile
     parts = -(-read.columns // width)
     blocks = read.rows * parts
     ints = (read.columns, parts, width)
-    nobody = () if normal.stats else (0,) if normal.rms else (0, 0)
+    at = {role: index for index, (role, operand) in enumerate(named.items()) if operand}
+    nobody = (0,) * problem.unasked
     first = [at[role] for role in ("x", "residual", "total") if role in at]
     second = "total" if sums else "x"
     before = [at[role] for role in (second, "weight", "bias") if role in at]
     behind = [at[role] for role in ("y", "mean", "rstd") if role in at]
+    pitch = sums[1] if sums else read.pitch
+    pointers = len(before) + len(behind) + len(nobody) + 1
     steps = (
         Step(partial, blocks, len(first) + 1, ints, (read.pitch, *sums)),
-        Step(
-            apply,
-            blocks,
-            len(before) + len(behind) + len(nobody) + 1,
-            (*ints, *groups),
-            (sums[1] if sums else read.pitch, written.pitch),
-            floats,
-        ),
+        Step(apply, blocks, pointers, (*ints, *problem.groups), (pitch, written), problem.floats),
     )
-    find, finish = bind(steps, y.device)
-    device = y.device
+    find, finish = bind(steps, device)
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         memory = scratch(blocks * MOMENTS, device, stream)
         find([*(pointers[i] for i in first), memory.ptr], stream)
         finish([*(pointers[i] for i in before), memory.ptr, *(pointers[i] for i in behind), *nobody], stream)
 
-    why = f"{read.rows} rows of {read.columns}, in {parts} parts each"
-    return Plan(launch, tuple(map(str, steps)), why)
+    return Plan(launch, tuple(map(str, steps)), f"{problem.what}, in {parts} parts each")
 
 
 def rows_of(operand: Operand, axes: Axes) -> Rows:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kgen.dtypes import F32, DType
-from kgen.launch import Step, bind, picked
-from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
-from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
+from kgen.ops.norm.problem import Problem
 from kgen.ops.norm.ring import PACKS, RING
 from kgen.ops.norm.ring_memory import CHANNELS, FEW, HALF, PAIRED, SHARING
 from kgen.ops.rows import SHARED, VECTOR, shared_for
@@ -63,33 +61,20 @@ def _better(fewer: rows_ring.Cut, cut: rows_ring.Cut | None, dtype: DType) -> bo
     return fewer.cluster == cut.cluster and few
 
 
-def plan_ring(
-    named: Mapping[str, Operand | None],
-    read: Rows,
-    pitches: Sequence[int],
-    taken: rows_cut.Packs,
-    flags: Mapping[str, bool],
-    order: Sequence[int],
-    nobody: Sequence[int],
-    groups: tuple[int, ...],
-    floats: tuple[float, ...],
-    alone: int,
-) -> Plan | None:
+def plan_ring(problem: Problem, taken: rows_cut.Packs, alone: int) -> Plan | None:
     """One launch, or None where another kernel does better, or this one cannot do what is wanted.
 
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them; `groups`: of a group norm;
     `alone`: packs of a row, up to which a block does best with one.
     """
-    x, y, weight, bias = (named.get(role) for role in ("x", "y", "weight", "bias"))
-    assert x is not None and y is not None
-    along = [w for w in (weight, bias) if w and not groups]
+    x, read, flags, groups = problem.x, problem.read, problem.flags, problem.groups
+    along = [] if groups else problem.vectors
     within = not groups or groups[-1] >= rows_ring.SECTOR // x.dtype.itemsize
     if taken.shifted and (groups or flags["residual"]):
         return None
     if taken.shifted:
         taken = taken._replace(ragged=True)
     elif within:
-        taken = rows_ring.by_sectors(taken, read.columns, pitches[0])
+        taken = rows_ring.by_sectors(taken, read.columns, problem.pitches[0])
     elif taken.ragged and not within:
         return None  # packs begin with a sector, behind more than a channel
     kept = sum(taken.vec * w.dtype.itemsize for w in along)
@@ -111,7 +96,7 @@ def plan_ring(
             read.rows,
             read.columns,
             taken,
-            y.device,
+            problem.device,
             weights=weights,
             turns=_turns(taken) if groups else rows_ring.TURNS,
             wide=rows_ring.WIDE // arrays if flags["residual"] else alone,
@@ -164,7 +149,4 @@ def plan_ring(
             return None
         flags = {**flags, "across": flags["across"] or cut.ragged}
     spec = RING.spec(LANES=cut.threads, **cut.values(), **flags, shifted=taken.shifted, dtype=x.dtype)
-    pointers = len(order) + len(nobody) + 1
-    step = Step(spec, cut.blocks, pointers, (read.rows, read.columns, *groups), tuple(pitches), floats)
-    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
-    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")
+    return problem.launch(spec, cut.blocks, f"for {cut}", ints=groups, claiming=True)

@@ -5,14 +5,11 @@ Moved to where each row begins, weights take as long as the row, or longer; here
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from kgen.device import shared_memory
-from kgen.launch import Step, bind, picked
-from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
+from kgen.ops.norm.problem import Problem
 from kgen.ops.norm.ring import RING
 from kgen.ops.rows import SHARED
 
@@ -45,39 +42,20 @@ def cut(read: Rows, taken: rows_cut.Packs, size: int, vectors: int, *, wide: boo
     return None
 
 
-def plan_rows(
-    named: Mapping[str, Operand | None],
-    read: Rows,
-    pitches: Sequence[int],
-    taken: rows_cut.Packs,
-    flags: Mapping[str, bool],
-    order: Sequence[int],
-    nobody: Sequence[int],
-    floats: tuple[float, ...],
-) -> Plan | None:
-    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
-
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
-    """
-    x, y = named["x"], named["y"]
-    assert x is not None and y is not None
-    device, vectors = y.device, [w for w in (named.get("weight"), named.get("bias")) if w]
+def plan_rows(problem: Problem, taken: rows_cut.Packs) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do what is wanted."""
+    flags, device, dtype = problem.flags, problem.device, problem.x.dtype
     if (
         flags["residual"]
         or flags.get("channels")
-        or not vectors
+        or not problem.vectors
         or shared_memory(device) < SHARED
         or rows_cut.largest(device) == 1
     ):
         return None
-    wide = vectors[0].dtype.itemsize > x.dtype.itemsize
-    found = cut(read, taken, x.dtype.itemsize, len(vectors), wide=wide)
+    found = cut(problem.read, taken, dtype.itemsize, len(problem.vectors), wide=problem.wide)
     if found is None:
         return None
-    spec = RING.spec(LANES=found.threads, **found.values(), **flags, shifted=taken.shifted, dtype=x.dtype)
-    blocks = rows_ring.taking_turns(1, read.rows // spec.derived["ROWS"], rows_ring.TURNS, device)
-    if not blocks:
-        return None
-    step = Step(spec, blocks, len(order) + len(nobody) + 1, (read.rows, read.columns), tuple(pitches), floats)
-    run = picked(rows_ring.taking(bind([step], device)[0], device), order, len(nobody))
-    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {found}, several of a block at once")
+    spec = RING.spec(LANES=found.threads, **found.values(), **flags, shifted=taken.shifted, dtype=dtype)
+    blocks = rows_ring.taking_turns(1, problem.read.rows // spec.derived["ROWS"], rows_ring.TURNS, device)
+    return problem.launch(spec, blocks, f"for {found}, several of a block at once", claiming=True) if blocks else None

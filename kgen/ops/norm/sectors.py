@@ -6,17 +6,15 @@ thread has the same columns of two rows, and moves their weights once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kgen.device import multiprocessors
 from kgen.dtypes import F32
-from kgen.launch import Step, bind, picked
-from kgen.operand import Operand
 from kgen.ops import rows, rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
+from kgen.ops.norm.problem import Problem
 from kgen.ops.rows_text import ALIGNED, affine, affine_of_edge, text_of_weights, weight_of
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -148,35 +146,17 @@ def cut(read: Rows, taken: rows_cut.Packs, size: int, vectors: int, device: int,
     return Cut(lanes, each, taken.vec, height) if many and packs >= FILLED * lanes * each else None
 
 
-def plan_sectors(
-    named: Mapping[str, Operand | None],
-    read: Rows,
-    pitches: Sequence[int],
-    taken: rows_cut.Packs,
-    flags: Mapping[str, bool],
-    order: Sequence[int],
-    nobody: Sequence[int],
-    floats: tuple[float, ...],
-) -> Plan | None:
-    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
-
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
-    """
-    x, y = named["x"], named["y"]
-    assert x is not None and y is not None
-    weights = [w for w in (named.get("weight"), named.get("bias")) if w]
+def plan_sectors(problem: Problem, taken: rows_cut.Packs) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do what is wanted."""
+    read, dtype = problem.read, problem.x.dtype
     anywhere = taken.full and (taken.ragged or taken.shifted)
-    if not (anywhere and weights) or flags["residual"] or flags.get("channels"):
+    if not (anywhere and problem.vectors) or problem.flags["residual"] or problem.flags.get("channels"):
         return None
-    wide = weights[0].dtype.itemsize > x.dtype.itemsize
-    found = cut(read, taken, x.dtype.itemsize, len(weights), y.device, wide=wide)
+    found = cut(read, taken, dtype.itemsize, len(problem.vectors), problem.device, wide=problem.wide)
     if found is None:
         return None
-    own = {name: on for name, on in flags.items() if name != "residual"}
-    spec = SECTORS.spec(**found.values(), **own, shifted=taken.shifted, dtype=x.dtype)
+    own = {name: on for name, on in problem.flags.items() if name != "residual"}
+    spec = SECTORS.spec(**found.values(), **own, shifted=taken.shifted, dtype=dtype)
     apart = spec.derived["APART"]
     teams = -(-read.rows // (found.height * apart)) * apart
-    blocks = -(-teams // spec.derived["TEAMS"])
-    step = Step(spec, blocks, len(order) + len(nobody), (read.rows, read.columns), tuple(pitches), floats)
-    run = picked(bind([step], y.device)[0], order, len(nobody))
-    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {found.lanes} threads each")
+    return problem.launch(spec, -(-teams // spec.derived["TEAMS"]), f"for {found.lanes} threads each")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kgen.device import device_arch, multiprocessors
 from kgen.dtypes import F16, F32, DType
-from kgen.launch import Step, bind, picked
 from kgen.operand import Operand
-from kgen.ops import rows_cut, rows_ring
+from kgen.ops import rows_cut
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.cuts import ELSEWHERE
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
+from kgen.ops.norm.problem import Problem
 from kgen.ops.rows import RESERVED, SHARED, VECTOR
 from kgen.ops.rows_text import ALIGNED, affine, off_mean, text_of_weights
 from kgen.registry import register
@@ -185,33 +184,19 @@ def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
     return found if read.rows >= SPANS * found.height * multiprocessors(x.device) else None
 
 
-def plan_span(
-    named: Mapping[str, Operand | None],
-    read: Rows,
-    pitches: Sequence[int],
-    flags: Mapping[str, bool],
-    order: Sequence[int],
-    nobody: Sequence[int],
-    floats: tuple[float, ...],
-) -> Plan | None:
-    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
-
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
-    """
-    x = named["x"]
-    assert x is not None
-    begins = {o.ptr % VECTOR for o in map(named.get, ("x", "residual", "y", "total")) if o}
+def plan_span(problem: Problem) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do what is wanted."""
+    x, read = problem.x, problem.read
+    begins = {o.ptr % VECTOR for o in map(problem.named.get, ("x", "residual", "y", "total")) if o}
     apart = len(begins) > 1
-    if flags["residual"] and (apart or x.dtype is F32):
+    if problem.flags["residual"] and (apart or x.dtype is F32):
         return None
-    whole = all(pitch == read.columns for pitch in pitches)
-    if flags.get("channels") or not whole or device_arch(x.device) < rows_cut.COPIES:
+    whole = all(pitch == read.columns for pitch in problem.pitches)
+    if problem.flags.get("channels") or not whole or device_arch(problem.device) < rows_cut.COPIES:
         return None
-    found = cut(read, x, sum(named.get(role) is not None for role in ("weight", "bias")), apart=apart)
+    found = cut(read, x, len(problem.vectors), apart=apart)
     if found is None:
         return None
-    spec = SPAN.spec(**found.values(), **flags, apart=apart, dtype=x.dtype)
-    blocks = min(-(-read.rows // found.height), spec.derived["RESIDENT"] * multiprocessors(x.device))
-    step = Step(spec, blocks, len(order) + len(nobody) + 1, (read.rows, read.columns), (), floats)
-    run = picked(rows_ring.taking(bind([step], x.device)[0], x.device), order, len(nobody))
-    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} pass through shared memory")
+    spec = SPAN.spec(**found.values(), **problem.flags, apart=apart, dtype=x.dtype)
+    blocks = min(-(-read.rows // found.height), spec.derived["RESIDENT"] * multiprocessors(problem.device))
+    return problem.launch(spec, blocks, "pass through shared memory", pitches=(), claiming=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kgen.dtypes import F32
-from kgen.launch import Step, bind, picked
-from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
-from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE
+from kgen.ops.norm.problem import Problem
 from kgen.ops.rows import SHARED, VECTOR
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_text import WEIGHT_TYPES, text_of_weights
@@ -75,29 +72,13 @@ SUMS = register(
 )
 
 
-def plan_sums(
-    named: Mapping[str, Operand | None],
-    read: Rows,
-    pitches: Sequence[int],
-    taken: rows_cut.Packs,
-    flags: Mapping[str, bool],
-    order: Sequence[int],
-    nobody: Sequence[int],
-    floats: tuple[float, ...],
-) -> Plan | None:
-    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
-
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
-    """
-    x, y = named["x"], named["y"]
-    assert x is not None and y is not None
-    if x.dtype is not F32 or not flags["residual"]:
+def plan_sums(problem: Problem, taken: rows_cut.Packs) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do what is wanted."""
+    read = problem.read
+    if problem.x.dtype is not F32 or not problem.flags["residual"]:
         return None
-    own = {flag.name: flags.get(flag.name, False) for flag in SUMS.flags if flag is not RAGGED}
-    cut = rows_ring.cut(read.rows, read.columns, taken, y.device, wide=WIDE, clusters=CLUSTER.values)
+    own = {flag.name: problem.flags.get(flag.name, False) for flag in SUMS.flags if flag is not RAGGED}
+    cut = rows_ring.cut(read.rows, read.columns, taken, problem.device, wide=WIDE, clusters=CLUSTER.values)
     if cut is None:
         return None
-    spec = SUMS.spec(**cut.values(), **own, dtype=x.dtype)
-    step = Step(spec, cut.blocks, len(order) + len(nobody) + 1, (read.rows, read.columns), tuple(pitches), floats)
-    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
-    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {cut}")
+    return problem.launch(SUMS.spec(**cut.values(), **own, dtype=F32), cut.blocks, f"for {cut}", claiming=True)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from kgen.device import shared_memory
 from kgen.dtypes import F32
-from kgen.launch import Step, bind, picked
-from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
+from kgen.ops.norm.problem import Problem
 from kgen.ops.norm.ring import text_of_turns
 from kgen.ops.rows import SHARED, VECTOR, shared_for
 from kgen.ops.rows_text import weight_of
@@ -153,30 +152,12 @@ def cut(
     return None
 
 
-def plan_words(
-    named: Mapping[str, Operand | None],
-    read: Rows,
-    pitches: Sequence[int],
-    taken: rows_cut.Packs,
-    flags: Mapping[str, bool],
-    order: Sequence[int],
-    nobody: Sequence[int],
-    floats: tuple[float, ...],
-) -> Plan | None:
-    """One launch, or None where another kernel does better, or this one cannot do what is wanted.
-
-    `order` and `nobody`: which of a call's pointers the kernel takes, and what follows them.
-    """
-    x, y = named["x"], named["y"]
-    assert x is not None and y is not None
-    weights = [w for w in (named.get("weight"), named.get("bias")) if w]
-    kept = sum(taken.vec * w.dtype.itemsize for w in weights)
-    found = cut(read, taken, x.dtype.itemsize, kept, flags, y.device) if taken.full else None
+def plan_words(problem: Problem, taken: rows_cut.Packs) -> Plan | None:
+    """One launch, or None where another kernel does better, or this one cannot do what is wanted."""
+    kept = sum(taken.vec * w.dtype.itemsize for w in problem.vectors)
+    dtype = problem.x.dtype
+    found = cut(problem.read, taken, dtype.itemsize, kept, problem.flags, problem.device) if taken.full else None
     if found is None:
         return None
     size = {"LANES": found.threads, "PACKS": found.packs, "VEC": found.vec, "CLUSTER": found.cluster}
-    spec = WORDS.spec(**size, **flags, dtype=x.dtype)
-    pointers = len(order) + len(nobody) + 1
-    step = Step(spec, found.blocks, pointers, (read.rows, read.columns), tuple(pitches), floats)
-    run = picked(rows_ring.taking(bind([step], y.device)[0], y.device), order, len(nobody))
-    return Plan(run, (str(step),), f"{read.rows} rows of {read.columns} for {found}")
+    return problem.launch(WORDS.spec(**size, **problem.flags, dtype=dtype), found.blocks, f"for {found}", claiming=True)
