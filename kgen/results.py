@@ -116,7 +116,10 @@ def check_out(
     if operand.shape != shape:
         raise ValueError(f"{op}: {name} has shape {operand.shape}; the result has {shape}")
     if operand.dtype is not dtype:
-        raise TypeError(f"{op}: {name} has dtype {operand.dtype.numpy_name}; the result has {dtype.numpy_name}")
+        raise TypeError(
+            f"{op}: {name} has dtype {operand.dtype.numpy_name}; the result has {dtype.numpy_name}, "
+            "and kgen does not cast it: pass an array of that dtype"
+        )
     if operand.device != device:
         raise ValueError(f"{op}: {name} is on cuda:{operand.device} and {first.argument} on cuda:{device}")
     if operand.readonly:

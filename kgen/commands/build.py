@@ -132,12 +132,19 @@ def _rendered(specs: Iterable[Spec]) -> tuple[list[Source], list[KgenError]]:
 def _compiled(
     specs: list[Spec], archs: tuple[Arch, ...], jobs: int | None, force: bool
 ) -> tuple[list[Built], list[tuple[Spec, Arch]], list[KgenError]]:
-    """What was built, what an architecture is too old for, and what failed."""
+    """What was built, what an architecture is too old for, and what failed: also if all was skipped."""
+    from kgen.arch import OLDEST
     from kgen.build import build_many
-    from kgen.errors import KgenError
+    from kgen.errors import ArchError, KgenError
 
+    failed: list[KgenError] = [
+        ArchError(f"{arch} is too old; kgen builds for {OLDEST} and later") for arch in archs if arch < OLDEST
+    ]
+    archs = tuple(arch for arch in archs if arch >= OLDEST)
     chosen = {arch: [spec for spec in specs if spec.kernel.min_arch <= arch] for arch in archs}
     skipped = [(spec, arch) for arch in archs for spec in specs if spec.kernel.min_arch > arch]
+    if skipped and not any(chosen.values()):
+        failed.append(ArchError(f"nothing to build: no kernel asked for is for {' or '.join(map(str, archs))}"))
     total, done = sum(map(len, chosen.values())), itertools.count(1)
     results: list[Built | KgenError] = []
     with StatusLine() as line:
@@ -148,7 +155,7 @@ def _compiled(
         for arch, wanted in chosen.items():
             results += build_many(wanted, [arch], jobs=jobs, force=force, progress=tick)
     built = [result for result in results if not isinstance(result, KgenError)]
-    return built, skipped, [result for result in results if isinstance(result, KgenError)]
+    return built, skipped, failed + [result for result in results if isinstance(result, KgenError)]
 
 
 def _say_faults(faults: list[KgenError]) -> None:

@@ -42,7 +42,8 @@ class Planes(NamedTuple):
 def normal_axes(op: str, axis: object, ndim: int) -> Ints:
     """The axes that `axis` names, ascending: an integer, a tuple of them, or None for all.
 
-    Raises TypeError, AxisError and ValueError as NumPy does.
+    An array without axes takes a plain 0 or -1 as well, as NumPy's sums do. Raises TypeError, AxisError and ValueError
+    as NumPy does.
 
     >>> normal_axes("softmax", (-1, 0), 3)
     (0, 2)
@@ -59,6 +60,8 @@ def normal_axes(op: str, axis: object, ndim: int) -> Ints:
             raise TypeError(
                 f"{op}: axis is {axis!r}; it takes an integer, a tuple of integers, or None for all axes"
             ) from None
+        if ndim == 0 and one is axis and index in (0, -1):
+            return ()
         if not -ndim <= index < ndim:
             raise np.exceptions.AxisError(index, ndim, op)
         axes.append(index % ndim)

@@ -242,8 +242,9 @@ def test_warps_that_ask_for_more_registers_than_others_gave_back_wait_for_ever(
     else asm volatile("setmaxnreg.inc.sync.aligned.u32 {taken};");
     out[threadIdx.x] = 1;
 }}"""
-    out = np.zeros(384, np.int32)
-    outcome = cpu.compile_cuda(text, check=True).check(grid=1, block=384, args=[out], outputs=[out], order=order)
+    block = 288 if "288" in bounds else 384
+    out = np.zeros(block, np.int32)
+    outcome = cpu.compile_cuda(text, check=True).check(grid=1, block=block, args=[out], outputs=[out], order=order)
     assert [found.kind for found in outcome.findings] == ["deadlock"] * hangs, str(outcome)
     assert not hangs or f"setmaxnreg.inc.sync.aligned.u32 {taken}" in str(outcome)
 
@@ -394,9 +395,16 @@ def test_a_function_that_was_not_inlined_is_named_with_what_to_do():
 @pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize(
     ("grid", "block", "said"),
-    [(0, 64, "no blocks or threads"), (1, (32, 0), "no blocks or threads"), (1, 2560, "at most 1024")],
+    [
+        (0, 64, "no blocks or threads"),
+        (1, (32, 0), "no blocks or threads"),
+        (1, 2560, "at most 1024"),
+        (1, 65, "its __launch_bounds__ allow at most 64"),
+        (1, (8, 3, 4), "allow at most 64"),
+    ],
 )
 def test_a_launch_that_no_gpu_makes_is_refused(checked, grid, block, said):
-    kernel = cpu.compile_cuda('extern "C" __global__ void k(int* out) { out[threadIdx.x] = 1; }', check=checked)
+    text = 'extern "C" __global__ void __launch_bounds__(64) k(int* out) { out[threadIdx.x] = 1; }'
+    kernel = cpu.compile_cuda(text, check=checked)
     with pytest.raises(ValueError, match=f"k: .*{said}"):
         (kernel.check if checked else kernel.launch)(grid=grid, block=block, args=[np.zeros(4096, np.int32)])

@@ -129,6 +129,21 @@ def test_integers_have_relu_and_clip(kind):
     np.testing.assert_array_equal(NAMED["clip"](x, 3, 50), np.clip(x, 3, 50))
 
 
+@pytest.mark.parametrize("kind", ["float32", "float16", "int8", "int64"])
+def test_clip_takes_one_limit_or_none(kind):
+    x = np.array([-5, 3, 0, 7, 100, -100], kind).reshape(2, 3)
+    x = np.where(x == 7, np.nan, x).astype(kind) if kind.startswith("float") else x
+    for low, high in ((None, 4), (-2, None), (None, None), (x[0], None), (None, x[:, :1]), (None, np.float64(0.5))):
+        want, got = np.clip(x, low, high), kgen.clip(x, low, high)
+        assert got.dtype == want.dtype and got is not x
+        np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(kgen.clip(x, high=4), np.clip(x, None, 4))
+    assert kgen.clip(x, -2, out=x) is x and np.nanmin(x) == -2
+    assert kgen.explain(kgen.clip, x, None, x) != kgen.explain(kgen.clip, x, x, None)
+    with pytest.raises(TypeError, match="clip: x is missing"):
+        kgen.clip(None, 1, 2)
+
+
 def test_every_function_has_a_formula_here_or_is_numpys():
     assert set(ACTIVATIONS) | set(GRADIENTS) == set(FORMULAS)
     assert all(hasattr(np, name) for name in ARITHMETIC)

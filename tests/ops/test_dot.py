@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import kgen
 from kgen.ops.reduce.dot import dot, vdot
 
 ToNumpy = Callable[[Any], np.ndarray]
@@ -43,6 +44,27 @@ def test_errors_are_a_few_roundings_of_the_sum_of_magnitudes(
     assert error <= bar * (np.abs(a.astype("f8")) @ np.abs(b.astype("f8")))
 
 
+def test_vdot_is_of_all_elements_in_order(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    numbers = np.random.default_rng(0).integers(-9, 9, (2, 6, 8, 10)).astype("f4")
+    a, b = (np.ascontiguousarray(x) for x in numbers)
+    for cut in (
+        lambda x: x,
+        lambda x: x.T,
+        lambda x: x[::2, :, 1:],
+        lambda x: x[..., :1].T,
+        lambda x: x[::-1, ::-1, ::-1],
+        lambda x: x[0, 0, :1].reshape(()),
+        lambda x: x[:, :0],
+    ):
+        here, there = cut(a), cut(b)
+        views = [cut(xp.asarray(x)) for x in (a, b)]
+        for left, right in (views, (views[0], views[1].reshape(-1)), (views[0].reshape(-1), views[1])):
+            got = asnumpy(vdot(left, right))
+            assert (got.shape, got.dtype, got) == ((), np.dtype("f4"), np.vdot(here, there))
+    told = kgen.explain(vdot, xp.asarray(a)[::2, :, 1:], xp.zeros(3 * 8 * 9, "f4"))
+    assert told.splitlines()[1].startswith("dot_v4_i2_f32")
+
+
 def test_the_same_input_gives_the_same_bits_and_so_does_the_ladder_nearly(xp: ModuleType, asnumpy: ToNumpy) -> None:
     a, b = (xp.asarray(np.random.default_rng(i).standard_normal(30_003).astype("f4")) for i in range(2))
     first = asnumpy(dot(a, b))
@@ -59,6 +81,7 @@ def test_the_same_input_gives_the_same_bits_and_so_does_the_ladder_nearly(xp: Mo
         (lambda a, b: dot(a, b.astype("f8")), TypeError, "one dtype"),
         (lambda a, b: dot(a, b, algorithm="vec8"), ValueError, "vec8"),
         (lambda a, b: vdot(a[0], b), (ValueError, TypeError), "vdot: a"),
+        (lambda a, b: vdot(a.reshape(2, 4), b[:7]), ValueError, "vdot: a has shape .2, 4. and b .7,."),
     ],
 )
 def test_what_is_wrong_is_named(xp: ModuleType, call: Any, error: type[Exception], words: str) -> None:

@@ -185,6 +185,20 @@ def test_empty_arrays_have_numpys_results(xp: ModuleType, asnumpy: ToNumpy) -> N
             getattr(np, op)(np.empty((0, 3)), 0)
 
 
+@pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin"])
+def test_an_array_without_axes_takes_axis_0_and_the_last_as_numpys_does(
+    xp: ModuleType, asnumpy: ToNumpy, op: str
+) -> None:
+    x = np.array(3, "f4")
+    for axis in (0, -1):
+        want, got = getattr(np, op)(x, axis), asnumpy(getattr(reduce, op)(xp.asarray(x), axis))
+        assert (got.shape, got) == (want.shape, want)
+    assert asnumpy(reduce.mean(xp.asarray(x), 0)) == 3  # which NumPy refuses, though it takes the sum
+    for axis in (1, (0,)):
+        with pytest.raises(np.exceptions.AxisError if op[:3] != "arg" or axis == 1 else TypeError, match="axis"):
+            getattr(reduce, op)(xp.asarray(x), axis)
+
+
 def test_results_go_into_out_of_any_strides(xp: ModuleType, asnumpy: ToNumpy) -> None:
     x = np.random.default_rng(0).standard_normal((6, 50, 7)).astype("f4")
     out = xp.full((7, 12), np.nan, "f4")

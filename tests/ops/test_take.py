@@ -68,6 +68,18 @@ def test_a_number_and_nothing_as_indices(xp, asnumpy, shared_cache):
     assert take(xp.asarray(table), xp.zeros((0, 3), xp.int64)).shape == (0, 3, 4)
 
 
+def test_a_table_without_axes_is_a_vector_of_one_entry(xp, asnumpy, shared_cache):
+    table = np.array(3, "f")
+    for axis in (0, -1, None):
+        for indices in (np.array(0), np.array([0, -1, 0]), np.zeros(0, "i8")):
+            got, want = asnumpy(take(xp.asarray(table), xp.asarray(indices), axis)), np.take(table, indices, axis)
+            assert got.shape == want.shape and np.array_equal(got, want)
+        with pytest.raises(IndexError, match="index 1, number 2, is out of bounds"):
+            take(xp.asarray(table), xp.asarray(np.array([0, -1, 1])), axis or 0)
+    with pytest.raises(np.exceptions.AxisError, match="take: axis"):
+        take(xp.asarray(table), xp.asarray(np.array([0])), 1)
+
+
 def test_an_embedding_gives_nan_for_a_token_that_is_not_there(xp, asnumpy, shared_cache):
     table = numbers((5, 24), "float16")
     result = asnumpy(embedding(xp.asarray(np.array([4, 5, -5, -6, 2**31], np.int64)), xp.asarray(table)))

@@ -334,7 +334,24 @@ def test_a_kernel_is_skipped_for_architectures_that_are_too_old(make_kernel: Cal
     result = kgen("build", "newer", "dtype=f32", "--arch", "sm_80,sm_90a")
     assert result.exit_code == 0
     assert "skipped newer for sm_80: it needs sm_90\n" in result.stdout
-    assert {"name": "newer_n32_f32", "arch": "sm_80"} in json_of("build", "newer", "--arch", "sm_80")["skipped"]
+    skipped = json_of("build", "newer", "good", "--arch", "sm_80")["skipped"]
+    assert {"name": "newer_n32_f32", "arch": "sm_80"} in skipped
+
+
+def test_a_build_of_nothing_fails(make_kernel: Callable[..., Kernel]) -> None:
+    make(make_kernel, "newer", GOOD, min_arch=Arch(9, 0))
+    result = kgen("build", "newer", "--arch", "sm_80,sm_86")
+    assert result.exit_code == 1
+    assert "skipped newer for sm_86: it needs sm_90\n" in result.stdout
+    assert "kgen: nothing to build: no kernel asked for is for sm_80 or sm_86" in result.stderr
+    assert json_of("build", "newer", "--arch", "sm_80", code=1)["failed"]
+
+
+def test_an_architecture_that_no_kernel_is_built_for_fails_beside_others() -> None:
+    result = kgen("build", "good_n32_f32", "--arch", "sm_50,sm_90a")
+    assert result.exit_code == 1
+    assert result.stderr == "kgen: sm_50 is too old; kgen builds for sm_75 and later\n\n"
+    assert "1 compiled, 0 from cache, 1 failed" in result.stdout
 
 
 def test_an_architecture_that_the_compiler_does_not_know_fails_with_those_it_does() -> None:

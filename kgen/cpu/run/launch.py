@@ -196,6 +196,10 @@ def _described(
         raise ValueError(f"{program.name}: a launch of no blocks or threads: {[*grid]} x {[*block]}")
     if math.prod(block) > MOST_THREADS:
         raise ValueError(f"{program.name}: a block of {[*block]} threads; a GPU takes at most {MOST_THREADS}")
+    if program.threads and math.prod(block) > program.threads:
+        raise ValueError(
+            f"{program.name}: a block of {[*block]} threads; its __launch_bounds__ allow at most {program.threads}"
+        )
     if any(g % c for g, c in zip(grid, together)):
         raise ValueError(f"{program.name}: the grid {[*grid]} is no multiple of the cluster {[*together]}")
     return LaunchStruct(

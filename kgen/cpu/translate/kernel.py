@@ -47,10 +47,10 @@ class CutKernel:
         params = tuple((at, *sizes[name]) for name, at in self.entry.offsets().items())
         stack = 32 * (self.held + self.layout.room) + 16 * len(self.entry.registers) + (64 << 10)
         sites = tuple((at.line, at.caller, str(at)) for at in self.emit.sites)
-        cluster = self.entry.cluster
+        name, threads, cluster = self.entry.name, self.entry.threads, self.entry.cluster
         held_globals = tuple((name, self.names.globals[name].size) for name in sorted(self.names.used_globals))
         areas, end = tuple(self.layout.areas), self.layout.end
-        return Program(self.entry.name, params, end, areas, stack, cluster, held_globals, sites)
+        return Program(name, params, end, areas, stack, threads, cluster, held_globals, sites)
 
     def unset(self) -> list[str]:
         """Registers that may be read before they are written: NaNs, then, as in shared memory."""

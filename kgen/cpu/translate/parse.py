@@ -70,19 +70,20 @@ def _entry(text: str, at: int, name: str, module: Module) -> int:
     cluster = re.search(r"\.reqnctapercluster\s+(\d+)(?:\s*,\s*(\d+))?(?:\s*,\s*(\d+))?", text[at:body])
     if cluster:
         made.cluster = (int(cluster[1]), int(cluster[2] or 1), int(cluster[3] or 1))
-    made.launched_registers = _launched_registers(text[at:body])
+    if threads := re.search(r"\.(?:max|req)ntid\s+([\d, ]+)", text[at:body]):
+        made.threads = math.prod(map(int, threads[1].split(",")))
+    made.launched_registers = _launched_registers(text[at:body], made.threads)
     return _Body(made).read(text, body + 1)
 
 
-def _launched_registers(directives: str) -> int:
+def _launched_registers(directives: str, threads: int) -> int:
     """What a launch gives each thread of a kernel that has setmaxnreg: as many as 65536 registers allow, in eights."""
     if most := re.search(r"\.maxnreg\s+(\d+)", directives):
         return int(most[1])
-    threads = re.search(r"\.(?:max|req)ntid\s+([\d, ]+)", directives)
     blocks = re.search(r"\.minnctapersm\s+(\d+)", directives)
     if not threads or not blocks:
         return 0
-    warpgroups = -(-math.prod(map(int, threads[1].split(","))) // 128)
+    warpgroups = -(-threads // 128)
     return 65536 // (128 * warpgroups * int(blocks[1])) // 8 * 8
 
 

@@ -14,13 +14,17 @@ RED_ZONE = 64
 
 @dataclass(frozen=True)
 class Program:
-    """What a launch of one kernel must know; sizes in bytes, `sites` (line, caller, text) of what reports may name."""
+    """What a launch of one kernel must know; sizes in bytes, `sites` (line, caller, text) of what reports may name.
+
+    threads   of a block, at most, as __launch_bounds__ says; 0 where it does not
+    """
 
     name: str
     params: tuple[tuple[int, int, str], ...]  # offset, size, type
     shared: int
     areas: tuple[tuple[int, int], ...]  # offset and size of the variables in shared memory
     stack: int
+    threads: int
     cluster: tuple[int, int, int]
     globals: tuple[tuple[str, int], ...]  # symbol and size of the variables in global memory
     sites: tuple[tuple[int, int, str], ...]

@@ -81,6 +81,7 @@ def _has_result(opcode: str) -> bool:
 class Entry:
     """One kernel: `body` holds instructions, and labels as plain strings.
 
+    threads              of a block, at most; 0 where directives do not tell
     launched_registers   of each thread in the beginning; 0 where directives do not tell: ptxas ignores setmaxnreg then
     """
 
@@ -91,6 +92,7 @@ class Entry:
     body: list[Instruction | str] = field(default_factory=list)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
     cluster: tuple[int, int, int] = (1, 1, 1)
+    threads: int = 0
     launched_registers: int = 0
 
     def offsets(self) -> dict[str, int]:

@@ -208,7 +208,7 @@ class Body:
         terms = [self.term(x) for x in node.args]
         if name in PRIMITIVES:
             return self._builtin(name, terms, node)
-        parameters, defaults, expression, _ = FUNCTIONS[name]
+        parameters, defaults, expression, *_ = FUNCTIONS[name]
         missing = parameters[len(terms) :]
         if len(terms) > len(parameters) or any(p not in defaults for p in missing):
             self._refuse(node, f"does not fit {name}({', '.join(parameters)})")

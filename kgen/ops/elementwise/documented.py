@@ -9,13 +9,21 @@ from collections.abc import Mapping
 from kgen.ops.elementwise.expression import Function
 
 
-def signature_of(function: Function, defaults: Mapping[str, float], options: Mapping[str, str]) -> inspect.Signature:
-    """The operands in order, parameters with their defaults, and the options by keyword, each with its type."""
+def signature_of(
+    function: Function, defaults: Mapping[str, float | None], options: Mapping[str, str]
+) -> inspect.Signature:
+    """The operands in order, parameters with their defaults, and the options by keyword, each with its type.
+
+    None is the default of an operand that may be left out.
+    """
     kinds = inspect.Parameter
     operands = [
-        kinds(name, kinds.POSITIONAL_OR_KEYWORD, default=defaults[name], annotation="float")
-        if name in defaults
-        else kinds(name, kinds.POSITIONAL_OR_KEYWORD, annotation="Any")
+        kinds(
+            name,
+            kinds.POSITIONAL_OR_KEYWORD,
+            default=defaults.get(name, kinds.empty),
+            annotation="Any" if defaults.get(name) is None else "float",
+        )
         for name in function.parameters
     ]
     by_name = [kinds(name, kinds.KEYWORD_ONLY, default=None, annotation=told) for name, told in options.items()]

@@ -50,7 +50,8 @@ def elementwise(expression: str, /, **operands_and_options: Any) -> Any:
         integer type or bool, with any strides; their shapes broadcast, and at least one operand is an array. Numbers
         follow NumPy 2 (NEP 50): a Python number takes the type of the arrays, a NumPy scalar keeps its own.
     out : array, optional
-        Where to write the result. It may be one of the operands, but must not overlap one in any other way.
+        Where to write the result, whose shape and dtype it has. It may be one of the operands, but must not overlap one
+        in any other way.
     dtype : optional
         The operands are converted to it first, and it is the type of the result. By default types follow NumPy's
         rules, and JAX's for bfloat16: with float16 it gives float32, with integers it stays bfloat16.

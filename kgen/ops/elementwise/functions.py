@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 
@@ -23,12 +24,16 @@ class Primitive(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A function by its expression; parameters after the operands have defaults."""
+    """A function by its expression; parameters after the operands have defaults.
+
+    `fewer` has the expressions for calls that leave operands out (None), by the names of those that remain.
+    """
 
     parameters: tuple[str, ...]
     defaults: Mapping[str, float]
     expression: str
     summary: str = ""
+    fewer: Mapping[tuple[str, ...], str] = MappingProxyType({})
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -91,7 +96,11 @@ ARITHMETIC: dict[str, Row] = {
     "sqrt": _row("x", "sqrt(x)", "The square root; NaN for negative numbers."),
     "exp": _row("x", "exp(x)", "The exponential."),
     "log": _row("x", "log(x)", "The natural logarithm; NaN for negative numbers, -inf for 0."),
-    "clip": _row("x low high", "minimum(maximum(x, low), high)", "The number, limited to the range from low to high."),
+    "clip": _row(
+        "x low high",
+        "minimum(maximum(x, low), high)",
+        "The number, limited to the range from low to high; either limit may be None, or left out.",
+    )._replace(fewer={("x", "low"): "maximum(x, low)", ("x", "high"): "minimum(x, high)", ("x",): "x"}),
 }
 """As NumPy has them."""
 

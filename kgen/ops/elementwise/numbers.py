@@ -12,6 +12,8 @@ from kgen.ops.elementwise.promotion import FLOAT, INT, Type
 NUMBERS = frozenset({bool, int, float, type(None), *np.sctypeDict.values()})
 Number = tuple[str, str]
 """A number as its type and its text: 1, 1.0 and True are equal and do not mean the same."""
+MISSING: Number = ("missing", "")
+"""In the place of an operand that was left out."""
 
 
 def number_of(value: Any) -> Number:

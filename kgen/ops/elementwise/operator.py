@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kgen.dtypes import FP8, U64, DType
@@ -14,8 +15,9 @@ from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.elementwise.broadcast import common_shape
 from kgen.ops.elementwise.documented import documented, signature_of
 from kgen.ops.elementwise.expression import Function
+from kgen.ops.elementwise.functions import Row
 from kgen.ops.elementwise.kernels import mixed_kernel, named_kernel
-from kgen.ops.elementwise.numbers import NUMBERS, Number, beyond_int64, number_of, type_of, value_of
+from kgen.ops.elementwise.numbers import MISSING, NUMBERS, Number, beyond_int64, number_of, type_of, value_of
 from kgen.ops.elementwise.plans import Call, plan
 from kgen.ops.elementwise.promotion import ANY, FLOAT, FLOATING, INT, castable, check_range, join
 from kgen.ops.elementwise.signature import Signature, program, uniform
@@ -33,6 +35,7 @@ class Elementwise:
 
     Parameters, result and errors of a call are those of `kgen.elementwise`; operands may be passed in order or by name.
     In the end it is a `call` of the operator, with the operands in order and `(dtype, algorithm)` for options.
+    `fewer` has the expressions of calls that leave operands out, by the names of those that remain.
     """
 
     def __init__(
@@ -43,8 +46,11 @@ class Elementwise:
         summary: str = "",
         *,
         storage: bool = False,
+        fewer: Mapping[tuple[str, ...], str] = MappingProxyType({}),
     ) -> None:
         self.function = function
+        self._fewer = {names: Function(function.name, names, text) for names, text in fewer.items()}
+        self._left_out = {name for names in self._fewer for name in function.parameters if name not in names}
         self.storage = storage  # takes 8-bit floats too, scales that are floats; only the result becomes `dtype`
         self.__name__ = self.__qualname__ = function.name
         self.defaults = dict(defaults or {})
@@ -53,7 +59,7 @@ class Elementwise:
         self._parameters = len(names)
         self._arrays = len(names) - len(self.defaults)
         self._named = kernel
-        self._kernels: dict[Signature, Kernel] = {}
+        self._kernels: dict[tuple[Function, Signature], Kernel] = {}
         self._operator = Operator(
             function.name,
             names[: self._arrays],
@@ -71,7 +77,7 @@ class Elementwise:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        return signature_of(self.function, self.defaults, OPTIONS)
+        return signature_of(self.function, dict.fromkeys(self._left_out) | self.defaults, OPTIONS)
 
     def __repr__(self) -> str:
         return f"<elementwise {self.function.name}({', '.join(self.function.parameters)}): {self.function.expression}>"
@@ -103,12 +109,15 @@ class Elementwise:
         values = operands if len(operands) == self._parameters else self._in_order(operands, {})
         arrays: list[Any] = []
         numbers: list[Number | None] = []
-        for value in values:
+        for name, value in zip(self.function.parameters, values):
             if value.__class__ not in NUMBERS:
                 arrays.append(value)
                 numbers.append(None)
             elif value is None:
-                raise self._unfit(values)
+                if name not in self._left_out:
+                    raise self._unfit(values)
+                arrays.append(None)
+                numbers.append(MISSING)
             elif len(numbers) < self._arrays:
                 arrays.append(None)
                 numbers.append(number_of(value))
@@ -124,7 +133,8 @@ class Elementwise:
         """What to raise for the first value that is missing, or is no number where it must be one."""
         names = self.function.parameters
         for name, value in zip(names, values):
-            if value is None or (name in self.defaults and value.__class__ not in NUMBERS):
+            missing = value is None and name not in self._left_out
+            if missing or (name in self.defaults and value.__class__ not in NUMBERS):
                 break
         if name in self.defaults:
             return TypeError(f"{self.function.name}: {name} is a {type(value).__name__}; it takes a number")
@@ -152,7 +162,8 @@ class Elementwise:
         numbers: tuple[Number | None, ...],
     ) -> Results:
         present = [operand for operand in given if operand is not None]
-        made = program(self.function, self._signature(given, dtype, numbers))
+        function, operands, numbers = self._there(given, numbers)
+        made = program(function, self._signature(function, operands, dtype, numbers))
         for at, kind in made.narrowed:
             number = numbers[at]
             assert number is not None
@@ -168,21 +179,34 @@ class Elementwise:
         algorithm: str | None,
         numbers: tuple[Number | None, ...],
     ) -> Plan:
-        signature = self._signature(given, dtype, numbers)
-        kernel = self._kernels.get(signature)
+        function, operands, numbers = self._there(given, numbers)
+        signature = self._signature(function, operands, dtype, numbers)
+        kernel = self._kernels.get((function, signature))
         if kernel is None:
-            kernel = self._kernels[signature] = self._kernel(signature, results[0].dtype)
-        made = program(self.function, signature)
+            kernel = self._kernels[function, signature] = self._kernel(function, signature, results[0].dtype)
+        made = program(function, signature)
         values = [(c, value_of(number)) for c, number in zip(made.types, numbers) if number is not None]
         return plan(Call(op, kernel, given, results[0], values, algorithm, light=made.light))
 
-    def _signature(self, given: list[Operand | None], dtype: Any, numbers: tuple[Number | None, ...]) -> Signature:
-        op = self.function.name
+    def _there(
+        self, given: list[Operand | None], numbers: tuple[Number | None, ...]
+    ) -> tuple[Function, list[Operand | None], tuple[Number | None, ...]]:
+        """The function of the operands that were not left out, and these: an array or a number of each."""
+        operands = [*given, *[None] * len(self.defaults)]
+        if MISSING not in numbers:
+            return self.function, operands, numbers
+        there = [at for at, number in enumerate(numbers) if number != MISSING]
+        function = self._fewer[tuple(self.function.parameters[at] for at in there)]
+        return function, [operands[at] for at in there], tuple(numbers[at] for at in there)
+
+    def _signature(
+        self, function: Function, operands: list[Operand | None], dtype: Any, numbers: tuple[Number | None, ...]
+    ) -> Signature:
+        op = function.name
         dtype, code = dtype if isinstance(dtype, Coded) else (dtype, None)
         chosen = None if dtype is None else element_dtype(op, dtype, (*ANY, *FP8) if self.storage else ANY)
-        operands = [*given, *[None] * len(self.defaults)]
         types = tuple(read_as(x, code) if x else type_of(number) for x, number in zip(operands, numbers))
-        for x in given:
+        for x in operands:
             if x and chosen and not self.storage and not castable(x.dtype, chosen):
                 raise TypeError(
                     f"{op}: {x.argument} is {x.dtype.numpy_name}, which does not become dtype={chosen.numpy_name} "
@@ -201,22 +225,19 @@ class Elementwise:
                 check_range(op, int(text), common)
         if chosen is not None and all(t in (chosen, FLOAT, INT) for t in types):
             plain = Signature(types, tuple(x is not None for x in operands))
-            if program(self.function, plain).result is chosen:
+            if program(function, plain).result is chosen:
                 return plain
         return Signature(types, tuple(x is not None for x in operands), chosen)
 
-    def _kernel(self, signature: Signature, result: DType) -> Kernel:
+    def _kernel(self, function: Function, signature: Signature, result: DType) -> Kernel:
         named = self._named
         if named and result in named.dtypes and signature == uniform(self.function, self.defaults, result):
             return named
-        return register(mixed_kernel(self.function, signature))
+        return register(mixed_kernel(function, signature))
 
 
-def named(
-    name: str, parameters: tuple[str, ...], defaults: Mapping[str, float], expression: str, summary: str,
-    dtypes: tuple[DType, ...] = FLOATING, built: tuple[str, ...] = (),
-) -> Elementwise:  # fmt: skip
+def named(name: str, row: Row, dtypes: tuple[DType, ...], built: tuple[str, ...] = ()) -> Elementwise:
     """An operator with a kernel of its own name, for arrays of one type."""
-    function = Function(name, parameters, expression)
-    kernel = register(named_kernel(function, defaults, dtypes, summary, built))
-    return Elementwise(function, defaults, kernel, summary)
+    function = Function(name, row.parameters, row.expression)
+    kernel = register(named_kernel(function, row.defaults, dtypes, row.summary, built))
+    return Elementwise(function, row.defaults, kernel, row.summary, fewer=row.fewer)

@@ -34,7 +34,7 @@ def take(
     Parameters
     ----------
     table : array
-        Of any number of axes, at least one, and any element type that kgen knows.
+        Of any number of axes and any element type that kgen knows; one without axes is a vector of one entry.
     indices : array of int32 or int64
         Of any shape.
     axis : int or None
@@ -56,7 +56,8 @@ def take(
     Raises
     ------
     IndexError
-        For an index out of bounds, with mode "raise"; for any index into an axis without entries.
+        For an index out of bounds, with mode "raise"; for any index into an axis without entries. Where nothing is to
+        be taken, since another axis has no entries, indices are not looked at.
     numpy.exceptions.AxisError
         A ValueError: for an axis that the table does not have.
     TypeError, ValueError
@@ -75,7 +76,7 @@ def take(
         return _take.call((table, indices), (out,), (axis, mode), stream)[0]
     except _OutOfBounds as error:
         (at,) = error.args
-    value, size = int(indices.reshape(-1)[at]), table.shape[axis]
+    value, size = int(indices.reshape(-1)[at]), table.shape[axis or 0] if table.shape else 1
     raise IndexError(f"take: index {value}, number {at}, is out of bounds for axis {axis} with size {size}")
 
 
@@ -117,13 +118,14 @@ def _results(op: str, given: Sequence[Operand], axis: int, mode: str) -> Results
     table, indices = given
     if mode not in MODES:
         raise ValueError(f"{op}: mode is {mode!r}; it takes one of {', '.join(map(repr, MODES))}")
-    ndim, axis = len(table.shape), whole(op, "axis", axis)
+    entries = table.shape or (1,)
+    ndim, axis = len(entries), whole(op, "axis", axis)
     if not -ndim <= axis < ndim:
         raise np.exceptions.AxisError(axis, ndim, f"{op}: axis")
     axis %= ndim
-    if table.shape[axis] == 0 and 0 not in indices.shape:
+    if entries[axis] == 0 and 0 not in indices.shape:
         raise IndexError(f"{op}: table has shape {table.shape}, and axis {axis} no entries to take")
-    shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
+    shape = (*entries[:axis], *indices.shape, *entries[axis + 1 :])
     return [(shape, table.dtype)]
 
 
@@ -134,6 +136,8 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
         return Plan(lambda at, stream: None, (), "there is nothing to take")
     if any(size > 1 and s != c for size, s, c in zip(out.shape, out.strides, contiguous_strides(out.shape))):
         raise ValueError(f"{op}: out has strides {out.strides}; it takes a contiguous array, as the result is one")
+    if not table.shape:
+        table = table.view((1,), (1,))
     axis %= len(table.shape)
     # Axes before, and those after, are one axis each to a kernel; a table or indices that are not evenly spaced so are
     # copied at every call.

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from kgen.device import multiprocessors
 from kgen.dtypes import BF16, BOOL, F16, F32, F64
 from kgen.launch import Step, bind
-from kgen.operand import Operand
+from kgen.operand import Operand, joined
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.reduce.kernels import ELEMENTS, LOAD_BYTES
 from kgen.ops.reduce.text import result_of_bits, text_of_extreme, text_of_sum
 from kgen.ops.reduce.workspace import workspace
 from kgen.registry import register
+from kgen.scratch import scratch
 from kgen.spec import Axis, Kernel, Spec
 
 THREADS = 512
@@ -92,7 +94,16 @@ def dot(a: Any, b: Any, out: Any = None, *, algorithm: str | None = None, stream
 
 
 def vdot(a: Any, b: Any, out: Any = None, *, stream: Any = None) -> Any:
-    """The same as `dot`, since no array here is complex. Of vectors only: `numpy.vdot` flattens other arrays itself."""
+    """The inner product of all elements of two arrays, like `numpy.vdot`; no array here is complex.
+
+    It is the `dot` of the arrays, each flattened: their shapes may differ, but not their numbers of elements. An array
+    whose elements are not evenly spaced is copied first.
+
+    >>> import numpy as np, kgen
+    >>> with kgen.backend("cpu"):
+    ...     float(kgen.vdot(np.ones((2, 3), "f4"), np.arange(6, dtype="f4")))
+    15.0
+    """
     (result,) = _vdot.call((a, b), (out,), (), stream)
     return result
 
@@ -135,5 +146,39 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], algo
     return Plan(launch, (str(step),), f"{length} products in {parts} parts")
 
 
+def _results_flat(op: str, given: Sequence[Operand]) -> Results:
+    a, b = given
+    if math.prod(a.shape) != math.prod(b.shape):
+        raise ValueError(f"{op}: a has shape {a.shape} and b {b.shape}; it takes as many elements of each")
+    return [((), a.dtype)]
+
+
+def _prepare_flat(op: str, given: Sequence[Operand], results: Sequence[Operand]) -> Plan:
+    vectors = list(map(_vector, given))
+    if None not in vectors:
+        return _prepare(op, [vector for vector in vectors if vector], results)
+    from kgen.ops.moving.transpose import contiguous_copy  # which few calls need
+
+    at = vectors.index(None)
+    copy, copying = contiguous_copy(given[at])
+    plan = _prepare_flat(op, [copy if i == at else x for i, x in enumerate(given)], results)
+    nbytes = math.prod(copy.shape) * copy.dtype.itemsize
+
+    def launch(pointers: Sequence[int], stream: int) -> None:
+        memory = scratch(nbytes, copy.device, stream)
+        copying.launch((pointers[at], memory.ptr), stream)
+        plan.launch([memory.ptr if i == at else pointer for i, pointer in enumerate(pointers)], stream)
+
+    return Plan(launch, (*copying.steps, *plan.steps), plan.why)
+
+
+def _vector(x: Operand) -> Operand | None:
+    """The elements of an array in order, as a vector; None where no single stride leads from each to the next."""
+    sizes, strides = joined(x.shape, x.strides)
+    if 0 in x.shape or not sizes:
+        return x.view((math.prod(x.shape),), (1,))
+    return x.view(sizes, strides) if len(sizes) == 1 else None
+
+
 _dot = Operator("dot", ("a", "b"), ("algorithm",), _results, _prepare, takes=ELEMENTS, rows=False)
-_vdot = Operator("vdot", ("a", "b"), (), _results, _prepare, takes=ELEMENTS, rows=False)
+_vdot = Operator("vdot", ("a", "b"), (), _results_flat, _prepare_flat, takes=ELEMENTS, rows=False)

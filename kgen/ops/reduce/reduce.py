@@ -40,7 +40,7 @@ def sum(  # NumPy's name
     x          an array of any dtype, shape and strides
     axis       an int, a tuple of ints, or None for all axes
     dtype      of the result; by default x's for floats, int64 for bool and signed integers, uint64 for unsigned ones
-    out        where to write the result; must not overlap x
+    out        where to write the result; of its shape and dtype, and apart from x
     keepdims   whether the reduced axes stay, with size 1
     algorithm  None for the fastest; or "naive" (one element per thread), "vec4", "vec8" or "vec16", for comparison
     stream     the CUDA stream to run on, by default the current one of x's library
