@@ -463,6 +463,17 @@ def test_dtype_is_what_the_operands_become_first():
         add(x, x, dtype="nonsense")
 
 
+@pytest.mark.parametrize("text", ["x / y", "exp(x)", "sqrt(abs(y))", "silu(x)", "x + 0.5", "maximum(x, 2.5)"])
+@pytest.mark.parametrize("dtype", ["i4", "u1", "?"])
+def test_integers_are_not_made_of_a_result_in_floats(text, dtype):
+    x = {"x": np.array([3, 0], "u1"), "y": np.array([1, 0], "u1")}
+    prepared = elementwise(text)
+    used = [x[name].astype(dtype) for name in prepared.function.parameters]
+    with pytest.raises(TypeError, match=r"elementwise: the result is float\d+, which does not become dtype="):
+        prepared(*used, dtype=dtype)
+    assert prepared(*used, dtype="f4").dtype == np.float32
+
+
 def test_halves_are_computed_in_float_and_rounded_once():
     x = np.array([2048, 60000], "f2")
     got = elementwise("x + 1 - x + (x * 2 - x)", x=x)
