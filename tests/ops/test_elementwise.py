@@ -437,6 +437,14 @@ def test_a_choice_of_plain_numbers_has_the_type_that_numpy_gives_them():
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("text", ["x * sqrt(2)", "x + maximum(n, 1)", "x * silu(n) - abs(-3)", "fmin(n, 2.5) + x"])
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4", "?"])
+def test_a_function_of_plain_numbers_gives_a_plain_number(text, kind):
+    x = np.array([1, 0, 1], kind)
+    names = {"n": 1.5} if "n" in elementwise(text).function.parameters else {}
+    assert elementwise(text, x=x, **names).dtype == (x + 0.5).dtype
+
+
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 2**70, 10**300], ids=float)
 def test_floats_meet_integers_of_any_size(number):
     for dtype in ("f8", "f4", "f2"):
@@ -481,6 +489,19 @@ def test_halves_are_computed_in_float_and_rounded_once():
 
 
 # Expressions
+
+
+@pytest.mark.parametrize("text", ["softplus(x) + softplus(y)", "gelu(x) * gelu(y)", "hardswish(x) - hardswish(y)"])
+def test_a_function_of_types_that_are_computed_in_one_is_written_once(text):
+    x, y = np.array([1, -2], "f2"), np.array([0.5, 3], "f4")
+    got, same = elementwise(text, x=x, y=y), elementwise(text, x=x.astype("f4"), y=y)
+    np.testing.assert_array_equal(got, same)
+    assert elementwise(text, x=x, y=0.5).dtype == np.float16
+
+
+def test_a_power_of_a_half_is_a_root_of_plain_numbers_too():
+    x = np.array([4.0, 9.0])
+    np.testing.assert_array_equal(elementwise("x * n ** 0.5", x=x, n=4.0), 2 * x)
 
 
 def test_steps_give_names_to_values():

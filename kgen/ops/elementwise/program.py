@@ -120,6 +120,7 @@ class Writer:
             text += [*lines, f"    return {result.text};", "}"]
             if not lines and len(text[0]) + len(result.text) < 100:
                 text = [f"{text[0]} {{ return {result.text}; }}"]
-            self.texts.append("\n".join(text))
+            if "\n".join(text) not in self.texts:  # for types that are computed in the same one
+                self.texts.append("\n".join(text))
             found = self._written[function.name, types] = (name, result.type)
         return found
