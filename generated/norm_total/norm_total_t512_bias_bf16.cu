@@ -11,7 +11,7 @@
 //   grid           a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 9d4cdf57, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
+//   parts   norm_total.cu.j2 5f98a699, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build norm_total_t512_bias_bf16
 
 #include <cuda_bf16.h>
@@ -63,6 +63,7 @@ extern "C" __global__ void __launch_bounds__(512, 4) kgen_norm_total_t512_bias_b
             sum += one;
         }
     }
+#if __CUDA_ARCH__ >= 800
     // Nobody needs the parts any more: of those lines that no other block reads nothing need be written to memory.
     __syncthreads();  // all threads have read theirs
     const bool whole = lane + LINE <= LANES && column + LINE <= columns;
@@ -72,6 +73,7 @@ extern "C" __global__ void __launch_bounds__(512, 4) kgen_norm_total_t512_bias_b
         }
         first += step;
     }
+#endif
 
     if (column < columns) {
         to[column] = from_float(static_cast<float>(sum));
