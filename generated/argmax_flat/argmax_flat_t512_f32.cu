@@ -7,14 +7,14 @@
 //   THREADS          512  of a block: a multiple of a period, and few to spare
 //   dtype            f32  float in memory, float in registers
 //   threads          512  per block
-//   shared memory  20488  bytes, static
+//   shared memory  21512  bytes, static
 //   grid                  (parts): of all elements
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 ecf45f90, common/reduction.cuh.j2 b80e771d,
 //           common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 a20b390c,
-//           common/flat_meeting.cuh.j2 0e06e494, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
+//           common/flat_meeting.cuh.j2 38f1e492, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
 //           be9e2bcd
 //   again   kgen build argmax_flat_t512_f32
 
@@ -218,54 +218,60 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
         return value;
     };
     const auto finish_column = [&](int column, Value value) { out[column * out_column] = finish(value); };
-    // Puts together what was found of columns from one to before another, so many times of each. Several threads share
-    // a column where there are more than columns, and each has AT_ONCE loads under way.
+    // Puts together what was found of columns from one to before another, `count` findings of each. Where threads are
+    // more than columns, several share a column, and each has `some` of its findings, or more: those that
+    // found(share, sharers, column) puts together, every `sharers`-th from `share` on.
     __shared__ Value shares[THREADS];
-    const auto gather = [&](int from, int to, int count, auto found, auto give) {
+    const auto gather = [&](int from, int to, int count, int some, auto found, auto give) {
         const int wide = min(to - from, THREADS);
-        const int sharers = min(THREADS / wide, (count + AT_ONCE - 1) / AT_ONCE);
+        const int sharers = min(THREADS / wide, (count + some - 1) / some);
         const int share = threadIdx.x / wide;
         for (int first_column = from; first_column < to; first_column += wide) {
             const int column = first_column + threadIdx.x % wide;
             const bool own = share < sharers && column < to;
             Value value = Combine::identity();
-            for (int at = share; own && at < count; at += AT_ONCE * sharers) {
-                Value other[AT_ONCE];
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    other[i] = at + i * sharers < count ? found(at + i * sharers, column) : Combine::identity();
-                }
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    value = Combine::combine(value, other[i]);
-                }
+            if (own) {
+                value = found(share, sharers, column);
             }
-            shares[threadIdx.x] = value;
-            __syncthreads();  // all shares are there
-            if (share == 0 && own) {
-                for (int i = 1; i < sharers; ++i) {
+            if (sharers > 1) {
+                shares[threadIdx.x] = value;
+                __syncthreads();  // all shares are there
+                for (int i = 1; share == 0 && i < sharers; ++i) {
                     value = Combine::combine(value, shares[threadIdx.x + i * wide]);
                 }
+            }
+            if (share == 0 && own) {
                 give(column, value);
             }
-            __syncthreads();  // they are read
+            __syncthreads();  // shares are read, and what comes of them is given
         }
     };
 
-    // What the threads have found lies in shared memory as the numbers do: a column's are `columns` apart.
-    __shared__ Value shared[THREADS * VEC];
+    // What the threads have found lies in shared memory as the numbers do: a column's are `columns` apart. But of every
+    // 128 bytes a place is left empty, or threads, which have neighbours each, would write to the same banks.
+    constexpr int FULL = 128 / sizeof(Value);
+    const auto spread = [](int place) { return place + place / FULL; };
+    __shared__ Value shared[THREADS * VEC / FULL * (FULL + 1)];
     const int size = together * VEC;
     if (threadIdx.x < together) {
 #pragma unroll
         for (int j = 0; j < VEC; ++j) {
             const int place = before + static_cast<int>(threadIdx.x) * VEC + j;
-            shared[place < size ? place : place - size] = values[j];
+            shared[spread(place < size ? place : place - size)] = values[j];
         }
     }
     __syncthreads();  // all findings are there
     Value* const part = partials + static_cast<long long>(blockIdx.x) * columns;
     gather(
-        0, columns, size / columns, [&](int at, int column) { return shared[at * columns + column]; },
+        0, columns, size / columns, VEC,
+        [&](int share, int sharers, int column) {
+            Value value = Combine::identity();
+#pragma unroll 4
+            for (int place = share * columns + column; place < size; place += sharers * columns) {
+                value = Combine::combine(value, shared[spread(place)]);
+            }
+            return value;
+        },
         [&](int column, Value value) { part[column] = blockIdx.x == 0 ? edge(column, value) : value; });
 
     // Parts meet in memory. The last FINISHERS blocks to be done have a share of the columns each, of which they put
@@ -273,8 +279,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t512_f
     const int finishers = min(FINISHERS, min(static_cast<int>(gridDim.x), columns));
     share_among_last(counters, gridDim.x, finishers, [&](int share, int of) {
         gather(
-            share * columns / of, (share + 1) * columns / of, gridDim.x,
-            [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
+            share * columns / of, (share + 1) * columns / of, gridDim.x, AT_ONCE,
+            [&](int first, int step, int column) {
+                const auto part_of = [&](long long block) { return __ldcg(partials + block * columns + column); };
+                Value value = Combine::identity();
+                for (int at = first; at < gridDim.x; at += AT_ONCE * step) {
+                    Value other[AT_ONCE];
+#pragma unroll
+                    for (int i = 0; i < AT_ONCE; ++i) {
+                        other[i] = at + i * step < gridDim.x ? part_of(at + i * step) : Combine::identity();
+                    }
+#pragma unroll
+                    for (int i = 0; i < AT_ONCE; ++i) {
+                        value = Combine::combine(value, other[i]);
+                    }
+                }
+                return value;
+            },
             finish_column);
     });
 }

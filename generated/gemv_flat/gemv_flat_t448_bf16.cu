@@ -7,13 +7,13 @@
 //   THREADS          448  of a block: a multiple of a period, and few to spare
 //   dtype           bf16  __nv_bfloat16 in memory, float in registers
 //   threads          448  per block
-//   shared memory  16132  bytes, static
+//   shared memory  16580  bytes, static
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //   parts   gemv_flat.cu.j2 eb49724f, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/last_few.cuh.j2 ecf45f90, common/after_previous.cuh.j2 a20b390c,
-//           common/flat_meeting.cuh.j2 0e06e494
+//           common/flat_meeting.cuh.j2 38f1e492
 //   again   kgen build gemv_flat_t448_bf16
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
@@ -199,54 +199,60 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
         const Total kept = beta == 0 ? 0 : beta * Total{to_real(y[column * y_step])};
         out[column * out_step] = from_real(alpha * total + kept);
     };
-    // Puts together what was found of columns from one to before another, so many times of each. Several threads share
-    // a column where there are more than columns, and each has AT_ONCE loads under way.
+    // Puts together what was found of columns from one to before another, `count` findings of each. Where threads are
+    // more than columns, several share a column, and each has `some` of its findings, or more: those that
+    // found(share, sharers, column) puts together, every `sharers`-th from `share` on.
     __shared__ Total shares[THREADS];
-    const auto gather = [&](int from, int to, int count, auto found, auto give) {
+    const auto gather = [&](int from, int to, int count, int some, auto found, auto give) {
         const int wide = min(to - from, THREADS);
-        const int sharers = min(THREADS / wide, (count + AT_ONCE - 1) / AT_ONCE);
+        const int sharers = min(THREADS / wide, (count + some - 1) / some);
         const int share = threadIdx.x / wide;
         for (int first_column = from; first_column < to; first_column += wide) {
             const int column = first_column + threadIdx.x % wide;
             const bool own = share < sharers && column < to;
             Total value = 0;
-            for (int at = share; own && at < count; at += AT_ONCE * sharers) {
-                Total other[AT_ONCE];
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    other[i] = at + i * sharers < count ? found(at + i * sharers, column) : 0;
-                }
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    value = value + other[i];
-                }
+            if (own) {
+                value = found(share, sharers, column);
             }
-            shares[threadIdx.x] = value;
-            __syncthreads();  // all shares are there
-            if (share == 0 && own) {
-                for (int i = 1; i < sharers; ++i) {
+            if (sharers > 1) {
+                shares[threadIdx.x] = value;
+                __syncthreads();  // all shares are there
+                for (int i = 1; share == 0 && i < sharers; ++i) {
                     value = value + shares[threadIdx.x + i * wide];
                 }
+            }
+            if (share == 0 && own) {
                 give(column, value);
             }
-            __syncthreads();  // they are read
+            __syncthreads();  // shares are read, and what comes of them is given
         }
     };
 
-    // What the threads have found lies in shared memory as the numbers do: a column's are `columns` apart.
-    __shared__ Total shared[THREADS * VEC];
+    // What the threads have found lies in shared memory as the numbers do: a column's are `columns` apart. But of every
+    // 128 bytes a place is left empty, or threads, which have neighbours each, would write to the same banks.
+    constexpr int FULL = 128 / sizeof(Total);
+    const auto spread = [](int place) { return place + place / FULL; };
+    __shared__ Total shared[THREADS * VEC / FULL * (FULL + 1)];
     const int size = together * VEC;
     if (threadIdx.x < together) {
 #pragma unroll
         for (int j = 0; j < VEC; ++j) {
             const int place = before + static_cast<int>(threadIdx.x) * VEC + j;
-            shared[place < size ? place : place - size] = sum[j];
+            shared[spread(place < size ? place : place - size)] = sum[j];
         }
     }
     __syncthreads();  // all findings are there
     Total* const part = partials + static_cast<long long>(blockIdx.x) * columns;
     gather(
-        0, columns, size / columns, [&](int at, int column) { return shared[at * columns + column]; },
+        0, columns, size / columns, VEC,
+        [&](int share, int sharers, int column) {
+            Total value = 0;
+#pragma unroll 4
+            for (int place = share * columns + column; place < size; place += sharers * columns) {
+                value = value + shared[spread(place)];
+            }
+            return value;
+        },
         [&](int column, Total value) { part[column] = blockIdx.x == 0 ? edge(column, value) : value; });
 
     // Parts meet in memory. The last FINISHERS blocks to be done have a share of the columns each, of which they put
@@ -254,8 +260,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
     const int finishers = min(FINISHERS, min(static_cast<int>(gridDim.x), columns));
     share_among_last(counters, gridDim.x, finishers, [&](int share, int of) {
         gather(
-            share * columns / of, (share + 1) * columns / of, gridDim.x,
-            [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
+            share * columns / of, (share + 1) * columns / of, gridDim.x, AT_ONCE,
+            [&](int first, int step, int column) {
+                const auto part_of = [&](long long block) { return __ldcg(partials + block * columns + column); };
+                Total value = 0;
+                for (int at = first; at < gridDim.x; at += AT_ONCE * step) {
+                    Total other[AT_ONCE];
+#pragma unroll
+                    for (int i = 0; i < AT_ONCE; ++i) {
+                        other[i] = at + i * step < gridDim.x ? part_of(at + i * step) : 0;
+                    }
+#pragma unroll
+                    for (int i = 0; i < AT_ONCE; ++i) {
+                        value = value + other[i];
+                    }
+                }
+                return value;
+            },
             finish);
     });
 }

@@ -9,10 +9,10 @@ from kgen.device import multiprocessors
 from kgen.dtypes import F32, FLOATS, DType
 from kgen.launch import Step, bind
 from kgen.ops.calls import Plan
-from kgen.ops.gemv.kernels import PACK, QUANTIZED_FLAGS, WARP
+from kgen.ops.gemv.kernels import PACK, QUANTIZED_FLAGS
 from kgen.ops.gemv.product import Product, flags_of
 from kgen.ops.gemv.types import QUANTIZED, total_of, types_of
-from kgen.ops.reduce.flat import COUNTERS, MEETING, STATIC_LIMIT, items_of, period_of, reads_of
+from kgen.ops.reduce.flat import COUNTERS, MEETING, STATIC_LIMIT, items_of, period_of, reads_of, shared_bytes
 from kgen.ops.reduce.workspace import workspace
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -47,14 +47,21 @@ def _derive(spec: Spec) -> dict[str, int]:
         "ITEMS": ITEMS if spec.dtype in QUANTIZED else items_of(blocks * threads),
         **MEETING,
         "BLOCKS": blocks,
-        "STATIC_SMEM": (threads * (vec + 1) + 1) * total_of(spec).itemsize,
+        "STATIC_SMEM": _shared_bytes(threads, spec.dtype, total_of(spec).itemsize),
     }
 
 
 def most_threads(dtype: DType) -> int:
     """Threads of a block, at most: what each finds of all columns of a pack is in shared memory at last."""
     total = 8 if dtype is F32 else 4
-    return min(MOST[dtype.itemsize], STATIC_LIMIT // ((PACK // dtype.itemsize + 1) * total) // WARP * WARP)
+    fitting = (threads for threads in THREADS.values if _shared_bytes(threads, dtype, total) <= STATIC_LIMIT)
+    return min(MOST[dtype.itemsize], max(fitting))
+
+
+def _shared_bytes(threads: int, dtype: DType, total: int) -> int:
+    """What the threads find, and what those that share a column do, in sums of so many bytes; and a word."""
+    found, others = shared_bytes(threads, dtype, total)
+    return found + others
 
 
 def _check(spec: Spec) -> str | None:

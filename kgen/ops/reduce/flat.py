@@ -59,15 +59,17 @@ MOST_PACKS = 1 << 16
 """Packs of a thread whose numbers are of 16 bits, where the place of an extreme is looked for."""
 
 
-def _shared_bytes(threads: int, dtype: DType, size: int) -> tuple[int, int]:
-    """What the threads find; and what those that share a column do, with a word that says who comes last."""
-    return threads * (LOAD_BYTES // dtype.itemsize) * size, threads * size + min(size, 8)
+def shared_bytes(threads: int, dtype: DType, size: int) -> tuple[int, int]:
+    """What the threads find, with a place in 128 bytes left empty; and what those that share a column do, with a word
+    that says who comes last."""
+    found = threads * (LOAD_BYTES // dtype.itemsize) * size
+    return found + found // 128 * size, threads * size + min(size, 8)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
     threads, size = spec["THREADS"], spec.dtype.itemsize
     blocks = 1 if operation(spec) == "sum" else max(1, MOST // threads)
-    found, others = _shared_bytes(threads, spec.dtype, value_bytes(spec))
+    found, others = shared_bytes(threads, spec.dtype, value_bytes(spec))
     asks = found + others > STATIC_LIMIT
     return {
         "THREADS": threads,
