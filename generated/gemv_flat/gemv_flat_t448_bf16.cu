@@ -11,9 +11,9 @@
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
-//   parts   gemv_flat.cu.j2 eb49724f, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
-//           common/last_few.cuh.j2 ecf45f90, common/after_previous.cuh.j2 a20b390c,
-//           common/flat_meeting.cuh.j2 38f1e492
+//   parts   gemv_flat.cu.j2 3a2ead7c, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//           common/last_few.cuh.j2 0126c385, common/after_previous.cuh.j2 a20b390c,
+//           common/flat_meeting.cuh.j2 e2ccf5c8
 //   again   kgen build gemv_flat_t448_bf16
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
@@ -77,6 +77,7 @@ __device__ __forceinline__ void share_among_last(unsigned* counters, int blocks,
 {
     __shared__ int part;  // less than 0: none; `few`: all of them
     bool among = false;
+    unsigned left = 0;  // those that have left before
     if (threadIdx.x == 0) {
         unsigned come;
         asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(come) : "l"(counters) : "memory");
@@ -90,19 +91,18 @@ __device__ __forceinline__ void share_among_last(unsigned* counters, int blocks,
             }
         }
         part = come < ALONE ? place : last ? few : -1;
+        // It looks no more, which is all that others need to know: this is under way while the block works.
+        if (among) {
+            asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;"
+                         : "=r"(left) : "l"(counters + 1), "r"(few - 1) : "memory");
+        }
     }
     __syncthreads();  // all threads know
     if (part >= 0) {
         work(part % few, part < few ? few : 1);
     }
-    if (among) {
-        // The last to leave makes the counters 0 again.
-        unsigned left;
-        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                     : "=r"(left) : "l"(counters + 1), "r"(few - 1) : "memory");
-        if (left == few - 1) {
-            counters[0] = 0;
-        }
+    if (among && left == few - 1) {
+        atomicExch(counters, 0);  // all have looked for the last time: it is made ready again
     }
 }
 
@@ -116,11 +116,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
     int columns, int period, int reads, int more, float alpha, float beta,
     long long elements, long long x_step, long long y_step, long long out_step)
 {
-    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-
     // The numbers before the first pack and behind the last one are few.
     const int before = static_cast<int>((0 - reinterpret_cast<unsigned long long>(a) / sizeof(Weight)) % VEC);
     const long long packs = (elements - before) / VEC;
@@ -149,6 +144,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
     long long x_next = height * x_step;
     asm("" : "+l"(x_next));  // nor multiplied
     const Weight* weights = a + before + (static_cast<long long>(first_read) * together + threadIdx.x) * VEC;
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
 #pragma unroll 1  // a tile has loads enough in flight
     for (int left = own_reads; left > 0; left -= ITEMS) {
         Pack pack[ITEMS];
@@ -200,12 +200,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
         out[column * out_step] = from_real(alpha * total + kept);
     };
     // Puts together what was found of columns from one to before another, `count` findings of each. Where threads are
-    // more than columns, several share a column, and each has `some` of its findings, or more: those that
-    // found(share, sharers, column) puts together, every `sharers`-th from `share` on.
+    // more than columns, several share a column, each with AT_ONCE of its findings or more: every `sharers`-th from
+    // `share` on, which found(share, sharers, column) puts together.
     __shared__ Total shares[THREADS];
-    const auto gather = [&](int from, int to, int count, int some, auto found, auto give) {
+    const auto gather = [&](int from, int to, int count, auto found, auto give) {
         const int wide = min(to - from, THREADS);
-        const int sharers = min(THREADS / wide, (count + some - 1) / some);
+        const int sharers = min(THREADS / wide, (count + AT_ONCE - 1) / AT_ONCE);
         const int share = threadIdx.x / wide;
         for (int first_column = from; first_column < to; first_column += wide) {
             const int column = first_column + threadIdx.x % wide;
@@ -244,10 +244,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
     __syncthreads();  // all findings are there
     Total* const part = partials + static_cast<long long>(blockIdx.x) * columns;
     gather(
-        0, columns, size / columns, VEC,
+        0, columns, size / columns,
         [&](int share, int sharers, int column) {
             Total value = 0;
-#pragma unroll 4
+#pragma unroll 8
             for (int place = share * columns + column; place < size; place += sharers * columns) {
                 value = value + shared[spread(place)];
             }
@@ -260,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_flat_t448_bf1
     const int finishers = min(FINISHERS, min(static_cast<int>(gridDim.x), columns));
     share_among_last(counters, gridDim.x, finishers, [&](int share, int of) {
         gather(
-            share * columns / of, (share + 1) * columns / of, gridDim.x, AT_ONCE,
+            share * columns / of, (share + 1) * columns / of, gridDim.x,
             [&](int first, int step, int column) {
                 const auto part_of = [&](long long block) { return __ldcg(partials + block * columns + column); };
                 Total value = 0;

@@ -11,7 +11,7 @@
 //   grid                  a block for as many rows as its threads have
 //
 //   after   the transposition of arrays of structures through shared memory
-//   parts   reduce_packs.cu.j2 398aab0f, common/reduction.cuh.j2 b80e771d, common/narrow_copy.cuh.j2
+//   parts   reduce_packs.cu.j2 40cbf201, common/reduction.cuh.j2 b80e771d, common/narrow_copy.cuh.j2
 //           304df729, common/after_previous.cuh.j2 a20b390c, common/exact_sum.cuh.j2 047b6350
 //   again   kgen build max_packs_n3_i8
 
@@ -78,8 +78,7 @@ struct alignas(16) Results {
     Result at[VEC];
 };
 
-// Where a load lies. Threads side by side read different banks, since LENGTH is odd.
-constexpr int PLACES = THREADS * LENGTH;
+// Where a load lies: threads side by side read different banks, since LENGTH is odd.
 __device__ __forceinline__ int place(int load) { return load; }
 
 extern "C" __global__ void __launch_bounds__(THREADS) kgen_max_packs_n3_i8(
@@ -90,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_max_packs_n3_i8(
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 
-    __shared__ Pack packs[PLACES];
+    __shared__ Pack packs[THREADS * LENGTH];
     const long long first_row = static_cast<long long>(blockIdx.x) * (THREADS * VEC);
     const int count = static_cast<int>(min(rows - first_row, static_cast<long long>(THREADS * VEC)));
     const int loads = count * LENGTH / VEC;

@@ -28,11 +28,10 @@ LENGTH = Axis("LENGTH", "n", tuple(range(2, 9)), "elements of a row, and loads o
 
 
 def _derive(spec: Spec) -> dict[str, int]:
-    loads = THREADS * spec["LENGTH"]
     return {
         "THREADS": THREADS,
         "VEC": LOAD_BYTES // spec.dtype.itemsize,
-        "STATIC_SMEM": LOAD_BYTES * (loads if spec["LENGTH"] % 2 else loads * 9 // 8),
+        "STATIC_SMEM": THREADS * spec["LENGTH"] * LOAD_BYTES,
     }
 
 
