@@ -17,7 +17,7 @@
 //   grid                  (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 88507dc0, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2
+//   parts   gemv_columns.cu.j2 e4033c07, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2
 //           047b6350, common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16
 
@@ -102,6 +102,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_columns_v8_l3
     long long x_step,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ alignas(16) Total sums[GROUPS][WIDTH];
     __shared__ int shift[GROUPS];  // columns by which a group's packs begin before the block's
 
@@ -126,11 +131,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) kgen_gemv_columns_v8_l3
     // Packs past the row's end are not read; the last one before it is taken instead, and what comes of it is not used.
     const int reach = min((columns - 1 - column) / APART, PACKS - 1) * APART;
     const bool whole = 0 <= column && column + reach + VEC <= columns;
-
-    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 
     Real sum[PACKS][VEC] = {};
     const auto add = [&](Real (&sum)[VEC], const Pack& pack, Real factor) {

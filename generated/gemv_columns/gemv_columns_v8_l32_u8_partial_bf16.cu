@@ -16,7 +16,7 @@
 //   grid                 (ceil(N / (PACKS * LANES * VEC)) * splits * batches): column tiles vary fastest
 //
 //   after   the transposed sgemv of every BLAS
-//   parts   gemv_columns.cu.j2 88507dc0, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2
+//   parts   gemv_columns.cu.j2 e4033c07, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2
 //           047b6350, common/last_to_arrive.cuh.j2 c3cf8008, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_columns_v8_l32_u8_partial_bf16
 
@@ -99,6 +99,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_columns_v8_l3
     long long x_step,
     long long x_batch, long long y_step, long long y_batch, long long out_step, long long out_batch)
 {
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     __shared__ alignas(16) Total sums[GROUPS][WIDTH];
 
     const int lane = threadIdx.x % LANES;
@@ -113,11 +118,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_gemv_columns_v8_l3
     x += batch * x_batch;
     const int column = first_column + lane * VEC;
     a += batch * a_batch + column;
-
-    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 
     Real sum[VEC] = {};
     const auto add = [&](const Pack& pack, Real factor) {

@@ -12,9 +12,9 @@
 //   grid                  (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
-//   parts   gemv_flat.cu.j2 3a2ead7c, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
-//           common/last_few.cuh.j2 0126c385, common/after_previous.cuh.j2 a20b390c,
-//           common/flat_meeting.cuh.j2 e2ccf5c8
+//   parts   gemv_flat.cu.j2 9c4495d8, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//           common/last_few.cuh.j2 0126c385, common/flat_ahead.cuh.j2 65a4a665, common/flat_meeting.cuh.j2
+//           9e98085f, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_flat_quantized_t256_inner_i8
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
@@ -237,6 +237,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_flat_quantize
     // What the threads have found lies in shared memory as the numbers do: a column's are `columns` apart. But of every
     // 128 bytes a place is left empty, or threads, which have neighbours each, would write to the same banks.
     constexpr int FULL = 128 / sizeof(Total);
+    constexpr int BESIDE = 8;  // findings of a column that a thread takes out of it at once
     const auto spread = [](int place) { return place + place / FULL; };
     __shared__ Total shared[THREADS * VEC / FULL * (FULL + 1)];
     const int size = together * VEC;
@@ -253,9 +254,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_flat_quantize
         0, columns, size / columns,
         [&](int share, int sharers, int column) {
             Total value = 0;
-#pragma unroll 8
-            for (int place = share * columns + column; place < size; place += sharers * columns) {
-                value = value + shared[spread(place)];
+            const int step = sharers * columns;
+            for (int place = share * columns + column; place < size; place += BESIDE * step) {
+                Total other[BESIDE];
+#pragma unroll
+                for (int i = 0; i < BESIDE; ++i) {
+                    other[i] = shared[spread(min(place + i * step, size - 1))];
+                }
+#pragma unroll
+                for (int i = 0; i < BESIDE; ++i) {
+                    value = value + (place + i * step < size ? other[i] : 0);
+                }
             }
             return value;
         },

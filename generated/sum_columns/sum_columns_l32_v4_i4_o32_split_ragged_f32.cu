@@ -18,7 +18,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 751da9fc, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_columns.cu.j2 59f872d2, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           b80e771d, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 a20b390c,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350,
 //           common/first_found.cuh.j2 be9e2bcd
@@ -174,6 +174,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
     long long out0, long long out1, long long out2, long long out3,
     double factor)
 {
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     // Behind every 128 bytes a place is left empty, or threads, which have neighbours each, would write to the same
     // banks.
     constexpr int FULL = 128 / sizeof(Value);
@@ -227,11 +232,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l32_v4
         }
     }
     const Element* line = x + own_column;
-
-    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 
     Value values[VEC];
 #pragma unroll

@@ -10,12 +10,12 @@
 //   OUT              32  bits of an element of the result
 //   dtype           f32  float in memory, float in registers
 //   threads         240  per block
-//   shared memory  8160  bytes, static
+//   shared memory  7680  bytes, static
 //   grid                 (outer * ceil(columns / WIDTH) * parts): parts vary fastest
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 751da9fc, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_columns.cu.j2 59f872d2, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           b80e771d, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 a20b390c,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350,
 //           common/first_found.cuh.j2 be9e2bcd
@@ -166,11 +166,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l48_v4
     long long out0, long long out1, long long out2, long long out3,
     double factor)
 {
-    // Behind every 128 bytes a place is left empty, or threads, which have neighbours each, would write to the same
-    // banks.
-    constexpr int FULL = 128 / sizeof(Value);
-    const auto spread = [](int place) { return place + place / FULL; };
-    __shared__ Value shared[spread(SETS * WIDTH)];
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
+    __shared__ Value shared[SETS * WIDTH];
 
     const int lane = threadIdx.x % LANES;
     const int depth = threadIdx.x / LANES;
@@ -191,11 +192,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l48_v4
     x += rest * x0 + i1 * x1 + i2 * x2 + i3 * x3;
     out += rest * out0 + i1 * out1 + i2 * out2 + i3 * out3;
     const Element* line = x + own_column;
-
-    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 
     Value values[VEC];
 #pragma unroll
@@ -240,14 +236,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_sum_columns_l48_v4
     // The sets in their order.
 #pragma unroll
     for (int j = 0; j < VEC; ++j) {
-        shared[spread(depth * WIDTH + lane * VEC + j)] = values[j];
+        shared[depth * WIDTH + lane * VEC + j] = values[j];
     }
     __syncthreads();  // every set is there
     for (int i = threadIdx.x; i < WIDTH && first_column + i < columns; i += THREADS) {
-        Value value = shared[spread(i)];
+        Value value = shared[i];
 #pragma unroll
         for (int set = 1; set < SETS; ++set) {
-            value = Combine::combine(value, shared[spread(set * WIDTH + i)]);
+            value = Combine::combine(value, shared[set * WIDTH + i]);
         }
         out[(first_column + i) * out_column] = finish(value, factor);
     }

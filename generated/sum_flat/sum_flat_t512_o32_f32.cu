@@ -13,10 +13,10 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_flat.cu.j2 ee704bf1, common/last_few.cuh.j2 0126c385, common/reduction.cuh.j2 b80e771d,
-//           common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 a20b390c,
-//           common/flat_meeting.cuh.j2 e2ccf5c8, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
-//           be9e2bcd
+//   parts   reduce_flat.cu.j2 4af5434a, common/last_few.cuh.j2 0126c385, common/reduction.cuh.j2 b80e771d,
+//           common/columns_found.cuh.j2 d72bb976, common/flat_ahead.cuh.j2 65a4a665,
+//           common/flat_meeting.cuh.j2 9e98085f, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
+//           be9e2bcd, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build sum_flat_t512_o32_f32
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
@@ -232,6 +232,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_sum_flat_t512_o32_
     // What the threads have found lies in shared memory as the numbers do: a column's are `columns` apart. But of every
     // 128 bytes a place is left empty, or threads, which have neighbours each, would write to the same banks.
     constexpr int FULL = 128 / sizeof(Value);
+    constexpr int BESIDE = 8;  // findings of a column that a thread takes out of it at once
     const auto spread = [](int place) { return place + place / FULL; };
     __shared__ Value shared[THREADS * VEC / FULL * (FULL + 1)];
     const int size = together * VEC;
@@ -248,9 +249,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_sum_flat_t512_o32_
         0, columns, size / columns,
         [&](int share, int sharers, int column) {
             Value value = Combine::identity();
-#pragma unroll 8
-            for (int place = share * columns + column; place < size; place += sharers * columns) {
-                value = Combine::combine(value, shared[spread(place)]);
+            const int step = sharers * columns;
+            for (int place = share * columns + column; place < size; place += BESIDE * step) {
+                Value other[BESIDE];
+#pragma unroll
+                for (int i = 0; i < BESIDE; ++i) {
+                    other[i] = shared[spread(min(place + i * step, size - 1))];
+                }
+#pragma unroll
+                for (int i = 0; i < BESIDE; ++i) {
+                    value = Combine::combine(value, (place + i * step < size ? other[i] : Combine::identity()));
+                }
             }
             return value;
         },
