@@ -16,7 +16,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_flat.cu.j2 4af5434a, common/last_few.cuh.j2 0126c385, common/reduction.cuh.j2 b80e771d,
-//           common/columns_found.cuh.j2 d72bb976, common/flat_ahead.cuh.j2 65a4a665,
+//           common/columns_found.cuh.j2 d72bb976, common/flat_ahead.cuh.j2 783edf17,
 //           common/flat_meeting.cuh.j2 9e98085f, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
 //           be9e2bcd, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build argmax_flat_t544_early_bf16
@@ -180,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t544_e
 #if __CUDA_ARCH__ >= 900
     // A block begins where one of the previous kernel in the stream has ended. Until all have, what it reads first is
     // brought into the L2 cache, where it is what memory holds, whoever writes to it: nothing is read by now.
-    if (threadIdx.x % (128 / 16) == 0) {
+    if (threadIdx.x % (128 / sizeof(Pack)) == 0) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i < own_reads) {
@@ -189,8 +189,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_argmax_flat_t544_e
         }
     }
 
-    // From here on, everything that the previous kernel wrote is visible. Where blocks of this one end, those of the next
-    // may begin likewise: a multiprocessor has no room for both.
+    // From here on, everything that the previous kernel wrote is visible. Where blocks of this one end, those of the
+    // next may begin likewise: a multiprocessor has no room for both.
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;");
 #endif

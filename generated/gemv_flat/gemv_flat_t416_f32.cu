@@ -12,7 +12,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //   parts   gemv_flat.cu.j2 9c4495d8, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
-//           common/last_few.cuh.j2 0126c385, common/flat_ahead.cuh.j2 65a4a665, common/flat_meeting.cuh.j2
+//           common/last_few.cuh.j2 0126c385, common/flat_ahead.cuh.j2 783edf17, common/flat_meeting.cuh.j2
 //           9e98085f, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_flat_t416_f32
 

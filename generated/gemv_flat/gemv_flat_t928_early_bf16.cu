@@ -15,7 +15,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //   parts   gemv_flat.cu.j2 9c4495d8, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
-//           common/last_few.cuh.j2 0126c385, common/flat_ahead.cuh.j2 65a4a665, common/flat_meeting.cuh.j2
+//           common/last_few.cuh.j2 0126c385, common/flat_ahead.cuh.j2 783edf17, common/flat_meeting.cuh.j2
 //           9e98085f, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_flat_t928_early_bf16
 
@@ -150,7 +150,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gemv_flat_t928_ear
 #if __CUDA_ARCH__ >= 900
     // A block begins where one of the previous kernel in the stream has ended. Until all have, what it reads first is
     // brought into the L2 cache, where it is what memory holds, whoever writes to it: nothing is read by now.
-    if (threadIdx.x % (128 / 16) == 0) {
+    if (threadIdx.x % (128 / sizeof(Pack)) == 0) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             if (i < own_reads) {
@@ -159,8 +159,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_gemv_flat_t928_ear
         }
     }
 
-    // From here on, everything that the previous kernel wrote is visible. Where blocks of this one end, those of the next
-    // may begin likewise: a multiprocessor has no room for both.
+    // From here on, everything that the previous kernel wrote is visible. Where blocks of this one end, those of the
+    // next may begin likewise: a multiprocessor has no room for both.
     asm volatile("griddepcontrol.wait;" ::: "memory");
     asm volatile("griddepcontrol.launch_dependents;");
 #endif

@@ -15,7 +15,7 @@
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
 //   parts   reduce_flat.cu.j2 4af5434a, common/last_few.cuh.j2 0126c385, common/reduction.cuh.j2 b80e771d,
-//           common/columns_found.cuh.j2 d72bb976, common/flat_ahead.cuh.j2 65a4a665,
+//           common/columns_found.cuh.j2 d72bb976, common/flat_ahead.cuh.j2 783edf17,
 //           common/flat_meeting.cuh.j2 9e98085f, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
 //           be9e2bcd, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build sum_flat_t800_o16_brain_bf16

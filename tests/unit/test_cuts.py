@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kgen
+from kgen.arch import Arch
 from kgen.catalog import parse
 from kgen.device import HOST
 from kgen.dtypes import dtype_of
@@ -181,17 +182,17 @@ def test_three_blocks_are_resident_where_registers_allow() -> None:
         ("f32", 256, "gemv_columns_v4_l8_u4_partial_f32"),
         ("bf16", 512, "gemv_columns_v8_l8_u4_partial_bf16"),
         ("f32", 16, "gemv_columns_v4_l4_u4_t512_partial_f32"),
-        ("f32", 33, "gemv_flat_t576_f32"),
-        ("bf16", 17, "gemv_flat_t1024_bf16"),
-        ("bf16", 97, "gemv_flat_t992_bf16"),
-        ("bf16", 9, "gemv_flat_t1024_bf16"),
-        ("bf16", 264, "gemv_flat_t1024_bf16"),
+        ("f32", 33, "gemv_flat_t576_early_f32"),
+        ("bf16", 17, "gemv_flat_t1024_early_bf16"),
+        ("bf16", 97, "gemv_flat_t992_early_bf16"),
+        ("bf16", 9, "gemv_flat_t1024_early_bf16"),
+        ("bf16", 264, "gemv_flat_t1024_early_bf16"),
         ("bf16", 200, "gemv_columns_v8_l16_u4_t512_partial_bf16"),
         ("f32", 401, "gemv_columns_v4_l16_p2_u2_t512_ragged_partial_f32"),
         ("f32", 8193, "gemv_columns_v4_l32_p2_u2_t512_ragged_partial_f32"),
         ("bf16", 8193, "gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16"),
-        ("bf16", 129, "gemv_flat_t928_bf16"),
-        ("f32", 257, "gemv_flat_t544_f32"),
+        ("bf16", 129, "gemv_flat_t928_early_bf16"),
+        ("f32", 257, "gemv_flat_t544_early_f32"),
     ],
 )
 def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected: str) -> None:
@@ -473,7 +474,15 @@ def test_rows_of_which_one_number_is_wanted_are_taken_at_once(dtype: str, width:
         ("max", "bf16", 352, 0, "max_columns_l16_v8_i4_split_bf16"),  # 95; 88 where 20 of 64 lanes had no columns
         ("sum", "bf16", 576, 0, "sum_columns_l8_v8_i4_o16_split_brain_bf16"),  # 98; 90
         ("argmax", "f32", 800, 0, "argmax_columns_l8_v4_i4_split_f32"),  # 99; 95
-        ("argmax", "bf16", 1001, 0, "argmax_flat_t1024_bf16"),  # 85 in tiles, of whose lanes a fifth had no columns
+        (
+            "argmax",
+            "bf16",
+            1001,
+            0,
+            "argmax_flat_t1024_early_bf16",
+        ),  # 85 in tiles, of whose lanes a fifth had no columns
+        ("argmax", "bf16", 129, 0, "argmax_flat_t544_early_bf16"),  # 94; 92 in two narrow blocks that begin at the end
+        ("sum", "f32", 33, 0, "sum_flat_t544_o32_early_f32"),  # 95; 93 in a block of 1024 threads
     ],
 )
 def test_reductions_are_cut_as_was_measured_to_be_fastest(
@@ -498,6 +507,37 @@ def test_odd_columns_that_are_read_flat_have_loads_enough_in_flight(
         period = reduce_flat.period_of(columns, spec.dtype)
         active = spec.derived["BLOCKS"] * (spec.threads // period * period)
         assert active * spec.derived["ITEMS"] > 3400
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [(17, "f32"), (257, "f32"), (601, "bf16"), (1001, "bf16")])
+def test_a_multiprocessor_has_room_for_no_block_beside_those_that_begin_early(
+    columns: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two of the next launch would share one and bring what they read first into the cache much too early."""
+    monkeypatch.setattr(reduce_plan, "multiprocessors", lambda device: 132)
+    own = TYPES[dtype]
+    a = np.empty((BYTES // own.itemsize // columns, columns), own)
+    for found in (
+        told(kgen.argmax, a, 0),
+        told(kgen.sum, a, 0),
+        told(kgen.gemv, a, a[:1, :1].repeat(len(a)), trans=True),
+    ):
+        spec = parse(found.split(" on ")[0])
+        if "_flat_" in found:
+            assert spec["early"]
+            each = spec.static_smem + spec.dynamic_smem + rows.RESERVED
+            blocks = spec.derived["BLOCKS"]
+            assert each * blocks <= rows.SHARED + rows.RESERVED < each * (blocks + 1)
+
+
+def test_blocks_begin_early_only_where_one_can_ask_for_most_of_the_shared_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a = np.empty((BYTES // 4 // 33, 33), "f4")
+    for memory, arch, early in ((227, "sm_90a", True), (227, "sm_80", False), (99, "sm_120", False)):
+        monkeypatch.setattr(reduce_flat, "shared_memory", lambda device, memory=memory: memory << 10)
+        monkeypatch.setattr(reduce_flat, "device_arch", lambda device, arch=arch: Arch.parse(arch))
+        assert ("_early_" in told(kgen.max, a, 0)) is early
 
 
 @pytest.mark.parametrize("columns", [7, 9, 17, 33, 63, 127, 129, 200])
