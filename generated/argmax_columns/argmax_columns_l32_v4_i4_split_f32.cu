@@ -11,12 +11,12 @@
 //                        order
 //   dtype           f32  float in memory, float in registers
 //   threads         256  per block
-//   shared memory  8712  bytes, static
+//   shared memory  8200  bytes, static
 //   grid                 (outer * ceil(columns / WIDTH) * parts): parts vary fastest
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 59f872d2, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_columns.cu.j2 54483283, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           b80e771d, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 a20b390c,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350,
 //           common/first_found.cuh.j2 be9e2bcd
@@ -189,11 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 
-    // Behind every 128 bytes a place is left empty, or threads, which have neighbours each, would write to the same
-    // banks.
-    constexpr int FULL = 128 / sizeof(Value);
-    const auto spread = [](int place) { return place + place / FULL; };
-    __shared__ Value shared[spread(SETS * WIDTH) > THREADS ? spread(SETS * WIDTH) : THREADS];
+    __shared__ Value shared[SETS * WIDTH > THREADS ? SETS * WIDTH : THREADS];
 
     const int lane = threadIdx.x % LANES;
     const int depth = threadIdx.x / LANES;
@@ -262,16 +258,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) kgen_argmax_columns_l32
             values[j] = Combine::combine(values[j], shuffle_xor(values[j], distance));
         }
         if (threadIdx.x % 32 < LANES) {
-            shared[spread(threadIdx.x / 32 * WIDTH + lane * VEC + j)] = values[j];
+            shared[threadIdx.x / 32 * WIDTH + lane * VEC + j] = values[j];
         }
     }
     __syncthreads();  // every warp's share is there
     const long long partial = static_cast<long long>(block_of_columns) * parts * WIDTH;
     for (int i = threadIdx.x; i < WIDTH && first_column + i < columns; i += THREADS) {
-        Value value = shared[spread(i)];
+        Value value = shared[i];
 #pragma unroll
         for (int set = 1; set < SETS; ++set) {
-            value = Combine::combine(value, shared[spread(set * WIDTH + i)]);
+            value = Combine::combine(value, shared[set * WIDTH + i]);
         }
         partials[partial + part * WIDTH + i] = value;
     }

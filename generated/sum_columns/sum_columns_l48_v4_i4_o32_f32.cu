@@ -15,7 +15,7 @@
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_columns.cu.j2 59f872d2, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
+//   parts   reduce_columns.cu.j2 54483283, common/block_reduce.cuh.j2 3987a3d7, common/reduction.cuh.j2
 //           b80e771d, common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 a20b390c,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/exact_sum.cuh.j2 047b6350,
 //           common/first_found.cuh.j2 be9e2bcd

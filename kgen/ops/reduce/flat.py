@@ -35,6 +35,8 @@ THREADS = Axis(
 EARLY = Flag("early", "it begins where blocks of the kernel before end, of which each leaves no room beside it")
 LEAST_ITEMS, ITEMS = 4, 8
 """Loads of a thread that are in flight together: at least, and of extremes, unless a block is wide."""
+MOST_ITEMS = 7
+"""And of sums at most, where a thread has 96 registers: a block has more than 512."""
 MEETING = {"AT_ONCE": 16, "FINISHERS": 32, "PATIENCE": 4096}
 """Findings of a column that a thread takes at once, where they meet; blocks that put all parts together, and how often
 they look for the others: on no GPU need all blocks be resident at once."""
@@ -60,7 +62,9 @@ DEFAULTS = (
 EVEN = 256
 """Columns up to which this pays where rows are whole packs and nothing is added up;"""
 IDLE = 1.2
-"""lanes of tiles, as a multiple of those with columns, from which on it does for sums."""
+"""lanes of tiles, as a multiple of those with columns, from which on it does for sums;"""
+LINE, EVEN_APART = 128, 1024
+"""bytes of a line: up to so many columns it does for both, where rows begin amid lines, which tiles would share."""
 MOST_PACKS = 1 << 16
 """Packs of a thread whose numbers are of 16 bits, where the place of an extreme is looked for."""
 
@@ -99,7 +103,8 @@ def begins_early(device: int) -> bool:
 
 def items_of(threads: int) -> int:
     """Loads of a thread that are in flight together, where a multiprocessor has so many threads: few have more."""
-    return max(LEAST_ITEMS, round(LEAST_ITEMS * WIDEST / threads))
+    items = max(LEAST_ITEMS, round(LEAST_ITEMS * WIDEST / threads))
+    return min(items, MOST_ITEMS) if threads > WIDEST // 2 else items
 
 
 def _kernel(op: str) -> Kernel:
@@ -145,9 +150,10 @@ def cut(op: str, columns: int, elements: int, dtype: DType, sms: int, *, even: b
     vec, period = LOAD_BYTES // dtype.itemsize, period_of(columns, dtype)
     if columns < NARROWEST or elements * dtype.itemsize < LEAST:
         return None
-    if even and columns > (WARP * vec if op == "sum" else EVEN):
+    narrow = columns <= (WARP * vec if op == "sum" else EVEN)
+    if even and not narrow and not (columns <= EVEN_APART and columns * dtype.itemsize % LINE):
         return None
-    if even and op == "sum" and power_of_two(columns) < IDLE * columns:
+    if even and narrow and op == "sum" and power_of_two(columns) < IDLE * columns:
         return None
     axes = result_axes(op, dtype, dtype)
     wide = [threads for threads in THREADS.values if period <= threads]

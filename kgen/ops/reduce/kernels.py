@@ -129,8 +129,6 @@ def _columns(spec: Spec) -> dict[str, int]:
     threads = COLUMN_THREADS // lanes * lanes
     sets = threads // (lanes if spec["ragged"] or 32 % lanes else 32)  # of sums that meet in shared memory
     values = sets * lanes * spec["VEC"]
-    if spec["split"] and spec["VEC"] > 1:
-        values += values * value_bytes(spec) // 128  # a place behind 128 bytes is left empty
     shared = _shared_bytes(spec, max(values, COLUMN_THREADS) if spec["split"] else values)
     shared += 4 * sets * spec["ragged"]
     op = operation(spec)
