@@ -29,10 +29,10 @@ COMING = 96 << 10
 apart."""
 REGISTERS = 65536
 MOST = {2: 14, 4: 24}  # packs of a thread, by the bytes of an element
-WIDE = {False: 17, True: 24}
+WIDE = {False: 19, True: 24}
 """The same of rows that a warp has, for results that begin alike, and apart, for which other kernels take longer."""
 PAYS = {
-    False: {(2, 1): range(64, 449), (2, 2): range(64, 1089), (4, 1): range(64, 100), (4, 2): range(64, 193)},
+    False: {(2, 1): range(64, 449), (2, 2): range(64, 1161), (4, 1): range(64, 100), (4, 2): range(64, 193)},
     True: {(2, 1): range(64, 1089), (2, 2): range(64, 1537), (4, 1): range(64, 257), (4, 2): range(64, 257)},
 }
 """For which columns this pays, by whether results begin apart, the bytes of an element and how many vectors go with
@@ -83,9 +83,8 @@ def _text(spec: Spec) -> dict[str, Any]:
 def _held(packs: int, vectors: int, dtype: DType, *, apart: bool) -> int:
     """Blocks that a multiprocessor has registers for."""
     vec = WORD // dtype.itemsize
-    own = 30 + 3 * vec + packs * (1 + vectors * vec)  # of a thread, about
+    own = (28 if apart else 30) + 3 * vec + packs * (1 + vectors * vec)  # of a thread, about
     own += 5 if dtype is F16 else 0  # nine packs spill in 80, with some compilers
-    own += 3 if apart and vec > 1 else 0
     return REGISTERS // (THREADS * own)
 
 
