@@ -31,6 +31,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(span, "SPANS", 0)
     any_width = {key: range(1 << 30) for of_kind in span.PAYS.values() for key in of_kind}
     monkeypatch.setattr(span, "PAYS", dict.fromkeys(span.PAYS, any_width))
+    monkeypatch.setattr(span, "FILLED", dict.fromkeys(span.FILLED, {}))
     monkeypatch.setattr(span, "multiprocessors", lambda device: 1)
 
 
@@ -211,6 +212,7 @@ def test_as_many_blocks_are_resident_as_keep_memory_busy() -> None:
         "norm_span_t8_n17_v1_weight_bias_f32": 3,
         "norm_span_t8_n24_v1_weight_bias_f32": 2,
         "norm_span_t8_n9_v2_weight_bias_apart_bf16": 3,
+        "norm_span_t16_n7_v2_weight_bias_apart_bf16": 4,
         "norm_span_t32_n18_v2_weight_bias_apart_bf16": 2,
         "norm_span_t32_n20_v2_weight_bias_apart_bf16": 1,
         "norm_span_t16_n8_v2_rms_residual_weight_bf16": 3,
@@ -220,7 +222,8 @@ def test_as_many_blocks_are_resident_as_keep_memory_busy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "kernel"), [(200, "norm_span_t16"), (352, "norm_t16"), (600, "norm_span_t32"), (1000, "norm_t32")]
+    ("columns", "kernel"),
+    [(200, "norm_span_t16"), (352, "norm_span_t32"), (360, "norm_t16"), (600, "norm_span_t32"), (1000, "norm_t32")],
 )
 def test_columns_that_fill_vectors_take_a_span_where_results_begin_apart(columns: int, kernel: str) -> None:
     """Of 16 bits and with two vectors, as far as that pays; with one vector, packs in registers do better."""
