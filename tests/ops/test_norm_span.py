@@ -31,7 +31,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(span, "SPANS", 0)
     any_width = {key: range(1 << 30) for of_kind in span.PAYS.values() for key in of_kind}
     monkeypatch.setattr(span, "PAYS", dict.fromkeys(span.PAYS, any_width))
-    monkeypatch.setattr(span, "FILLED", dict.fromkeys(span.FILLED, {}))
+    monkeypatch.setattr(span, "FILLED", {key: {} for key in span.FILLED})
     monkeypatch.setattr(span, "multiprocessors", lambda device: 1)
 
 
@@ -233,3 +233,26 @@ def test_columns_that_fill_vectors_take_a_span_where_results_begin_apart(columns
     with backend("cpu"):
         assert explain(layer_norm, x, w, w).startswith(kernel)
         assert explain(rms_norm, x, w).startswith("norm_t")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "layer", "rms"),
+    [
+        ("f16", 257, "norm_span_t16", "norm_span_t16"),
+        ("f16", 303, "norm_span_t32", "norm_span_t32"),  # half a warp would have ten packs of each thread
+        ("f16", 463, "norm_span_t32", "norm_span_t32"),
+        ("f16", 701, "norm_span_t32", "norm_t32"),
+        ("f32", 97, "norm_span_t8", "norm_span_t8"),
+        ("f32", 225, "norm_span_t16", "norm_t16"),
+        ("f32", 241, "norm_t16", "norm_t16"),
+        ("f32", 347, "norm_span_t32", "norm_t"),
+    ],
+)
+def test_odd_columns_take_a_span_unless_vectors_fill_lanes(dtype: str, columns: int, layer: str, rms: str) -> None:
+    """Where results begin apart; what is before and after vectors counts more in narrow rows."""
+    rows = 1 << 12
+    x = np.ones(rows * columns + 1, DTYPES[dtype].numpy)[1:].reshape(rows, columns)
+    w = np.ones(columns, x.dtype)
+    with backend("cpu"):
+        assert explain(layer_norm, x, w, w).startswith(layer)
+        assert explain(rms_norm, x, w).startswith(rms)
