@@ -213,6 +213,7 @@ def test_as_many_blocks_are_resident_as_keep_memory_busy() -> None:
         "norm_span_t8_n24_v1_weight_bias_f32": 2,
         "norm_span_t8_n9_v2_weight_bias_apart_bf16": 3,
         "norm_span_t16_n7_v2_weight_bias_apart_bf16": 4,
+        "norm_span_t8_n17_v2_weight_bias_apart_bf16": 2,
         "norm_span_t32_n18_v2_weight_bias_apart_bf16": 2,
         "norm_span_t32_n20_v2_weight_bias_apart_bf16": 1,
         "norm_span_t16_n8_v2_rms_residual_weight_bf16": 3,
@@ -238,7 +239,7 @@ def test_columns_that_fill_vectors_take_a_span_where_results_begin_apart(columns
 @pytest.mark.parametrize(
     ("dtype", "columns", "layer", "rms"),
     [
-        ("f16", 257, "norm_span_t16", "norm_span_t16"),
+        ("f16", 257, "norm_span_t8", "norm_span_t8"),
         ("f16", 303, "norm_span_t32", "norm_span_t32"),  # half a warp would have ten packs of each thread
         ("f16", 463, "norm_span_t32", "norm_span_t32"),
         ("f16", 701, "norm_span_t32", "norm_t32"),

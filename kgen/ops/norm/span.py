@@ -30,12 +30,15 @@ COMING = 96 << 10
 """Bytes of a multiprocessor on their way. Of fewer there are not enough; of more, memory has to serve rows too far
 apart."""
 REGISTERS = 65536
-MOST = {2: 14, 4: 24}  # packs of a thread, by the bytes of an element
-HALVED = {2: 9, 4: 18}
-"""The same of rows that half a warp has, where results begin apart: two odd ones share half of their banks, and a warp
-for each takes less time as soon as that leaves no more than half as many packs."""
-WIDE = {False: 18, True: 24}
-"""The same of rows that a warp has, for results that begin alike, and apart, for which other kernels take longer."""
+MOST = {
+    False: {2: {8: 14, 16: 14, 32: 18}, 4: {8: 24, 16: 24, 32: 24}},
+    True: {2: {8: 17, 16: 9, 32: 24}, 4: {8: 24, 16: 18, 32: 24}},
+}
+"""Packs of a thread, by whether results begin apart, the bytes of an element and the lanes of a row.
+
+Where they begin apart, other kernels take longer. Half a warp then has fewer: two odd rows share half of their banks,
+and a warp for each takes less time as soon as that leaves half as many packs.
+"""
 PAYS = {
     False: {(2, 1): range(64, 449), (2, 2): range(64, 1153), (4, 1): range(64, 100), (4, 2): range(64, 193)},
     True: {(2, 1): range(64, 1089), (2, 2): range(64, 1537), (4, 1): range(64, 129), (4, 2): range(64, 769)},
@@ -103,11 +106,6 @@ def _filled(vectors: int, most: Mapping[int, int]) -> float:
     return vectors / (-(-vectors // lanes) * lanes)
 
 
-def _most(lanes: int, size: int, *, apart: bool) -> int:
-    """Packs of a thread, at most; `size`: bytes of an element."""
-    return max(MOST[size], WIDE[apart]) if lanes == LANES.values[-1] else MOST[size]
-
-
 def _affine(spec: Spec) -> str:
     """What becomes of `normal`; an offset is in the weights already."""
     plain = Spec(spec.kernel, spec.values, spec.flags - {"rms"}, spec.dtype)
@@ -117,7 +115,7 @@ def _affine(spec: Spec) -> str:
 def _check(spec: Spec) -> str | None:
     if spec["VEC"] * spec.dtype.itemsize != WORD:
         return f"a pack has {WORD} bytes"
-    if spec["PACKS"] > _most(spec["LANES"], spec.dtype.itemsize, apart=bool(spec["apart"])):
+    if spec["PACKS"] > MOST[bool(spec["apart"])][spec.dtype.itemsize][spec["LANES"]]:
         return "a thread has no registers for the numbers and the weights of so many packs"
     if spec["residual"] and (spec["apart"] or not spec["rms"]):
         return "only an RMS norm takes a residual, and all its arrays begin alike"
@@ -187,10 +185,7 @@ def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
     # write results apart; otherwise they are left to other kernels.
     even = read.columns % 2 == 0
     allowed = LANES.values[1:] if even and apart else LANES.values
-    most_of = {n: _most(n, size, apart=apart) for n in allowed}
-    if apart:
-        most_of[LANES.values[1]] = HALVED[size]
-    lanes = next((n for n, most in most_of.items() if n * most >= total), None)
+    lanes = next((n for n in allowed if n * MOST[apart][size][n] >= total), None)
     if lanes is None or (even and not apart and lanes < LANES.values[-1]):
         return None
     found = Cut(lanes, -(-total // lanes), vec)
