@@ -133,7 +133,8 @@ def test_two_blocks_share_a_multiprocessor_where_rows_fit(dtype: str, width: int
     ("name", "width", "weights", "expected"),
     [
         ("layer_norm", 887, "f32", "norm_span_t32_n14_v2_weight_bias_wfloat_bf16 on 264 blocks"),
-        ("layer_norm", 1101, "f32", "norm_ring_t32_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
+        ("layer_norm", 1101, "f32", "norm_span_t32_n18_v2_weight_bias_wfloat_bf16 on 264 blocks"),
+        ("layer_norm", 1155, "f32", "norm_ring_t32_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 2049, "f32", "norm_sectors_t64_n4_v8_h2_weight_bias_wfloat_bf16 on 32752 blocks"),
         ("layer_norm", 4097, "f32", "norm_sectors_t128_n4_v8_h2_weight_bias_wfloat_bf16 on 16384 blocks"),
         ("layer_norm", 8191, "f32", "norm_ring_t128_n8_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),

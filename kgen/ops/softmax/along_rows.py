@@ -67,6 +67,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         # has fewer threads, to ask for a row twice takes longer than is gained.
         "early": rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256,
         "in_two": in_two,
+        # Packs of few lanes lie in two of memory, or have masks beside them: to find all these places anew takes long.
+        "settled": spec["LANES"] <= 32 and (spec["PACKS"] > 2 if spec["mask"] else in_two),
         "reach": last if spec["causal"] else "end",
         "needed": f"column + VEC <= columns{' && column - VEC < seen' if spec['causal'] else ''}",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
