@@ -13,8 +13,9 @@ from kgen.ops.axes import as_rows, normal_axes, staged
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.options import check_real
 from kgen.ops.rows_text import text_of_rows
+from kgen.ops.softmax import formulas
 from kgen.ops.softmax.backward_ring import plan_ring
-from kgen.ops.softmax.backward_text import FLAGS, FORMULA, gradient
+from kgen.ops.softmax.backward_text import FLAGS, gradient
 from kgen.registry import register
 from kgen.spec import Spec
 
@@ -36,7 +37,7 @@ BACKWARD = register(
     rows.RowKernel(
         name="softmax_backward",
         summary="The gradient of a softmax along rows that stay in registers.",
-        formula=FORMULA,
+        formula=formulas.backward,
         axes=rows.AXES,
         flags=(*FLAGS, *rows.FLAGS, rows.STREAM),
         derive=_derive,
