@@ -21,6 +21,8 @@ def down(spec: Spec) -> str:
 def backward(spec: Spec) -> str:
     """The formula of the gradient, from a result and the gradient of it."""
     scale = "scale " if spec["scaled"] else ""
+    if "partial" in spec.flags:
+        return f"sum over the j of a part of dy[j]{'' if spec['log'] else ' y[j]'}"
     if spec["log"]:
         return f"dx[i] = {scale}(dy[i] - exp(y[i]) sum over j of dy[j])"
     return f"dx[i] = {scale}y[i] (dy[i] - sum over j of dy[j] y[j])"
