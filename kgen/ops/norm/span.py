@@ -12,6 +12,7 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
+from kgen.ops.norm import formulas
 from kgen.ops.norm.cuts import ELSEWHERE, MOVED
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
 from kgen.ops.norm.problem import Problem
@@ -128,7 +129,7 @@ SPAN = register(
     Kernel(
         name="norm_span",
         summary="Normalises narrow rows that begin anywhere, spans of which pass through shared memory.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        formula=formulas.forward,
         axes=(LANES, PACKS, VEC),
         flags=(RMS, RESIDUAL, *AFFINE, APART),
         derive=_derive,

@@ -12,6 +12,7 @@ from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import text_of_rows
 from kgen.ops.softmax import flags as softmax_flags
+from kgen.ops.softmax import formulas
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.masks import Masks
 from kgen.registry import register
@@ -90,7 +91,7 @@ SOFTMAX = register(
     rows.RowKernel(
         name="softmax",
         summary="Softmax of rows that stay in registers.",
-        formula="y[i] = exp(x[i] - max(x)) / sum over j of exp(x[j] - max(x))",
+        formula=formulas.along,
         axes=rows.AXES,
         flags=(*softmax_flags.FLAGS, *rows.FLAGS),
         derive=_derive,
