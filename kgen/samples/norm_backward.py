@@ -7,8 +7,16 @@ import numpy as np
 from kgen.backend import HOST
 from kgen.ops import rows, rows_cut
 from kgen.ops.norm import backward as norm_backward
-from kgen.ops.norm import backward_ahead, backward_grid, backward_plans, backward_ring, backward_span
+from kgen.ops.norm import (
+    backward_ahead,
+    backward_grid,
+    backward_plans,
+    backward_ring,
+    backward_span,
+    backward_split,
+)
 from kgen.ops.norm.backward_ring_kernel import LINE, SECTOR, THREADS
+from kgen.ops.rows_text import weight_of
 from kgen.samples.along_rows import NO_CUT, Settings, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
@@ -104,6 +112,26 @@ def backward_of_shared_rows(spec: Spec, shape: Shape | None = None) -> tuple[Cas
     return tuple(_backward_in_turn(spec, each, settings) for each in shapes)
 
 
+def backward_in_parts(spec: Spec, shape: Shape | None = None) -> Case:
+    """Three rows, each in two parts: one of two tiles, and one that ends within its first."""
+    settings = (
+        *NO_CUT,
+        (backward_plans, "_summed", lambda *about, **how: None),
+        (backward_plans, "plan_grid", lambda *about, **how: None),
+        (backward_split, "axes_of", lambda vec: dict(zip(("LANES", "PACKS", "VEC"), spec.values))),
+        (backward_split, "multiprocessors", lambda device: 1),
+        (backward_split, "BLOCKS", 6),
+    )
+    shape = shape or (3, (2 * spec["LANES"] * spec["PACKS"] + 5) * spec["VEC"])
+    dy, x, weight = numbers(spec, shape, shape, shape[-1:])
+    weight = between_poison(weight.astype(weight_of(spec).numpy))
+    weights = (weight,) if spec["weight"] else ()
+    statistics, expected = _gradients_of_normal(dy, x, weight if weights else None, rms=bool(spec["rms"]))
+    operator = norm_backward.rms_norm_backward if spec["rms"] else norm_backward.layer_norm_backward
+    results = expected[: 2 if spec["rms"] else 3] if weights else expected[0]
+    return Case(operator, (dy, x, *statistics, *weights), {}, results, settings=settings)
+
+
 def backward_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Rows that nearly fill the threads that share one, in spans of which each of two blocks has several; and a few."""
     lanes, packs, vec = spec.values
@@ -132,6 +160,7 @@ CASES = {
     "norm_backward_ring": backward_in_turn,
     "norm_backward_grid": backward_of_shared_rows,
     "norm_backward_span": backward_of_spans,
+    "norm_backward_split": backward_in_parts,
     "norm_weights": backward_of_normalisation,
     "norm_total": backward_of_normalisation,
 }

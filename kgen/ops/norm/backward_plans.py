@@ -16,6 +16,7 @@ from kgen.ops.norm import backward_ahead, backward_ring, backward_span
 from kgen.ops.norm.backward_grid import plan_grid
 from kgen.ops.norm.backward_kernels import BACKWARD, HELD, SUMMED, TOTAL, WEIGHTS, sectors
 from kgen.ops.norm.backward_ring_kernel import RING
+from kgen.ops.norm.backward_split import plan_split
 from kgen.ops.norm.plans import rows_of
 from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
@@ -87,19 +88,18 @@ def _plan_rows(operands: Operands, inputs: int, axes: Axes, offset: float) -> Pl
         shared = plan_grid(weight, taken, (count, width), pitches, flags, floats, taking, inputs, x, bias=bias)
         if shared:
             return shared
-    flags["stream"] = held is None
-    if held is None:
-        taken = _weighed(rows_cut.packs(pitched, width), weight)
-        held = rows_cut.streaming(taken, HELD)
-    spec = BACKWARD.spec(**held.values(), **flags, **taken.flags(), dtype=x.dtype)
-    first = Step(spec, rows.grid(spec, count, device), len(taking), (count, width), pitches, floats)
-    why = f"{count} rows of {width} for {held}"
-    if weight is None:
+    if held:
+        spec = BACKWARD.spec(**held.values(), **flags, **taken.flags(), dtype=x.dtype)
+        first = Step(spec, rows.grid(spec, count, device), len(taking), (count, width), pitches, floats)
         run = bind([first], device)[0]
-        return Plan(picked(run, taking), (str(first),), why)
+        of_rows = Plan(picked(run, taking), (str(first),), f"{count} rows of {width} for {held}")
+    else:
+        of_rows = plan_split(pitched, (count, width), flags, weight, floats, taking)
+    if weight is None:
+        return of_rows
     vec = rows_cut.packs(pitched[:2], width).vec
     columns = WEIGHTS.spec(VEC=vec, rms=rms, bias=bias, dtype=x.dtype)
-    return _two_passes(first, columns, weight, (count, width), pitches[:2], taking, inputs, why, device)
+    return _two_passes(of_rows, columns, weight, (count, width), pitches[:2], inputs, device)
 
 
 class _Summed(NamedTuple):
@@ -155,14 +155,12 @@ def waves_of(height: float, itemsize: int, *, bias: bool) -> int:
 
 
 def _two_passes(
-    first: Step,
+    of_rows: Plan,
     columns: Spec,
     weight: Operand,
     size: tuple[int, int],
     pitches: tuple[int, ...],
-    taking: Sequence[int],
     inputs: int,
-    why: str,
     device: int,
 ) -> Plan:
     """The gradient of x, and then those of the weights in parts of the rows, so many that the device is full."""
@@ -174,18 +172,27 @@ def _two_passes(
     parts = -(-count // height)
     reading = range(inputs - 1)
     second = Step(columns, tiles * parts, len(reading) + 1 + bias, (count, width, height), pitches)
-    steps = (first, second, _total(weight, parts, width, bias=bool(bias)))
-    by_row, by_column, finish = bind(steps, device)
+    why = f"{of_rows.why}; their weights' gradients are sums of {parts} part{'s' if parts != 1 else ''}"
+    if parts == 1 and weight.dtype is F32:  # the only part is the weights' gradients
+        (whole,) = bind([second], device)
+
+        def launch_two(pointers: Sequence[int], stream: int) -> None:
+            of_rows.launch(pointers, stream)
+            whole([*(pointers[i] for i in reading), *pointers[inputs + 1 :]], stream)
+
+        return Plan(launch_two, (*of_rows.steps, str(second)), why)
+    steps = (second, _total(weight, parts, width, bias=bool(bias)))
+    by_column, finish = bind(steps, device)
     nbytes = 4 * parts * width
 
     def launch(pointers: Sequence[int], stream: int) -> None:
         memory = scratch(nbytes * (1 + bias), device, stream)
         sums = [memory.ptr, memory.ptr + nbytes][: 1 + bias]
-        by_row([pointers[i] for i in taking], stream)
+        of_rows.launch(pointers, stream)
         by_column([*(pointers[i] for i in reading), *sums], stream)
         finish([*sums, *pointers[inputs + 1 :]], stream)
 
-    return Plan(launch, tuple(map(str, steps)), f"{why}; their weights' gradients are sums of {parts} parts")
+    return Plan(launch, (*of_rows.steps, *map(str, steps)), why)
 
 
 def lanes_of(sums: int) -> int:
