@@ -85,6 +85,6 @@ def test_rows_that_no_cluster_holds_are_shared_by_all() -> None:
             assert told(4, 300000, "bf16") == "norm_backward_grid_n1_v8_s16_bias_bf16"
             assert told(4, 1048576, "bf16") == "norm_backward_grid_n2_v8_s7_bias_bf16"
             assert told(64, 262144, "f32").startswith("norm_backward_ring")
-            assert told(4, 1 << 22, "f32").startswith("norm_backward_t512")  # nor do all blocks
+            assert told(4, 1 << 22, "f32").startswith("norm_backward_split")  # nor do all blocks
     finally:
         stand_for(HOST_FACTS)
