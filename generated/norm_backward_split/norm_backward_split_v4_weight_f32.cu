@@ -15,7 +15,7 @@
 //   grid                a block for each part of a row
 //
 //   after   the chain rule
-//   parts   norm_backward_split.cu.j2 f696f69d, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2
+//   parts   norm_backward_split.cu.j2 4e2db1cf, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2
 //           f8410e2f, common/rows_weight.cuh.j2 51d4dd8b, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_backward_split_v4_weight_f32
@@ -153,7 +153,8 @@ extern "C" __global__ void __launch_bounds__(LANES, 2) kgen_norm_backward_split_
                 Pack found;
 #pragma unroll
                 for (int i = 0; i < VEC; ++i) {
-                    found.at[i] = gradient(float_of(given[pack], i), weight_of(weights[pack], i), float_of(value[pack], i));
+                    const float number = float_of(value[pack], i);
+                    found.at[i] = gradient(float_of(given[pack], i), weight_of(weights[pack], i), number);
                 }
                 store(dx + column, found);
             }

@@ -16,7 +16,7 @@
 //   grid                 a block for each part of a row
 //
 //   after   the chain rule
-//   parts   norm_backward_split.cu.j2 f696f69d, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2
+//   parts   norm_backward_split.cu.j2 4e2db1cf, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2
 //           f8410e2f, common/rows_weight.cuh.j2 51d4dd8b, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_backward_split_v8_rms_partial_bf16
