@@ -2,7 +2,8 @@
 //
 // Normalises narrow rows that begin anywhere, spans of which pass through shared memory.
 //
-//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+//     total[i] = x[i] + residual[i]
+//     y[i] = total[i] / sqrt(mean of total[i]^2 + eps) * (weight[i] + weight_offset)
 //
 //   LANES             16  threads of a warp that share a row
 //   PACKS              8  packs of a thread; some have none of the last

@@ -2,7 +2,8 @@
 //
 // Softmax of rows that stay in registers.
 //
-//     y[i] = exp(x[i] - max(x)) / sum over j of exp(x[j] - max(x))
+//     m = max of x[j],  d = sum of exp(x[j] - m)
+//     y[i] = exp(x[i] - m) / d
 //
 //   LANES           128  threads of a block that share a row
 //   PACKS             4  packs per thread
