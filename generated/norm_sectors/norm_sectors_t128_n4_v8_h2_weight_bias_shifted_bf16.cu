@@ -18,13 +18,13 @@
 //   grid                 HEIGHT rows for each block, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_sectors.cu.j2 19086f95, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_sectors.cu.j2 19086f95, common/rows_take.cuh.j2 4d4607b1, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
 //           51d4dd8b, common/after_previous.cuh.j2 a20b390c, common/rows_ends.cuh.j2 183045a9,
-//           common/rows_pack.cuh.j2 f8410e2f, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
-//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
-//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
-//           common/rows_posted.cuh.j2 d50162d0
+//           common/rows_pack.cuh.j2 92b2e8b2, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 0cda24c7,
+//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_sectors_t128_n4_v8_h2_weight_bias_shifted_bf16
 
 // Rows begin anywhere, and packs with a sector of memory: no two warps write parts of one. Rows are read once, kept in

@@ -92,6 +92,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     turns = text_of_turns(spec, "edge")
     return {
         **turns,
+        "lasting": True,
         "shifted": bool(spec["shifted"]),
         "lifted": bool(spec["shifted"]),
         "raised": raised(spec),
