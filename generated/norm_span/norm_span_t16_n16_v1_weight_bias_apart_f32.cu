@@ -18,11 +18,11 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
+//   parts   norm_span.cu.j2 a690d418, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 92b2e8b2, common/cluster.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/lasting.cuh.j2 0cda24c7, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
+//           common/lasting.cuh.j2 1c2cb749, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
 //           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_span_t16_n16_v1_weight_bias_apart_f32
 
@@ -52,6 +52,21 @@ struct alignas(VEC * sizeof(Element)) Pack {
 __device__ __forceinline__ float float_of(const Pack& pack, int i)
 {
     return to_float(pack.at[i]);
+}
+
+// How the L2 cache treats what is read of an array. Of one larger than the cache next to nothing is left there for the
+// next kernel. What is read of it then leaves the cache last, and results leave it at once: memory gets to write them
+// while there still is something to be read, and less remains for the end.
+constexpr long long L2_CACHE = 50 << 20;  // bytes, about
+__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
+{
+    unsigned long long policy;
+    if (rows * columns * static_cast<int>(sizeof(Element)) > L2_CACHE) {
+        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    } else {
+        asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    }
+    return policy;
 }
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
@@ -105,10 +120,13 @@ constexpr int CHUNK = 16 / sizeof(Element);  // elements that a thread copies at
 constexpr int ROOM = HEIGHT * LANES * PACKS * VEC + CHUNK;  // elements of a stage, for a span
 
 // cp.async: a chunk from global memory to shared memory.
-__device__ __forceinline__ void copy_async(Element* to, const Element* from)
+__device__ __forceinline__ void copy_async(Element* to, const Element* from, unsigned long long policy)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
+                 :
+                 : "r"(address), "l"(from), "l"(policy)
+                 : "memory");
 }
 
 // All copies but those of the last span have arrived.
@@ -161,11 +179,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t16_n16_
         reinterpret_cast<uint4*>(memory)[at] = make_uint4(0, 0, 0, 0);
     }
     __syncthreads();
+    const unsigned long long policy = policy_for(rows, columns);
     const auto fetch = [&](Element* stage, int nth) {
         const long long begin = before(nth, lead);
         const int end = end_of(nth, lead);
         for (int at = first_chunk(lead); at + CHUNK <= end; at += THREADS * CHUNK) {
-            copy_async(stage + at, x + begin + at);
+            copy_async(stage + at, x + begin + at, policy);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };

@@ -19,11 +19,11 @@
 //   after   Zhang and Sennrich, Root mean square layer normalization, 2019
 //   parts   norm_sums.cu.j2 9512e28f, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_ring.cuh.j2 d3b3ee4e,
-//           common/rows_pack.cuh.j2 92b2e8b2, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_ring.cuh.j2 0d78dd51,
+//           common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
 //           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_ring_claims.cuh.j2 2470b31e, common/lasting.cuh.j2 0cda24c7,
+//           common/rows_ring_claims.cuh.j2 2470b31e, common/lasting.cuh.j2 1c2cb749,
 //           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_sums_n3_v4_c2_weight_ragged_f32
@@ -60,14 +60,14 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
     return to_float(pack.at[i]);
 }
 
-// How the L2 cache treats what is read of an array of so many bytes. Of one larger than the cache next to nothing is
-// left there for the next kernel. What is read of it then leaves the cache last, and results leave it at once: memory
-// gets to write them while there still is something to be read, and less remains for the end.
+// How the L2 cache treats what is read of an array. Of one larger than the cache next to nothing is left there for the
+// next kernel. What is read of it then leaves the cache last, and results leave it at once: memory gets to write them
+// while there still is something to be read, and less remains for the end.
 constexpr long long L2_CACHE = 50 << 20;  // bytes, about
-__device__ __forceinline__ unsigned long long policy_for(long long bytes)
+__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
 {
     unsigned long long policy;
-    if (bytes > L2_CACHE) {
+    if (rows * columns * static_cast<int>(sizeof(Element)) > L2_CACHE) {
         asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     } else {
         asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
@@ -318,7 +318,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     // The packs of this thread, of one row after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(16) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are LANES apart
-    const unsigned long long policy = policy_for(static_cast<long long>(rows) * columns * sizeof(Element));
+    const unsigned long long policy = policy_for(rows, columns);
     const auto fetch = [&](Pack* to, int row, int pack) {
         const int head = head_of(row);
         if (row < rows && there(pack, head)) {

@@ -17,14 +17,15 @@
 //   grid                a row per block, per cluster of blocks, or per LANES adjacent threads
 //
 //   after   the textbook: the maximum is subtracted before the exponential
-//   parts   softmax.cu.j2 ffd5c4b3, common/rows_take.cuh.j2 4d4607b1, common/convert.cuh.j2 0552574a,
+//   parts   softmax.cu.j2 72f9079e, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289,
 //           common/rows_ahead.cuh.j2 4c2fdf96, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           183045a9, common/rows_pack.cuh.j2 92b2e8b2, common/cluster.cuh.j2 06ee6526,
-//           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2
-//           0cda24c7, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           common/rows_lasting.cuh.j2 4588a817, common/rows_exchanges.cuh.j2 abdd50bf,
+//           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 183045a9, common/rows_pack.cuh.j2
+//           dfb1d684, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
+//           common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 1c2cb749, common/rows_around.cuh.j2
+//           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_t128_n4_v4_ragged_shifted_f32
 
 // A row is read once, kept in registers, and written once. Its maximum is found first, so that no exponential
@@ -93,35 +94,25 @@ __device__ __forceinline__ Pack filled(float x)
     return pack;
 }
 
-// How the L2 cache treats what is read of an array of so many bytes. Of one larger than the cache next to nothing is
-// left there for the next kernel. What is read of it then leaves the cache last, and results leave it at once: memory
-// gets to write them while there still is something to be read, and less remains for the end.
+// How the L2 cache treats what is read of an array. Of one larger than the cache next to nothing is left there for the
+// next kernel. What is read of it then leaves the cache last, and results leave it at once: memory gets to write them
+// while there still is something to be read, and less remains for the end.
 constexpr long long L2_CACHE = 50 << 20;  // bytes, about
-__device__ __forceinline__ unsigned long long policy_for(long long bytes)
+__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
 {
-    unsigned long long policy = 0;
-#if __CUDA_ARCH__ >= 900
-    if (bytes > L2_CACHE) {
+    unsigned long long policy;
+    if (rows * columns * static_cast<int>(sizeof(Element)) > L2_CACHE) {
         asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     } else {
         asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
     }
-#endif
     return policy;
 }
 
-__device__ __forceinline__ Pack load(const Element* from, unsigned long long policy)
-{
-#if __CUDA_ARCH__ >= 900
-    uint4 words;
-    asm volatile("ld.global.L2::cache_hint.v4.u32 { %0, %1, %2, %3 }, [%4], %5;"
-                 : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-                 : "l"(from), "l"(policy));
-    return reinterpret_cast<const Pack&>(words);
-#else
-    return *reinterpret_cast<const Pack*>(from);
-#endif
-}
+// The compiler's own: what is read through such a pointer, and through all that is made of it, has the policy.
+extern "C" __device__ void* __nv_associate_access_property(const void* pointer, unsigned long long policy);
+
+__device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 // The aligned pack in which VEC adjacent elements, starting anywhere, begin.
@@ -217,7 +208,10 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-    const unsigned long long policy = policy_for(static_cast<long long>(rows) * columns * sizeof(Element));
+#if __CUDA_ARCH__ >= 800
+    const unsigned long long policy = policy_for(rows, columns);
+    x = static_cast<const Element*>(__nv_associate_access_property(x, policy));
+#endif
 
     __shared__ float exchanges[2][SLOTS];
     int turn = 0;
@@ -250,11 +244,11 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
     const auto needed = [&](int column) { return column + VEC <= columns; };
 #pragma unroll
     for (int pack = 0; pack < PACKS; ++pack) {
-        taken[pack] = needed(first + pack * STRIDE) ? load(begins + pack * STRIDE, policy) : filled(-INF);
+        taken[pack] = needed(first + pack * STRIDE) ? load(begins + pack * STRIDE) : filled(-INF);
     }
     Pack behind = filled(-INF);  // where the last pack of the last lane ends
     if (lane == 0 && needed(first + PACKS * STRIDE)) {
-        behind = load(begins + PACKS * STRIDE, policy);
+        behind = load(begins + PACKS * STRIDE);
     }
     // Each lane gets the rest of its pack from the next lane; the last lane gets it from the first, out of the pack
     // that the first one has for the next round.

@@ -110,11 +110,6 @@ def single(spec: Spec) -> bool:
     return spec["CLUSTER"] == 1 and spec["LANES"] == spec.threads and not spec["looped"]
 
 
-def full(spec: Spec) -> bool:
-    """Whether a pack is as wide as a load can be."""
-    return spec["VEC"] * spec.dtype.itemsize == VECTOR
-
-
 def shared_for(resident: int, room: int = SHARED) -> int:
     """Bytes of shared memory of each block, where so many share a multiprocessor which has `room` for one."""
     return (room + RESERVED) // resident - RESERVED

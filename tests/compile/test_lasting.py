@@ -7,27 +7,34 @@ import re
 import pytest
 
 import kgen
+from kgen.arch import Arch
+from kgen.nvrtc import compile_ptx
 from kgen.render import render
 
-READERS = ("norm", "norm_ring", "norm_sums", "softmax", "softmax_ring")
-READS = re.compile(r"\b(?:load|copy_async)\((.*?)\)(?: :|;)")
+READERS = (
+    "norm_t128_n4_v8_rms_weight_bf16",
+    "norm_t256_n4_v4_rms_residual_weight_f32",
+    "norm_t16_n2_v4_rms_weight_ragged_f32",
+    "norm_sectors_t256_n4_v4_h1_weight_bias_shifted_f32",
+    "norm_span_t8_n9_v2_weight_bias_bf16",
+    "norm_words_t256_n5_v4_c1_weight_bias_f32",
+    "norm_ring_n8_v8_c2_rms_weight_bf16",
+    "norm_sums_n5_v4_c2_weight_f32",
+    "softmax_t128_n4_v8_bf16",
+    "softmax_ring_n8_v8_c2_bf16",
+)
+READ = re.compile(r"\b(?:cp\.async\.cg|ld\.global)\S*L2::cache_hint\S*")
+
+
+def ptx_of(name: str) -> str:
+    return compile_ptx(render(kgen.parse(name)).text, name, Arch.parse("sm_90a"))
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_all_packs_of_a_row_are_read_by_the_policy_that_its_array_has(name: str) -> None:
-    for spec in map(kgen.parse, kgen.kernels()[name].defaults):
-        body = render(spec).text.split('extern "C" __global__')[1]
-        reads = READS.findall(body)
-        if reads:  # others take packs apart that they read as words
-            assert body.count("policy_for(") == 1 and all(read.endswith(", policy") for read in reads), spec
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_a_policy_follows_from_the_bytes_of_an_array_alone(name: str) -> None:
-    """Not of the rows of a block, so that all threads have the same one, in registers that a warp shares."""
-    for spec in map(kgen.parse, kgen.kernels()[name].defaults):
-        text = render(spec).text
-        made = re.findall(r"= policy_for\((.*)\);", text)
-        assert made in ([], ["static_cast<long long>(rows) * columns * sizeof(Element)"]), spec
-        if made:
-            assert text.index("= policy_for(") < text.index("columns = 0") if "columns = 0" in text else True, spec
+def test_packs_of_rows_are_read_by_the_policy_of_their_array(name: str) -> None:
+    ptx = ptx_of(name)
+    assert [ptx.count(f"createpolicy.fractional.L2::evict_{priority}") for priority in ("last", "normal")] == [1, 1]
+    reads = READ.findall(ptx)
+    copied = "cp.async.cg" in ptx
+    assert all(("cp.async" in read) == copied for read in reads)  # from shared memory they are read without
+    assert ptx.count("cp.async.cg") == len(reads) if copied else len(reads) >= kgen.parse(name)["PACKS"]

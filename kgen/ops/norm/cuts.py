@@ -11,6 +11,9 @@ SUMMED = {
     2: {**rows_cut.MOST, 8: 2, **dict.fromkeys((64, 96, 128, 160, 192, 256, 320, 384), 4)},
 }
 """The same where a residual is added, by the bytes of an element."""
+LIGHT = {lanes: 2 if lanes >= 64 else most for lanes, most in rows_cut.MOST.items()}
+"""The same for RMS norms of float32 whose rows begin with packs: a warp has so little to do for a row that more of them
+do not wait for one another, and each asks for less at once."""
 ALONG = {**rows_cut.MOST, 1: 1, 2: 2, 16: 3, 32: 4}
 """The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
 ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}

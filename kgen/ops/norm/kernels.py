@@ -94,7 +94,7 @@ def _text_of_rows(spec: Spec) -> dict[str, Any]:
         **text_of_rows(spec, "Sum", weights=bool(along) and not _kept(spec), carried=spec.dtype is F32),
         **text_of_weights(spec),
         "in_two": rows.in_two(spec),
-        "lasting": rows.full(spec) and (rows.in_two(spec) or not spec["shifted"]),
+        "lasting": "" if spec["looped"] else "pointers",
         "vectors": along,
         "kept": _kept(spec) > 0,
         "early": rows.single(spec) and not _kept(spec),

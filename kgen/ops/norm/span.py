@@ -63,6 +63,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **ALIGNED,
         **text_of_weights(spec),
+        "lasting": "copies",
         "bounds": f"__launch_bounds__(THREADS, {spec.derived['RESIDENT']})",
         "shared": False,
         "reduced": "float",

@@ -67,7 +67,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         # has fewer threads, to ask for a row twice takes longer than is gained.
         "early": rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256,
         "in_two": in_two,
-        "lasting": rows.full(spec),
+        "lasting": "" if spec["looped"] or spec["mask"] else "pointers",
         "reach": last if spec["causal"] else "end",
         "needed": f"column + VEC <= columns{' && column - VEC < seen' if spec['causal'] else ''}",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
