@@ -20,7 +20,7 @@
 //           51d4dd8b, common/after_previous.cuh.j2 a20b390c, common/rows_lasting.cuh.j2 4588a817,
 //           common/rows_ends.cuh.j2 183045a9, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/lasting.cuh.j2 1c2cb749, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
+//           common/lasting.cuh.j2 808de89d, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
 //           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_sectors_t32_n4_v8_h2_weight_bias_bf16
 
@@ -77,17 +77,17 @@ __device__ __forceinline__ Pack filled(float x)
     return pack;
 }
 
-// How the L2 cache treats what is read of an array. Of one larger than the cache next to nothing is left there for the
-// next kernel. What is read of it then leaves the cache last, and results leave it at once: memory gets to write them
-// while there still is something to be read, and less remains for the end.
-constexpr long long L2_CACHE = 50 << 20;  // bytes, about
+// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
+// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
+// remains for the end.
+constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
 __device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
 {
     unsigned long long policy;
-    if (rows * columns * static_cast<int>(sizeof(Element)) > L2_CACHE) {
+    if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
         asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     } else {
-        asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+        asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
     }
     return policy;
 }

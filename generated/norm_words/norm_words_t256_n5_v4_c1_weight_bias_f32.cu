@@ -25,7 +25,7 @@
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
 //           common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/lasting.cuh.j2 1c2cb749, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
+//           common/lasting.cuh.j2 808de89d, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
 //           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_words_t256_n5_v4_c1_weight_bias_f32
 
@@ -75,17 +75,17 @@ __device__ __forceinline__ Pack filled(float x)
     return pack;
 }
 
-// How the L2 cache treats what is read of an array. Of one larger than the cache next to nothing is left there for the
-// next kernel. What is read of it then leaves the cache last, and results leave it at once: memory gets to write them
-// while there still is something to be read, and less remains for the end.
-constexpr long long L2_CACHE = 50 << 20;  // bytes, about
+// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
+// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
+// remains for the end.
+constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
 __device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
 {
     unsigned long long policy;
-    if (rows * columns * static_cast<int>(sizeof(Element)) > L2_CACHE) {
+    if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
         asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     } else {
-        asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+        asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
     }
     return policy;
 }

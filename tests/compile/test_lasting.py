@@ -12,8 +12,6 @@ from kgen.nvrtc import compile_ptx
 from kgen.render import render
 
 READERS = (
-    "norm_t128_n4_v8_rms_weight_bf16",
-    "norm_t256_n4_v4_rms_residual_weight_f32",
     "norm_t16_n2_v4_rms_weight_ragged_f32",
     "norm_sectors_t256_n4_v4_h1_weight_bias_shifted_f32",
     "norm_span_t8_n9_v2_weight_bias_bf16",
@@ -23,6 +21,8 @@ READERS = (
     "softmax_t128_n4_v8_bf16",
     "softmax_ring_n8_v8_c2_bf16",
 )
+BRINGERS = ("norm_t128_n4_v8_rms_weight_bf16", "norm_t256_n4_v4_rms_residual_weight_f32", "softmax_t256_n4_v4_f32")
+"""What they have brought into the cache keeps its priority when it is read from there."""
 READ = re.compile(r"\b(?:cp\.async\.cg|ld\.global)\S*L2::cache_hint\S*")
 
 
@@ -33,8 +33,16 @@ def ptx_of(name: str) -> str:
 @pytest.mark.parametrize("name", READERS)
 def test_packs_of_rows_are_read_by_the_policy_of_their_array(name: str) -> None:
     ptx = ptx_of(name)
-    assert [ptx.count(f"createpolicy.fractional.L2::evict_{priority}") for priority in ("last", "normal")] == [1, 1]
+    assert [ptx.count(f"createpolicy.fractional.L2::evict_{priority}") for priority in ("last", "unchanged")] == [1, 1]
     reads = READ.findall(ptx)
     copied = "cp.async.cg" in ptx
     assert all(("cp.async" in read) == copied for read in reads)  # from shared memory they are read without
     assert ptx.count("cp.async.cg") == len(reads) if copied else len(reads) >= kgen.parse(name)["PACKS"]
+
+
+@pytest.mark.parametrize("name", BRINGERS)
+def test_rows_that_are_brought_into_the_cache_leave_it_last_where_they_are_of_a_large_array(name: str) -> None:
+    ptx, spec = ptx_of(name), kgen.parse(name)
+    packs = spec["PACKS"] * (2 if "residual" in spec.flags else 1)
+    assert ptx.count("prefetch.global.L2::evict_last") == ptx.count("prefetch.global.L2 ") == packs
+    assert "cache_hint" not in ptx

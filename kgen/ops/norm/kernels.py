@@ -88,16 +88,31 @@ def _derive(spec: Spec) -> dict[str, int]:
     return derived
 
 
+def _early(spec: Spec) -> bool:
+    """Whether rows are brought into the L2 cache before the kernel ahead has ended."""
+    return rows.single(spec) and not _kept(spec)
+
+
+def _lasting(spec: Spec) -> str:
+    """What makes rows of large arrays leave the L2 cache last, where that pays: that of groups it does not, and those
+    that clusters take at once are few."""
+    if spec["channels"] or spec["looped"]:
+        return ""
+    if _early(spec):
+        return "prefetches"
+    return "" if spec["shifted"] or spec["CLUSTER"] > 1 else "pointers"
+
+
 def _text_of_rows(spec: Spec) -> dict[str, Any]:
     along = vectors(spec)
     return {
         **text_of_rows(spec, "Sum", weights=bool(along) and not _kept(spec), carried=spec.dtype is F32),
         **text_of_weights(spec),
         "in_two": rows.in_two(spec),
-        "lasting": "" if spec["looped"] else "pointers",
+        "lasting": _lasting(spec),
         "vectors": along,
         "kept": _kept(spec) > 0,
-        "early": rows.single(spec) and not _kept(spec),
+        "early": _early(spec),
         "centred": centred(spec, "float_of(value[pack], i)"),
         "off": off_mean(spec, "float_of(value[pack], i)"),
         "affines": affines(spec),

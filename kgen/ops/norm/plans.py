@@ -14,7 +14,7 @@ from kgen.operand import Operand, joined
 from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, DEAR, ELSEWHERE, LIGHT, MOVED, SUMMED
+from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, DEAR, ELSEWHERE, LARGE, LIGHT, MOVED, SUMMED
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.problem import ROLES, Problem
@@ -136,7 +136,7 @@ def _plan_held(problem: Problem, taken: rows_cut.Packs, normal: Normal) -> Plan 
         most = SUMMED[size]
     elif taken.shifted:
         most = ELSEWHERE
-    elif normal.rms and x.dtype is F32 and taken.full and not taken.ragged:
+    elif normal.rms and x.dtype is F32 and taken.full and not taken.ragged and _large(x, read):
         most = LIGHT
     cut = rows_cut.cut(
         read.rows,
@@ -200,6 +200,11 @@ def _plan_split(problem: Problem, written: int, vec: int) -> Plan:
         finish([*(pointers[i] for i in before), memory.ptr, *(pointers[i] for i in behind), *nobody], stream)
 
     return Plan(launch, tuple(map(str, steps)), f"{problem.what}, in {parts} parts each")
+
+
+def _large(x: Operand, read: Rows) -> bool:
+    """Whether rows come from memory: of a smaller array, some are still in the L2 cache."""
+    return read.rows * read.columns * x.dtype.itemsize > LARGE
 
 
 def rows_of(operand: Operand, axes: Axes) -> Rows:

@@ -44,6 +44,26 @@ def _derive(spec: Spec) -> dict[str, int]:
     return derived
 
 
+def _early(spec: Spec) -> bool:
+    """Whether rows are brought into the L2 cache before the kernel ahead has ended.
+
+    Of 16 bits, a row's exponentials take as long as its way; of a causal row not all is read; and where a block has
+    fewer threads, to ask for a row twice takes longer than is gained.
+    """
+    return rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256
+
+
+def _lasting(spec: Spec) -> str:
+    """What makes rows of large arrays leave the L2 cache last, where that pays: masked ones take more registers for
+    it, as do whole ones of wide blocks, and those that clusters take at once are few."""
+    if spec["mask"] or spec["looped"]:
+        return ""
+    if _early(spec):
+        return "prefetches"
+    wide = spec["LANES"] >= rows.WIDEST and not spec["causal"]
+    return "" if wide or spec["CLUSTER"] > 1 or spec["PACKS"] == 1 else "pointers"
+
+
 def _text(spec: Spec) -> dict[str, Any]:
     edged = spec["ragged"] or spec["shifted"]
     in_two = rows.in_two(spec)
@@ -63,11 +83,9 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **text_of_rows(spec, "Max", "Sum", joined=joined, carried=carried, masked=bool(spec["mask"]), sectors=sectors),
         **softmax_flags.text(spec),
-        # Of 16 bits, a row's exponentials take as long as its way; of a causal row not all is read; and where a block
-        # has fewer threads, to ask for a row twice takes longer than is gained.
-        "early": rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256,
+        "early": _early(spec),
         "in_two": in_two,
-        "lasting": "" if spec["looped"] or spec["mask"] else "pointers",
+        "lasting": _lasting(spec),
         "reach": last if spec["causal"] else "end",
         "needed": f"column + VEC <= columns{' && column - VEC < seen' if spec['causal'] else ''}",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
