@@ -136,8 +136,9 @@ def _plan_held(problem: Problem, taken: rows_cut.Packs, normal: Normal) -> Plan 
         most = SUMMED[size]
     elif taken.shifted:
         most = ELSEWHERE
-    elif normal.rms and x.dtype is F32 and taken.full and not taken.ragged and _large(x, read):
-        most = LIGHT
+    elif normal.rms and problem.x.dtype is F32 and taken.full and not taken.ragged:
+        # Of a smaller array, some is still in the L2 cache.
+        most = LIGHT if read.rows * read.columns * size > LARGE else most
     cut = rows_cut.cut(
         read.rows,
         read.columns,
@@ -200,11 +201,6 @@ def _plan_split(problem: Problem, written: int, vec: int) -> Plan:
         finish([*(pointers[i] for i in before), memory.ptr, *(pointers[i] for i in behind), *nobody], stream)
 
     return Plan(launch, tuple(map(str, steps)), f"{problem.what}, in {parts} parts each")
-
-
-def _large(x: Operand, read: Rows) -> bool:
-    """Whether rows come from memory: of a smaller array, some are still in the L2 cache."""
-    return read.rows * read.columns * x.dtype.itemsize > LARGE
 
 
 def rows_of(operand: Operand, axes: Axes) -> Rows:
