@@ -19,7 +19,7 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 153f12d2, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
+//   parts   norm_backward_ring.cu.j2 dd9c8300, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_weight.cuh.j2 51d4dd8b, common/rows_weight_anywhere.cuh.j2 81c36a02,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,

@@ -75,6 +75,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **rows_ring.text(spec, "float" if spec["rms"] else "float2", claimed=False),
         **text_of_weights(spec),
+        "lasting": "copies" if spec["CLUSTER"] > 1 else "",
         "ragged": bool(spec["ragged"]),
         "sectors": sectors,
         "sorted": spec.derived["SORTED"],
