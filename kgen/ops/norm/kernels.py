@@ -94,13 +94,11 @@ def _early(spec: Spec) -> bool:
 
 
 def _lasting(spec: Spec) -> str:
-    """What makes rows of large arrays leave the L2 cache last, where that pays: that of groups it does not, and those
-    that clusters take at once are few."""
-    if spec["channels"] or spec["looped"]:
+    """What makes rows of large arrays leave the L2 cache last, where that pays: not for groups, nor where results begin
+    elsewhere, nor for rows that clusters take at once, of which there are few."""
+    if spec["channels"] or spec["looped"] or spec["shifted"] or spec["CLUSTER"] > 1:
         return ""
-    if _early(spec):
-        return "prefetches"
-    return "" if spec["shifted"] or spec["CLUSTER"] > 1 else "pointers"
+    return "prefetches" if _early(spec) else "pointers"
 
 
 def _text_of_rows(spec: Spec) -> dict[str, Any]:
