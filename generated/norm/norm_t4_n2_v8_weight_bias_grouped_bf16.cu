@@ -19,7 +19,7 @@
 //   parts   norm.cu.j2 12078305, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
 //           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/rows_ahead.cuh.j2 eecc61f2,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_lasting.cuh.j2 4588a817,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_lasting.cuh.j2 7a866c19,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
 //           183045a9, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
 //           common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
@@ -146,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t4_n2_v8_weight_bias
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 900
     const unsigned long long policy = policy_for(rows, columns);
     x = static_cast<const Element*>(__nv_associate_access_property(x, policy));
 #endif

@@ -20,7 +20,7 @@
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
 //   parts   norm_sectors.cu.j2 1bfd162a, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
-//           51d4dd8b, common/after_previous.cuh.j2 a20b390c, common/rows_lasting.cuh.j2 4588a817,
+//           51d4dd8b, common/after_previous.cuh.j2 a20b390c, common/rows_lasting.cuh.j2 7a866c19,
 //           common/rows_ends.cuh.j2 183045a9, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/lasting.cuh.j2 808de89d, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
@@ -283,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_sectors_t128_n4_v8_h
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 900
     const unsigned long long policy = policy_for(rows, columns);
     x = static_cast<const Element*>(__nv_associate_access_property(x, policy));
 #endif

@@ -18,7 +18,7 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 a690d418, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
+//   parts   norm_span.cu.j2 6af8f323, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -114,10 +114,14 @@ constexpr int ROOM = HEIGHT * LANES * PACKS * VEC + CHUNK;  // elements of a sta
 __device__ __forceinline__ void copy_async(Element* to, const Element* from, unsigned long long policy)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+#if __CUDA_ARCH__ >= 900
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
                  :
                  : "r"(address), "l"(from), "l"(policy)
                  : "memory");
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+#endif
 }
 
 // All copies but those of the last span have arrived.

@@ -20,7 +20,7 @@
 //   parts   softmax.cu.j2 72f9079e, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289,
 //           common/rows_ahead.cuh.j2 eecc61f2, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_lasting.cuh.j2 4588a817, common/rows_exchanges.cuh.j2 abdd50bf,
+//           common/rows_lasting.cuh.j2 7a866c19, common/rows_exchanges.cuh.j2 abdd50bf,
 //           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 183045a9, common/rows_pack.cuh.j2
 //           dfb1d684, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
 //           common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 808de89d, common/rows_around.cuh.j2
@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 900
     const unsigned long long policy = policy_for(rows, columns);
     x = static_cast<const Element*>(__nv_associate_access_property(x, policy));
 #endif
