@@ -23,7 +23,7 @@
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
 //           183045a9, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
 //           common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
-//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 808de89d,
+//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 dcd402ef,
 //           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_t4_n2_v8_weight_bias_grouped_bf16
@@ -84,12 +84,14 @@ __device__ __forceinline__ Pack filled(float x)
 constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
 __device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
 {
-    unsigned long long policy;
+    unsigned long long policy = 0;
+#if __CUDA_ARCH__ >= 900
     if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
         asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     } else {
         asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
     }
+#endif
     return policy;
 }
 

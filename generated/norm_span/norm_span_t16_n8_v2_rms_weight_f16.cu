@@ -21,7 +21,7 @@
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/lasting.cuh.j2 808de89d, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
+//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
 //           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_span_t16_n8_v2_rms_weight_f16
 
@@ -70,12 +70,14 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
 constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
 __device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
 {
-    unsigned long long policy;
+    unsigned long long policy = 0;
+#if __CUDA_ARCH__ >= 900
     if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
         asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
     } else {
         asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
     }
+#endif
     return policy;
 }
 

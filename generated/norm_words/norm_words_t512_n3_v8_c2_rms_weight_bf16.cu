@@ -25,7 +25,7 @@
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
 //           common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/lasting.cuh.j2 808de89d, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
+//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
 //           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_words_t512_n3_v8_c2_rms_weight_bf16
 
