@@ -14,7 +14,6 @@ from kgen.render import render
 READERS = (
     "norm_t16_n2_v4_rms_weight_ragged_f32",
     "norm_sectors_t256_n4_v4_h1_weight_bias_shifted_f32",
-    "norm_span_t8_n9_v2_weight_bias_bf16",
     "norm_words_t256_n5_v4_c1_weight_bias_f32",
     "norm_ring_n8_v8_c2_rms_weight_bf16",
     "norm_sums_n5_v4_c2_weight_f32",
