@@ -18,7 +18,7 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 6af8f323, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
+//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -52,23 +52,6 @@ struct alignas(VEC * sizeof(Element)) Pack {
 __device__ __forceinline__ float float_of(const Pack& pack, int i)
 {
     return to_float(pack.at[i]);
-}
-
-// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
-// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
-// remains for the end.
-constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
-__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
-{
-    unsigned long long policy = 0;
-#if __CUDA_ARCH__ >= 900
-    if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
-        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    } else {
-        asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
-    }
-#endif
-    return policy;
 }
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
@@ -122,17 +105,10 @@ constexpr int CHUNK = 16 / sizeof(Element);  // elements that a thread copies at
 constexpr int ROOM = HEIGHT * LANES * PACKS * VEC + CHUNK;  // elements of a stage, for a span
 
 // cp.async: a chunk from global memory to shared memory.
-__device__ __forceinline__ void copy_async(Element* to, const Element* from, unsigned long long policy)
+__device__ __forceinline__ void copy_async(Element* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
-                 :
-                 : "r"(address), "l"(from), "l"(policy)
-                 : "memory");
-#else
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
-#endif
 }
 
 // All copies but those of the last span have arrived.
@@ -185,12 +161,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t16_n16_
         reinterpret_cast<uint4*>(memory)[at] = make_uint4(0, 0, 0, 0);
     }
     __syncthreads();
-    const unsigned long long policy = policy_for(rows, columns);
     const auto fetch = [&](Element* stage, int nth) {
         const long long begin = before(nth, lead);
         const int end = end_of(nth, lead);
         for (int at = first_chunk(lead); at + CHUNK <= end; at += THREADS * CHUNK) {
-            copy_async(stage + at, x + begin + at, policy);
+            copy_async(stage + at, x + begin + at);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
