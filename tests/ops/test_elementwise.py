@@ -467,6 +467,8 @@ def test_dtype_is_what_the_operands_become_first():
     assert add(x.astype("f"), x, dtype="float64").dtype == np.float64
     with pytest.raises(TypeError, match="x1 is float32, which does not become dtype=int32"):
         add(np.ones(2, "f"), np.ones(2, "i4"), dtype="i4")
+    with pytest.raises(TypeError, match="x2 is float32, which does not become dtype=int32"):
+        maximum(x, np.float32(1.5), dtype="i4")
     with pytest.raises(TypeError, match="no type of elements"):
         add(x, x, dtype="nonsense")
 
