@@ -11,6 +11,10 @@ SUMMED = {
     2: {**rows_cut.MOST, 8: 2, **dict.fromkeys((64, 96, 128, 160, 192, 256, 320, 384), 4)},
 }
 """The same where a residual is added, by the bytes of an element."""
+LARGE = 100 << 20  # bytes of an array: twice the L2 cache, about
+LIGHT = {lanes: 2 if lanes >= 64 else most for lanes, most in rows_cut.MOST.items()}
+"""The same for RMS norms of float32 on LARGE arrays, whose rows begin with packs: a warp has so little to do for a row
+that more warps hardly wait for one another, and each asks for less at once."""
 ALONG = {**rows_cut.MOST, 1: 1, 2: 2, 16: 3, 32: 4}
 """The same, where weights go along rows of as many groups: these are narrow, and neighbours read neighbours."""
 ACROSS = {4: {**rows_cut.MOST, 32: 6}, 2: {**rows_cut.MOST, 8: 5, 16: 5, 32: 5}}

@@ -14,7 +14,7 @@ from kgen.operand import Operand, joined
 from kgen.ops import rows, rows_cut, rows_grid
 from kgen.ops.axes import Rows, as_rows, staged
 from kgen.ops.calls import Plan
-from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, DEAR, ELSEWHERE, MOVED, SUMMED
+from kgen.ops.norm.cuts import ACROSS, ALONG, APART, BESIDE, DEAR, ELSEWHERE, LARGE, LIGHT, MOVED, SUMMED
 from kgen.ops.norm.grid import plan_grid
 from kgen.ops.norm.kernels import HELD, NORM, SPLIT
 from kgen.ops.norm.problem import ROLES, Problem
@@ -136,6 +136,9 @@ def _plan_held(problem: Problem, taken: rows_cut.Packs, normal: Normal) -> Plan 
         most = SUMMED[size]
     elif taken.shifted:
         most = ELSEWHERE
+    elif normal.rms and problem.x.dtype is F32 and taken.full and not taken.ragged:
+        # Of a smaller array, some is still in the L2 cache.
+        most = LIGHT if read.rows * read.columns * size > LARGE else most
     cut = rows_cut.cut(
         read.rows,
         read.columns,
