@@ -134,14 +134,11 @@ def _summed(
         spec = RING.spec(**turning.values(), **flags, dtype=x.dtype)
         return _Summed(spec, turning.blocks, turning.teams, (), pitches, turning)
     if cut := fours or ahead or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
-        own = {**flags, "sums": True, "bias": bias, "ahead": ahead is not None, **taken.flags()}
+        own = {**flags, "sums": True, "bias": bias, **taken.flags()}
         spec = BACKWARD.spec(**cut.values(), **own, dtype=x.dtype)
         blocks = rows.grid(spec, count, x.device, period=2 * cut.vec if sectors(spec) else cut.vec)
-        if cut.lanes > 32:
-            wave = (blocks,) if spec.threads > cut.lanes else ()
-            return _Summed(spec, blocks, blocks // cut.cluster, wave, pitches, cut)
-        parts = blocks * waves_of(count / blocks, x.dtype.itemsize, bias=bias)
-        return _Summed(spec, parts, parts, (blocks,), pitches, cut)
+        waves = waves_of(count / blocks, x.dtype.itemsize, bias=bias) if cut.lanes <= 32 or ahead else 1
+        return _Summed(spec, waves * blocks, waves * blocks // cut.cluster, (blocks,), pitches, cut)
     return None
 
 
