@@ -110,7 +110,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "row_type": "unsigned" if spec["sums"] else "long long",
         "staged": bool(spec["looped"]),
         "filling": bool(spec["looped"]),
-        "filled": not spec["looped"],
+        "filled": not spec["looped"] or spec.threads > spec["LANES"],
         "by_warp": spec.threads == spec["LANES"],
         "apart": not spec["ragged"],
         "channels": False,
