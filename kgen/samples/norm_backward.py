@@ -108,6 +108,7 @@ def backward_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...
     """Rows that nearly fill the threads that share one, in spans of which each of two blocks has several; and a few."""
     lanes, packs, vec = spec.values
     settings = (
+        *NOT_AHEAD,
         (backward_span, "cut", lambda *about, **more: backward_span.Cut(lanes, packs)),
         (backward_span, "blocks", lambda *about: 2),
     )

@@ -1,23 +1,25 @@
-"""How rows are cut that blocks take in turn, adding up the gradients of the weights, and how many are on their way.
+"""How rows are cut that blocks take in turn while several are on their way, adding up the gradients of the weights.
 
-What a thread does for a row besides its packs costs the same however many they are, and with more packs, a row leaves
-more threads idle: two do best. Some 64 KB on their way to a multiprocessor keep memory busy; what is more only
-lengthens the beginning and the end of a launch.
+What a thread does for a row besides its packs costs the same however many they are, and with many packs a row leaves
+more threads idle: two do best, or three. Some 64 KB on their way to a multiprocessor keep memory busy; more would only
+lengthen the beginning and the end of a launch. Threads of which a multiprocessor has room for more than fit rows
+would fetch too little.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
-from kgen.device import device_arch, multiprocessors, shared_memory
+from kgen.device import device_arch, multiprocessors
 from kgen.ops import rows_cut
-from kgen.ops.norm.backward_kernels import FETCHING, STAGES, TOGETHER
-from kgen.ops.rows import LANES, RESERVED, VECTOR
+from kgen.ops.norm.backward_kernels import FETCHING, TOGETHER
 
-ON_THE_WAY = 64 * 1024
-"""Bytes, to a multiprocessor."""
-LEAST = {4: 900, 8: 480}  # columns, from which on it pays, by the elements of a pack
-PACKS = (2, 3)
+STAGES = 2  # rows of a thread on their way: with 512 threads and two packs, 64 KB to a multiprocessor
+PACKS = {4: (2,), 8: (2, 3)}  # of a thread, by the elements of a pack
+LANES = (16, 32, 64, 128, 256, 512)  # of a row: others, that are no power of two, do worse, however few are idle
+LEAST = {4: 129, 8: 240}  # columns, from which on it pays, as measured
+IDLE = {4: 6, 8: 4}  # what part of the lanes may be idle, at most, likewise
 TURNS = 8  # rows of the same threads, from which on it pays
 
 
@@ -40,17 +42,16 @@ class Cut(NamedTuple):
 
 
 def cut(rows: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: bool) -> Cut | None:
-    """The cut for so many rows, so wide, or None where others do better: a quarter of the lanes would be idle."""
-    if not taken.full or taken.shifted or device_arch(device) < rows_cut.COPIES or columns < LEAST[taken.vec]:
+    """The cut for so many rows, so wide, that leaves the fewest lanes idle, or None where others do better."""
+    vec, total = taken.vec, columns // taken.vec
+    if not taken.full or taken.shifted or columns < LEAST[vec] or device_arch(device) < rows_cut.COPIES:
         return None
-    total = columns // taken.vec
-    fitting = [(lanes, packs) for packs in PACKS for lanes in LANES.values if 3 * lanes * packs < 4 * total <= 4 * lanes * packs]
-    if not fitting:
+    fitting = [(lanes, packs) for packs in PACKS[vec] for lanes in LANES if lanes * packs >= total]
+    lanes, packs = min(fitting, key=math.prod, default=(0, 0))
+    if IDLE[vec] * (lanes * packs - total) > lanes * packs or not fitting:
         return None
-    lanes, packs = fitting[0]
-    threads = next(threads for threads, most in TOGETHER.items() if packs * taken.vec <= most)
-    threads = min(threads, FETCHING)
-    if lanes > threads or rows < TURNS * threads // lanes * multiprocessors(device):
+    if vec == 4 and taken.ragged and lanes == 256 and not bias:  # threads that take one row at a time do better
         return None
-    stages = round(ON_THE_WAY / (2 * VECTOR * packs * threads))
-    return Cut(lanes, packs, taken.vec, 1, stages)
+    threads = min(FETCHING, next(threads for threads, most in TOGETHER.items() if packs * vec <= most))
+    turns = TURNS * threads // lanes * multiprocessors(device)
+    return Cut(lanes, packs, vec, 1, STAGES) if threads % lanes == 0 and rows >= turns else None

@@ -30,29 +30,29 @@ def _check(spec: Spec) -> str | None:
         return "there are no weights"
     if spec["sums"] and (not spec["weight"] or spec["stream"] or spec["LANES"] < SUM_LANES):
         return "a thread adds up what it has of the columns of a weight"
-    if spec["STAGES"] > 1 and not spec["looped"]:
-        return "rows are on their way to blocks that take them in turn"
+    if spec["STAGES"] > 1 and not (spec["sums"] and spec["looped"]):
+        return "several rows are on their way to blocks that take them in turn, and add up their sums"
     if spec["bias"] and not spec["sums"]:
         return "the gradient of a bias is a sum, too"
     if spec["sums"] and spec["PACKS"] * spec["VEC"] > HELD:
         return f"a thread has no registers for more than {HELD} sums"
-    if spec["sums"] and spec["looped"] and spec["LANES"] > together(spec):
+    if spec["STAGES"] > 1 and spec["LANES"] > together(spec):
         return f"so many numbers of a thread are fetched ahead by at most {together(spec)} threads"
-    return rows.check_stream(spec) or rows.check(spec, HELD, SUM_LANES if spec["sums"] else rows.BLOCK)
+    return rows.check_stream(spec) or rows.check(spec, HELD, SUM_LANES if spec["STAGES"] > 1 else rows.BLOCK)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
     derived = rows.derive(spec, fetched=2, pairs=not spec["rms"])
-    derived["DYNAMIC_SMEM"] *= spec["STAGES"]
     if not spec["sums"]:
         return derived if spec["looped"] else {**derived, "RESIDENT": 0}
-    side_by_side = beside(spec) if spec["looped"] else derived["THREADS"] // spec["LANES"]
-    if spec["looped"]:
-        derived["THREADS"] = side_by_side * spec["LANES"]
-        derived["STATIC_SMEM"] *= side_by_side
-        derived["DYNAMIC_SMEM"] = spec["STAGES"] * stage(spec) * side_by_side
+    numbers = spec["PACKS"] * spec["VEC"]
+    if spec["STAGES"] > 1:
+        derived["THREADS"] = beside(spec) * spec["LANES"]
+        derived["STATIC_SMEM"] *= beside(spec)
+        derived["DYNAMIC_SMEM"] = spec["STAGES"] * 2 * rows.VECTOR * spec["PACKS"] * derived["THREADS"]
     # Sums leave by shared memory, those of the weights and then those of the bias.
-    derived["DYNAMIC_SMEM"] = max(derived["DYNAMIC_SMEM"], 4 * derived["THREADS"] * spec["PACKS"] * spec["VEC"])
+    derived["DYNAMIC_SMEM"] = max(derived["DYNAMIC_SMEM"], 4 * derived["THREADS"] * numbers)
+    side_by_side = derived["THREADS"] // spec["LANES"]
     if side_by_side > 1 and (spec["ragged"] or spec["shifted"]):
         loose = rows.edges(spec, weights=False, sectors=sectors(spec))
         derived["STATIC_SMEM"] += 4 * side_by_side * (1 + spec["LANES"] * loose)
@@ -64,30 +64,25 @@ def together(spec: Spec) -> int:
     """Threads of a multiprocessor that have registers for what each keeps of its columns."""
     numbers = spec["PACKS"] * spec["VEC"]
     most = next(threads for threads, most in TOGETHER.items() if numbers <= most)
-    if spec["looped"]:
+    if spec["STAGES"] > 1:
         return min(most, FETCHING)
     # More have no registers for what a lane has of both ends, too.
     return min(most, 768) if spec["LANES"] <= 32 and spec["ragged"] else most
 
 
 def beside(spec: Spec) -> int:
-    """Rows of a block that takes rows in turn: as many as it has threads for, so that its sums have few parts.
+    """Rows of a block that fetches several ahead: as many as fill a multiprocessor, so that sums have few parts.
 
-    Rows of several warps that begin anywhere do better in blocks of their own.
+    Rows that begin anywhere do better with two blocks where a warp has one, and by themselves where four or more do.
     """
     if spec["CLUSTER"] > 1 or (spec["ragged"] and spec["LANES"] >= rows.BLOCK):
         return 1
-    return max(1, together(spec) // spec["LANES"])
-
-
-def stage(spec: Spec) -> int:
-    """Bytes of a row that is on its way."""
-    return 2 * rows.VECTOR * spec["PACKS"] * spec["LANES"]
+    return together(spec) // spec["LANES"] // (2 if spec["ragged"] and spec["LANES"] == 32 else 1)
 
 
 def sectors(spec: Spec) -> bool:
     """Whether packs begin with a sector of memory wherever rows begin, so that no two warps have parts of one."""
-    return bool(spec["sums"] and spec["looped"] and spec["ragged"])
+    return bool(spec["ragged"]) and spec["STAGES"] > 1
 
 
 def _text(spec: Spec) -> dict[str, Any]:
@@ -109,10 +104,7 @@ def _text(spec: Spec) -> dict[str, Any]:
         "turns": spec["looped"] or spec["sums"],
         "row_type": "unsigned" if spec["sums"] else "long long",
         "staged": bool(spec["looped"]),
-        "filling": bool(spec["looped"]),
-        "filled": not spec["looped"] or spec.threads > spec["LANES"],
         "by_warp": spec.threads == spec["LANES"],
-        "apart": not spec["ragged"],
         "channels": False,
         "lines": spec["looped"] and spec["CLUSTER"] == 1 and not spec["rms"],  # asked for where that took less time
         "folded": folded,
