@@ -22,7 +22,7 @@
 //                         neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 d652b0cd, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 ff4f9e2b, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
@@ -240,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_t256_n2_
         fetch(stages + nth * STAGE);
     }
 
-    // All threads of a block take as many turns, some with a row past the last: they meet.
+    // All rows of a block take as many turns, some past the last row: their threads go through as many barriers.
     for (unsigned top = first_row; top < rows; top += teams, row += teams) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");  // this row is there
         const float rstd = row < rows ? next_rstd : 0.0f;

@@ -22,7 +22,7 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 d652b0cd, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 ff4f9e2b, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(128, 6) kgen_norm_backward_t32_n2_v
 
     extern __shared__ __align__(16) unsigned char memory[];
 
-    // All threads of a block take as many turns, some with a row past the last: they meet.
+    // All lanes of a warp take as many turns, some with a row past the last: they meet in shuffles.
     for (unsigned top = first_row; top < rows; top += teams, row += teams) {
         const float mean = row < rows ? means[row] : 0.0f;
         const float rstd = row < rows ? rstds[row] : 0.0f;

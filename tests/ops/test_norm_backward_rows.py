@@ -14,8 +14,8 @@ from kgen.device import HOST_FACTS, Facts, stand_for
 from kgen.dtypes import DTYPES
 from kgen.errors import SpecError
 from kgen.ops.norm import backward_ahead
-from kgen.ops.norm.backward_ahead import Cut
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
+from kgen.ops.norm.backward_ahead import Cut
 from kgen.ops.questions import explain
 from kgen.scratch import listing
 from tests.ops.test_rows_grid import BOUND, error, numbers

@@ -148,7 +148,7 @@ BACKWARD = register(
             "norm_backward_t32_n2_v8_weight_sums_bias_bf16",
             "norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32",
             "norm_backward_t256_n2_v8_s2_rms_weight_sums_looped_bf16",
-            "norm_backward_t64_n2_v8_s2_weight_sums_bias_ragged_looped_bf16",
+            "norm_backward_t64_n2_v8_s2_rms_weight_sums_ragged_looped_f16",
         ),
     )
 )
