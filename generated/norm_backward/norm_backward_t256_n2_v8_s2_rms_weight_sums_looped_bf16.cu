@@ -22,11 +22,11 @@
 //                         neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 ff4f9e2b, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 ba63ddd4, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           16cf1a17, common/rows_pack.cuh.j2 f8410e2f, common/cluster.cuh.j2 06ee6526,
+//           16cf1a17, common/rows_pack.cuh.j2 e823a372, common/cluster.cuh.j2 06ee6526,
 //           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
 //           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
@@ -87,11 +87,12 @@ __device__ __forceinline__ Pack filled(float x)
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
-// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
-__device__ __forceinline__ void copy_async(Pack* to, const Element* from)
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it; zeros if it is not
+// there.
+__device__ __forceinline__ void copy_async(Pack* to, const Element* from, bool there)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
 struct Sum {
@@ -197,24 +198,13 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_t256_n2_
     const Element* coming_given = dy + first;  // this thread's columns of the row that is fetched next
     const Element* coming_value = x + first;
     unsigned coming = row;
-#pragma unroll
-    for (int pack = 0; pack < PACKS; ++pack) {
-        if (first + pack * STRIDE >= end) {  // where nothing will be copied to
-#pragma unroll
-            for (int nth = 0; nth < STAGES; ++nth) {
-                stages[nth * STAGE + pack * 512] = filled(0.0f);
-                stages[nth * STAGE + (PACKS + pack) * 512] = filled(0.0f);
-            }
-        }
-    }
     const auto fetch = [&](Pack* stage) {
         if (coming < rows) {
 #pragma unroll
             for (int pack = 0; pack < PACKS; ++pack) {
-                if (first + pack * STRIDE < end) {
-                    copy_async(stage + pack * 512, coming_given + pack * STRIDE);
-                    copy_async(stage + (PACKS + pack) * 512, coming_value + pack * STRIDE);
-                }
+                const bool there = first + pack * STRIDE < end;
+                copy_async(stage + pack * 512, coming_given + pack * STRIDE, there);
+                copy_async(stage + (PACKS + pack) * 512, coming_value + pack * STRIDE, there);
             }
             coming_given += teams * dy_row;
             coming_value += teams * x_row;

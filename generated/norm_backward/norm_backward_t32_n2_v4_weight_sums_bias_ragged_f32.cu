@@ -22,11 +22,11 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 ff4f9e2b, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 ba63ddd4, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           16cf1a17, common/rows_pack.cuh.j2 f8410e2f, common/cluster.cuh.j2 06ee6526,
+//           16cf1a17, common/rows_pack.cuh.j2 e823a372, common/cluster.cuh.j2 06ee6526,
 //           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
 //           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
@@ -189,8 +189,6 @@ extern "C" __global__ void __launch_bounds__(128, 6) kgen_norm_backward_t32_n2_v
             const int column = first + pack * STRIDE;
             value[pack] = row < rows && column < end ? load(x + column) : filled(0.0f);
         }
-        float edge_given[EDGES];
-        float edge_value[EDGES];
 
         // g and n of the formula.
         const auto weighed = [&](float dy, float weight) { return dy * weight; };
@@ -216,6 +214,8 @@ extern "C" __global__ void __launch_bounds__(128, 6) kgen_norm_backward_t32_n2_v
             }
         };
         add_packs();
+        float edge_given[EDGES];
+        float edge_value[EDGES];
 #pragma unroll
         for (int i = 0; i < EDGES; ++i) {
             const int column = edge_column(i);

@@ -23,11 +23,11 @@
 //                         neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 ff4f9e2b, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 ba63ddd4, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           16cf1a17, common/rows_pack.cuh.j2 f8410e2f, common/cluster.cuh.j2 06ee6526,
+//           16cf1a17, common/rows_pack.cuh.j2 e823a372, common/cluster.cuh.j2 06ee6526,
 //           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
 //           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
@@ -93,11 +93,12 @@ __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterp
 constexpr unsigned SECTOR = 2 * VEC;  // elements of a 32-byte sector
 constexpr int EDGES = 1;  // the most such elements per thread
 
-// cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
-__device__ __forceinline__ void copy_async(Pack* to, const Element* from)
+// cp.async: a pack from global to shared memory, where only the thread that requests it will read it; zeros if it is not
+// there.
+__device__ __forceinline__ void copy_async(Pack* to, const Element* from, bool there)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
 struct Sum {
@@ -224,24 +225,13 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_t64_n2_v
     const Element* coming_given = dy + first;  // this thread's columns of the row that is fetched next
     const Element* coming_value = x + first;
     unsigned coming = row;
-#pragma unroll
-    for (int pack = 0; pack < PACKS; ++pack) {
-        if (first + pack * STRIDE >= end) {  // where nothing will be copied to
-#pragma unroll
-            for (int nth = 0; nth < STAGES; ++nth) {
-                stages[nth * STAGE + pack * 512] = filled(0.0f);
-                stages[nth * STAGE + (PACKS + pack) * 512] = filled(0.0f);
-            }
-        }
-    }
     const auto fetch = [&](Pack* stage) {
         if (coming < rows) {
 #pragma unroll
             for (int pack = 0; pack < PACKS; ++pack) {
-                if (first + pack * STRIDE < end) {
-                    copy_async(stage + pack * 512, coming_given + pack * STRIDE);
-                    copy_async(stage + (PACKS + pack) * 512, coming_value + pack * STRIDE);
-                }
+                const bool there = first + pack * STRIDE < end;
+                copy_async(stage + pack * 512, coming_given + pack * STRIDE, there);
+                copy_async(stage + (PACKS + pack) * 512, coming_value + pack * STRIDE, there);
             }
             coming_given += teams * dy_row;
             coming_value += teams * x_row;
@@ -292,19 +282,6 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_t64_n2_v
         for (int pack = 0; pack < PACKS; ++pack) {
             value[pack] = (stage + PACKS * 512)[pack * 512];
         }
-        float edge_given[EDGES];
-        float edge_value[EDGES];
-#pragma unroll
-        for (int i = 0; i < EDGES; ++i) {
-            const bool there = row < rows && edge_column(i) < columns;
-            edge_given[i] = there ? to_float(next_edge_given[i]) : 0.0f;
-            edge_value[i] = there ? to_float(next_edge_value[i]) : 0.0f;
-        }
-        dy += teams * dy_row;
-        x += teams * x_row;
-        ask(row + teams);
-        fetch(stage);  // where each thread has just read
-        stage = stage == stages + (STAGES - 1) * STAGE ? stages : stage + STAGE;
 
         // g and n of the formula.
         const auto weighed = [&](float dy, float weight) { return dy * (weight_offset + weight); };
@@ -327,11 +304,22 @@ extern "C" __global__ void __launch_bounds__(512, 1) kgen_norm_backward_t64_n2_v
             }
         };
         add_packs();
+        float edge_given[EDGES];
+        float edge_value[EDGES];
 #pragma unroll
         for (int i = 0; i < EDGES; ++i) {
+            const int column = edge_column(i);
+            const bool there = row < rows && column < columns;
+            edge_given[i] = there ? to_float(next_edge_given[i]) : 0.0f;
+            edge_value[i] = there ? to_float(next_edge_value[i]) : 0.0f;
             add(weighed(edge_given[i], edge_factor[i]), edge_value[i]);
             edge_weight_sum[i] += edge_given[i] * normal(edge_value[i]);
         }
+        dy += teams * dy_row;
+        x += teams * x_row;
+        ask(row + teams);
+        fetch(stage);  // where each thread has just read
+        stage = stage == stages + (STAGES - 1) * STAGE ? stages : stage + STAGE;
         product = over_row<Sum>(product, exchanges, turn) * share;
         const float slope = product * rstd;
 

@@ -19,7 +19,7 @@ STAGES = 2  # rows of a thread on their way: with 512 threads and two packs, 64 
 PACKS = {4: (2,), 8: (2, 3)}  # of a thread, by the elements of a pack
 LANES = (16, 32, 64, 128, 256, 512)  # of a row: others, that are no power of two, do worse, however few are idle
 LEAST = {4: 129, 8: 240}  # columns, from which on it pays, as measured
-IDLE = {4: 6, 8: 4}  # what part of the lanes may be idle, at most, likewise
+IDLE = {4: 6, 8: 4}  # what part of up to 64 lanes may be idle, at most, likewise; of more, a quarter
 TURNS = 8  # rows of the same threads, from which on it pays
 
 
@@ -48,7 +48,7 @@ def cut(rows: int, columns: int, taken: rows_cut.Packs, device: int, *, bias: bo
         return None
     fitting = [(lanes, packs) for packs in PACKS[vec] for lanes in LANES if lanes * packs >= total]
     lanes, packs = min(fitting, key=math.prod, default=(0, 0))
-    if IDLE[vec] * (lanes * packs - total) > lanes * packs or not fitting:
+    if (IDLE[vec] if lanes <= 64 else 4) * (lanes * packs - total) > lanes * packs or not fitting:
         return None
     if vec == 4 and taken.ragged and lanes == 256 and not bias:  # threads that take one row at a time do better
         return None

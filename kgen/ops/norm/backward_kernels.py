@@ -104,6 +104,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "turns": spec["looped"] or spec["sums"],
         "row_type": "unsigned" if spec["sums"] else "long long",
         "staged": bool(spec["looped"]),
+        "filling": bool(spec["looped"]),
+        "filled": not spec["looped"] or spec.threads > spec["LANES"],
         "by_warp": spec.threads == spec["LANES"],
         "channels": False,
         "lines": spec["looped"] and spec["CLUSTER"] == 1 and not spec["rms"],  # asked for where that took less time
