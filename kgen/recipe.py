@@ -109,7 +109,7 @@ def _values(spec: Spec, parts: Mapping[str, str]) -> dict[str, Any]:
     header = {
         "title": title + " " * max(2, _WIDTH - len(title) - len(stamp)) + stamp,
         "summary": _wrap(kernel.summary, _WIDTH - 3),
-        "formula": kernel.formula.splitlines(),
+        "formula": spec.formula.splitlines(),
         "rows": _rows(spec),
         "origin": _wrap(kernel.origin, _WIDTH - 5, "after   ", " " * 8),
         "parts": _wrap(listed, _WIDTH - 5, "parts   ", " " * 8),

@@ -107,7 +107,7 @@ def facts_table(spec: Spec) -> str:
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     lines = [f"{name:{widths[0]}}  {value:>{widths[1]}}  {doc}".rstrip() for name, value, doc in rows]
-    return "\n".join([spec.name, "", spec.kernel.summary, "", *spec.kernel.formula.splitlines(), "", *lines])
+    return "\n".join([spec.name, "", spec.kernel.summary, "", *spec.formula.splitlines(), "", *lines])
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str] = ()) -> str:

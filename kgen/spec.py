@@ -54,6 +54,7 @@ class Flag(NamedTuple):
 class Kernel:
     """A template and everything that may be asked of it.
 
+    formula  what it computes, for the header; a function of a Spec where flags change that
     derive   from a Spec, the further constants its template needs; at least THREADS, and STATIC_SMEM / DYNAMIC_SMEM
              (bytes) where it uses shared memory
     check    from a Spec, why this combination of legal values is illegal, or None
@@ -67,7 +68,7 @@ class Kernel:
 
     name: str
     summary: str
-    formula: str
+    formula: str | Callable[[Spec], str]
     axes: tuple[Axis, ...]
     derive: Callable[[Spec], Mapping[str, int]]
     flags: tuple[Flag, ...] = ()
@@ -170,6 +171,12 @@ class Spec:
         axes = [f"{a.letter}{v}" for a, v in zip(self.kernel.axes, self.values, strict=True) if v != a.default]
         flags = [flag.name for flag in self.kernel.flags if flag.name in self.flags]
         return "_".join([self.kernel.name, *axes, *flags, self.dtype.name])
+
+    @property
+    def formula(self) -> str:
+        """What it computes, in a line or several."""
+        formula = self.kernel.formula
+        return formula if isinstance(formula, str) else formula(self)
 
     @property
     def symbol(self) -> str:

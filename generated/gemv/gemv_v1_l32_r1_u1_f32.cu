@@ -14,7 +14,7 @@
 //   grid          (splits * ceil(M / (ROWS * THREADS / LANES)) * batches): pieces of a row vary fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 5de4053b, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv.cu.j2 910a86a3, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/reduce.cuh.j2 7695e377, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_v1_l32_r1_u1_f32
 

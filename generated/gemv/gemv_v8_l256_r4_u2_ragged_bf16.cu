@@ -17,7 +17,7 @@
 //                        fastest
 //
 //   after   the sgemv of every BLAS; k16, k32 and k128 of CUDA-Learn-Notes are points on these axes
-//   parts   gemv.cu.j2 5de4053b, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv.cu.j2 910a86a3, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/reduce.cuh.j2 7695e377, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_v8_l256_r4_u2_ragged_bf16
 
@@ -32,6 +32,7 @@ constexpr int LANES = 256;  // threads along a row
 constexpr int ROWS = 4;  // that a thread takes together
 constexpr int UNROLL = 2;  // packs of each row that a thread has in flight
 constexpr int THREADS = 256;
+constexpr int ENDS = 1;  // numbers of a row before and after its packs that a thread has, at most
 constexpr int GROUPS = THREADS / LANES;  // of threads, each with rows of its own
 constexpr int STEP = GROUPS > VEC ? GROUPS : VEC;  // from one row of a group to its next
 constexpr int WARPS = LANES / 32;  // that share a row
@@ -109,15 +110,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_v8_l256_r4_u2
     const int head = (VEC - misaligned) % VEC;
     const int packs = (depth - head) / VEC;  // none, where there are fewer numbers than that
     const int loose = depth - packs * VEC;
-    // Of those before and after, a lane has one of each row at most; they are under way together with the packs.
-    const int end_place = lane < head ? lane : lane + packs * VEC;
-    Weight ends[ROWS] = {};
-    Real end_factor = 0;
-    if (lane < loose) {
-        end_factor = to_real(x[end_place * x_step]);
+    // Those before and after are under way together with the packs.
+    Weight ends[ENDS][ROWS] = {};
+    Real end_factor[ENDS] = {};
 #pragma unroll
-        for (int r = 0; r < ROWS; ++r) {
-            ends[r] = row[r][end_place];
+    for (int e = 0; e < ENDS; ++e) {
+        const int own = lane + e * LANES;
+        const int place = own < head ? own : own + packs * VEC;
+        if (own < loose) {
+            end_factor[e] = to_real(x[place * x_step]);
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                ends[e][r] = row[r][place];
+            }
         }
     }
 
@@ -159,8 +164,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_gemv_v8_l256_r4_u2
     }
 
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r) {
-        sum[r] += to_real(ends[r]) * end_factor;
+    for (int e = 0; e < ENDS; ++e) {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            sum[r] += to_real(ends[e][r]) * end_factor[e];
+        }
     }
     // The order of these additions is fixed: same input, same bits.
 #pragma unroll

@@ -16,7 +16,7 @@
 //                       fastest
 //
 //   after   the sgemv of every BLAS, for numbers that share a scale
-//   parts   gemv.cu.j2 5de4053b, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
+//   parts   gemv.cu.j2 910a86a3, common/gemv_weights.cuh.j2 90fa7db4, common/exact_sum.cuh.j2 047b6350,
 //           common/reduce.cuh.j2 7695e377, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build gemv_quantized_v16_l64_r4_u1_i8
 

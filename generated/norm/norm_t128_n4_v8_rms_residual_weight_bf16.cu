@@ -2,7 +2,8 @@
 //
 // Normalises rows, which stay in registers.
 //
-//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+//     total[i] = x[i] + residual[i]
+//     y[i] = total[i] / sqrt(mean of total[i]^2 + eps) * (weight[i] + weight_offset)
 //
 //   LANES           128  threads of a block that share a row
 //   PACKS             4  packs per thread

@@ -2,7 +2,7 @@
 //
 // Normalises rows, which stay in registers.
 //
-//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[group, i] + bias[group, i]
 //
 //   LANES       4  threads of a block that share a row
 //   PACKS       2  packs per thread

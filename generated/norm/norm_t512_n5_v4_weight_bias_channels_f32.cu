@@ -2,7 +2,7 @@
 //
 // Normalises rows, which stay in registers.
 //
-//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[channel of i] + bias[channel of i]
 //
 //   LANES          512  threads of a block that share a row
 //   PACKS            5  packs per thread

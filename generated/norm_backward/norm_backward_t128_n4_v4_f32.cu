@@ -2,8 +2,8 @@
 //
 // The gradient of the input of a norm along rows that stay in registers.
 //
-//     n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]
-//     dx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))
+//     n[i] = (x[i] - mean) rstd
+//     dx[i] = rstd (dy[i] - mean(dy) - n[i] mean(dy n))
 //
 //   LANES          128  threads of a block that share a row
 //   PACKS            4  packs per thread

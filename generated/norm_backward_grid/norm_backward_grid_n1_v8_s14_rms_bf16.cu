@@ -2,8 +2,9 @@
 //
 // The gradients of the input of a norm, and of its weights, of rows that all blocks share.
 //
-//     n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]
-//     dx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))
+//     n[i] = x[i] rstd,  g[i] = dy[i] (weight[i] + weight_offset)
+//     dx[i] = rstd (g[i] - n[i] mean(g n))
+//     dweight[i] = sum over rows of dy[i] n[i]
 //
 //   PACKS               1  packs of a thread in its block's part of a row
 //   VEC                 8  neighbours that make a pack, and are loaded and stored at once

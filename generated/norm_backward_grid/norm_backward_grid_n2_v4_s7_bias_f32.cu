@@ -4,6 +4,7 @@
 //
 //     n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]
 //     dx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))
+//     dweight[i] = sum over rows of dy[i] n[i],  dbias[i] = sum over rows of dy[i]
 //
 //   PACKS               2  packs of a thread in its block's part of a row
 //   VEC                 4  neighbours that make a pack, and are loaded and stored at once

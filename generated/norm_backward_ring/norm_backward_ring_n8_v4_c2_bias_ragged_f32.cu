@@ -4,6 +4,7 @@
 //
 //     n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]
 //     dx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))
+//     dweight[i] = sum over rows of dy[i] n[i],  dbias[i] = sum over rows of dy[i]
 //
 //   LANES             512  threads of a block that share a row
 //   PACKS               8  packs of each array, that a thread has of a row

@@ -2,8 +2,9 @@
 //
 // The gradient of the input of a norm, and sums for those of its weights, over many rows.
 //
-//     n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]
-//     dx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))
+//     n[i] = x[i] rstd,  g[i] = dy[i] weight[i]
+//     dx[i] = rstd (g[i] - n[i] mean(g n))
+//     dweight[i] = sum over rows of dy[i] n[i]
 //
 //   LANES             512  threads of a block that share a row
 //   PACKS               8  packs of each array, that a thread has of a row

@@ -4,6 +4,7 @@
 //
 //     n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]
 //     dx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))
+//     dweight[i] = sum over rows of dy[i] n[i],  dbias[i] = sum over rows of dy[i]
 //
 //   LANES              8  threads of a warp that share a row
 //   PACKS              9  packs of a thread; some have none of the last

@@ -2,7 +2,7 @@
 //
 // Normalises wide rows, which blocks, or clusters of them, take in turn.
 //
-//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[channel of i] + bias[channel of i]
 //
 //   LANES            512  threads of a block that share a row
 //   PACKS              4  packs of a thread in its block's part of a row

@@ -17,7 +17,7 @@
 //                         for
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_span.cu.j2 c0f21748, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
+//   parts   norm_span.cu.j2 bd5bc03e, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 e823a372, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
@@ -93,6 +93,7 @@ constexpr int THREADS = 256;  // of a block
 constexpr int WARPS = THREADS / 32;
 constexpr int HEIGHT = VEC * ROWS;  // rows of a span, so many that it has the bytes of some chunks
 constexpr int CHUNK = 16 / sizeof(Element);  // elements that a thread copies at once
+constexpr int COPIES = (VEC * VEC * PACKS + CHUNK - 1) / CHUNK;  // chunks of a span, at most, for each thread
 constexpr int ROOM = HEIGHT * LANES * PACKS * VEC + CHUNK;  // elements of a stage, for a span
 
 // cp.async: a chunk from global memory to shared memory.
@@ -131,8 +132,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n7_v2
     const int lead = lead_of(x);
     const auto before = [&](int nth, int lead) { return static_cast<long long>(nth) * HEIGHT * columns - lead; };
     const auto end_of = [&](int nth, int lead) { return lead + min(rows - nth * HEIGHT, HEIGHT) * columns; };
-    const auto first_chunk = [](int lead) {  // of this thread
-        return (static_cast<int>(threadIdx.x) * CHUNK >= lead ? threadIdx.x : THREADS) * CHUNK;
+    const auto each_chunk = [](int lead, int end, const auto& copy) {  // of this thread
+#pragma unroll
+        for (int turn = 0; turn < COPIES; ++turn) {
+            const int at = (turn * THREADS + threadIdx.x) * CHUNK;
+            if ((turn > 0 || at >= lead) && at + CHUNK <= end) {
+                copy(at);
+            }
+        }
     };
     const auto edge_of = [](int end, int lead) {  // where this thread has an element, or -1
         if (threadIdx.x >= 2 * CHUNK) {
@@ -152,10 +159,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n7_v2
     __syncthreads();
     const auto fetch = [&](Element* stage, int nth) {
         const long long begin = before(nth, lead);
-        const int end = end_of(nth, lead);
-        for (int at = first_chunk(lead); at + CHUNK <= end; at += THREADS * CHUNK) {
+        each_chunk(lead, end_of(nth, lead), [&](int at) {
             copy_async(stage + at, x + begin + at);
-        }
+        });
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     const auto ask = [&](int nth, int edge) {
@@ -227,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n7_v2
         const int next_edge = edge_of(end_of(next, lead), lead);  // asked for while rows are gone through
         const unsigned next_of_x = ask(next, next_edge);
 
-#pragma unroll 1
+#pragma unroll
         for (int of_span = first_row; of_span < first_row + VEC * WARPS; of_span += WARPS) {
             const int row = nth * HEIGHT + of_span;
             Element* const own = stage + lead + of_span * columns + first;
@@ -290,9 +296,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) kgen_norm_span_t8_n7_v2
         // Each thread copies the chunks away that it will copy others to.
         const long long begin = before(nth, lead);
         const int end = end_of(nth, lead);
-        for (int at = first_chunk(lead); at + CHUNK <= end; at += THREADS * CHUNK) {
+        each_chunk(lead, end, [&](int at) {
             *reinterpret_cast<uint4*>(y + begin + at) = *reinterpret_cast<const uint4*>(stage + at);
-        }
+        });
         const int edge = edge_of(end, lead);
         if (edge >= 0) {
             y[begin + edge] = stage[edge];

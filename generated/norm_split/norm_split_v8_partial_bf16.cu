@@ -2,7 +2,7 @@
 //
 // Normalises rows of any length in two launches, each of which reads them.
 //
-//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+//     mean of x[i], sum of (x[i] - mean)^2, over the i of each part
 //
 //   LANES           512  threads of a block
 //   PACKS             4  packs that a thread has in flight

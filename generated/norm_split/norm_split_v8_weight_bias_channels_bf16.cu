@@ -2,7 +2,7 @@
 //
 // Normalises rows of any length in two launches, each of which reads them.
 //
-//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[channel of i] + bias[channel of i]
 //
 //   LANES           512  threads of a block
 //   PACKS             4  packs that a thread has in flight

@@ -2,7 +2,8 @@
 //
 // RMS norms of sums of two wide rows, which stay in registers; clusters of blocks take them in turn.
 //
-//     y[i] = (x[i] + residual[i]) / sqrt(mean square + eps) * weight[i]
+//     total[i] = x[i] + residual[i]
+//     y[i] = total[i] / sqrt(mean of total[i]^2 + eps) * (weight[i] + weight_offset)
 //
 //   PACKS               5  packs of a thread in its block's part of a row
 //   VEC                 4  neighbours that make a pack, and are loaded and stored at once

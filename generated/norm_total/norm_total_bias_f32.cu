@@ -12,7 +12,7 @@
 //   grid                 a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 0dedfe71, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
+//   parts   norm_total.cu.j2 5f98a699, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build norm_total_bias_f32
 
 using Element = float;

@@ -11,7 +11,7 @@
 //   grid           a block for LANES columns, of the weights and then of the bias
 //
 //   after   the second pass of a segmented sum
-//   parts   norm_total.cu.j2 0dedfe71, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
+//   parts   norm_total.cu.j2 5f98a699, common/convert.cuh.j2 0552574a, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build norm_total_t512_bias_bf16
 
 #include <cuda_bf16.h>
@@ -24,10 +24,11 @@ __device__ __forceinline__ Element from_float(float x) { return __float2bfloat16
 
 constexpr int LANES = 512;  // columns of a block, side by side
 constexpr int TOGETHER = 16;  // parts that a thread asks for at once
+constexpr int LINE = 32;  // elements of a line of memory
 
 extern "C" __global__ void __launch_bounds__(512, 4) kgen_norm_total_t512_bias_bf16(
-    const float* __restrict__ parts_weight,  // [parts, columns]
-    const float* __restrict__ parts_bias,
+    const float* parts_weight,  // [parts, columns]
+    const float* parts_bias,
     Element* __restrict__ dweight,
     Element* __restrict__ dbias,
     int parts, int columns)
@@ -44,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(512, 4) kgen_norm_total_t512_bias_b
     Element* to = of_bias ? dbias : dweight;
     const float* from = of_bias ? parts_bias : parts_weight;
     from += min(column, columns - 1);
+    const float* first = from;
 
     // As doubles: that is as good as rounded once.
     double sum = 0.0;
@@ -61,6 +63,18 @@ extern "C" __global__ void __launch_bounds__(512, 4) kgen_norm_total_t512_bias_b
             sum += one;
         }
     }
+#if __CUDA_ARCH__ >= 800
+    // Nobody needs the parts any more: of those lines that no other block reads nothing need be written to memory.
+    __syncthreads();  // all threads have read theirs
+    const bool whole = lane + LINE <= LANES && column + LINE <= columns;
+    for (int part = 0; part < parts; ++part) {
+        if (whole && reinterpret_cast<size_t>(first) % (LINE * sizeof(float)) == 0) {
+            asm volatile("discard.global.L2 [%0], 128;" ::"l"(first) : "memory");
+        }
+        first += step;
+    }
+#endif
+
     if (column < columns) {
         to[column] = from_float(static_cast<float>(sum));
     }

@@ -2,7 +2,8 @@
 //
 // Normalises wide rows word by word, wherever they and their results begin; clusters take them in turn.
 //
-//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+//     total[i] = x[i] + residual[i]
+//     y[i] = total[i] / sqrt(mean of total[i]^2 + eps) * (weight[i] + weight_offset)
 //
 //   LANES             256  threads of a block
 //   PACKS               5  packs of a thread in its block's part of a row

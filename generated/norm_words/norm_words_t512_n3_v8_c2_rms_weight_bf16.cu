@@ -2,7 +2,7 @@
 //
 // Normalises wide rows word by word, wherever they and their results begin; clusters take them in turn.
 //
-//     y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]
+//     y[i] = x[i] / sqrt(mean of x[i]^2 + eps) * (weight[i] + weight_offset)
 //
 //   LANES             512  threads of a block
 //   PACKS               3  packs of a thread in its block's part of a row

@@ -2,7 +2,8 @@
 //
 // Softmax of rows that stay in registers.
 //
-//     y[i] = exp(x[i] - max(x)) / sum over j of exp(x[j] - max(x))
+//     m = max of x[j],  d = sum of exp(x[j] - m),  over the j that the mask leaves
+//     y[i] = exp(x[i] - m) / d
 //
 //   LANES           128  threads of a block that share a row
 //   PACKS             4  packs per thread
@@ -16,7 +17,7 @@
 //   grid                 a row per block, per cluster of blocks, or per LANES adjacent threads
 //
 //   after   the textbook: the maximum is subtracted before the exponential
-//   parts   softmax.cu.j2 012efdb4, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   softmax.cu.j2 7439b587, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289,
 //           common/rows_ahead.cuh.j2 4c2fdf96, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
@@ -189,7 +190,8 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v8_mask_r
     const int place = threadIdx.x * VEC;
     x += row * x_row;
     y += row * y_row;
-    mask += row / mask_inner * mask_outer + row % mask_inner * mask_step;
+    const unsigned of_mask = static_cast<unsigned>(row);  // dividing 64 bits takes longer than a narrow row
+    mask += of_mask / mask_inner * mask_outer + of_mask % mask_inner * mask_step;
     const int off = static_cast<int>(reinterpret_cast<size_t>(y) / sizeof(Element) % VEC);
     const int head = (VEC - off) % VEC + VEC;
     const int end = head + max(columns - head - VEC, 0) / VEC * VEC;

@@ -2,7 +2,8 @@
 //
 // Softmax of rows that stay in registers.
 //
-//     y[i] = exp(x[i] - max(x)) / sum over j of exp(x[j] - max(x))
+//     m = max of x[j],  d = sum of exp(x[j] - m)
+//     y[i] = exp(x[i] - m) / d
 //
 //   LANES            64  threads of a block that share a row
 //   PACKS             3  packs per thread
@@ -15,7 +16,7 @@
 //   grid                 a row per block, per cluster of blocks, or per LANES adjacent threads
 //
 //   after   the textbook: the maximum is subtracted before the exponential
-//   parts   softmax.cu.j2 012efdb4, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   softmax.cu.j2 7439b587, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289,
 //           common/rows_ahead.cuh.j2 4c2fdf96, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2

@@ -2,7 +2,7 @@
 //
 // The gradient of a softmax along rows that stay in registers.
 //
-//     dx[i] = y[i] (dy[i] - sum over j of dy[j] y[j]);   log: dx[i] = dy[i] - exp(y[i]) sum over j of dy[j]
+//     dx[i] = y[i] (dy[i] - sum over j of dy[j] y[j])
 //
 //   LANES          128  threads of a block that share a row
 //   PACKS            4  packs per thread
@@ -14,7 +14,7 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   the chain rule
-//   parts   softmax_backward.cu.j2 6732c84c, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2
+//   parts   softmax_backward.cu.j2 a05b9c7e, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2
 //           0552574a, common/rows.cuh.j2 86366936, common/rows_exp.cuh.j2 ea823dcf,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 abdd50bf,
 //           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 16cf1a17, common/rows_pack.cuh.j2
@@ -121,48 +121,39 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_backward_t128_n4_
     // What is not in the row is zero, and adds nothing to the sum.
     Pack given[PACKS];
     Pack result[PACKS];
-    const auto take = [&](int first) {
 #pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            const int column = first + pack * STRIDE;
-            given[pack] = column < end ? load(dy + column) : filled(0.0f);
-        }
+    for (int pack = 0; pack < PACKS; ++pack) {
+        const int column = first + pack * STRIDE;
+        given[pack] = column < end ? load(dy + column) : filled(0.0f);
+    }
 #pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            const int column = first + pack * STRIDE;
-            result[pack] = column < end ? load(y + column) : filled(0.0f);
-        }
-    };
+    for (int pack = 0; pack < PACKS; ++pack) {
+        const int column = first + pack * STRIDE;
+        result[pack] = column < end ? load(y + column) : filled(0.0f);
+    }
 
     // The sum of the formula.
     float sum = 0.0f;
-    const auto add = [&] {
 #pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
+    for (int pack = 0; pack < PACKS; ++pack) {
 #pragma unroll
-            for (int i = 0; i < VEC; ++i) {
-                sum += float_of(given[pack], i) * float_of(result[pack], i);
-            }
+        for (int i = 0; i < VEC; ++i) {
+            sum += float_of(given[pack], i) * float_of(result[pack], i);
         }
-    };
-    take(first);
-    add();
+    }
     sum = over_row<Sum>(sum, exchanges, turn);
 
     const auto gradient = [&](float upstream, float value) { return from_float(fmaf(upstream, value, -sum * value)); };
-    const auto write = [&](int start) {
 #pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            const int column = start + pack * STRIDE;
-            Pack found;
+    for (int pack = 0; pack < PACKS; ++pack) {
+        const int column = first + pack * STRIDE;
+        Pack found;
 #pragma unroll
-            for (int i = 0; i < VEC; ++i) {
-                found.at[i] = gradient(float_of(given[pack], i), float_of(result[pack], i));
-            }
-            if (column < end) {
-                store(dx + column, found);
-            }
+        for (int i = 0; i < VEC; ++i) {
+            found.at[i] = gradient(float_of(given[pack], i), float_of(result[pack], i));
         }
-    };
-    write(first);
+        if (column < end) {
+            store(dx + column, found);
+        }
+    }
 }

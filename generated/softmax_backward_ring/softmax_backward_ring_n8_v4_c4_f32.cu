@@ -2,7 +2,7 @@
 //
 // The gradient of a softmax along wide rows, which clusters of blocks take in turn.
 //
-//     dx[i] = y[i] (dy[i] - sum over j of dy[j] y[j]);   log: dx[i] = dy[i] - exp(y[i]) sum over j of dy[j]
+//     dx[i] = y[i] (dy[i] - sum over j of dy[j] y[j])
 //
 //   PACKS               8  packs of a thread in its block's part of a row
 //   VEC                 4  neighbours that make a pack, and are loaded and stored at once

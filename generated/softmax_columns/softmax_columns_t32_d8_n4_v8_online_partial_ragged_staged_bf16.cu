@@ -2,7 +2,7 @@
 //
 // Softmax along columns, whose neighbours in memory lie in other columns.
 //
-//     y[i, c] = exp(x[i, c] - m[c]) / sum over j of exp(x[j, c] - m[c]), where m[c] = max over i of x[i, c]
+//     m[c] = max of x[j, c],  d[c] = sum of exp(x[j, c] - m[c]),  over the j that are in one part
 //
 //   LANES             32  threads side by side, each on a pack of columns
 //   DEPTH              8  threads that share a column

@@ -2,7 +2,8 @@
 //
 // Softmax of rows of any length, which are read twice.
 //
-//     y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)
+//     m = max of x[j],  d = sum of exp(x[j] - m)
+//     y[i] = exp(x[i] - m) / d
 //
 //   LANES           512  threads of a block
 //   PACKS             4  packs that a thread has in flight

@@ -2,7 +2,8 @@
 //
 // Softmax of wide rows, which blocks, or clusters of them, take in turn.
 //
-//     y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)
+//     m = max of x[j],  d = sum of exp(x[j] - m)
+//     y[i] = exp(x[i] - m) / d
 //
 //   LANES            256  threads of a block
 //   PACKS             10  packs of a thread in its block's part of a row

@@ -8,15 +8,15 @@
 //   OUT               32  bits of an element of the result
 //   dtype            f32  float in memory, float in registers
 //   threads          512  per block
-//   shared memory  20488  bytes, static
+//   shared memory  21512  bytes, static
 //   grid                  (parts): of all elements
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction
 //           sample
-//   parts   reduce_flat.cu.j2 22bb8051, common/last_few.cuh.j2 ecf45f90, common/reduction.cuh.j2 b80e771d,
-//           common/columns_found.cuh.j2 d72bb976, common/after_previous.cuh.j2 a20b390c,
-//           common/flat_meeting.cuh.j2 0e06e494, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
-//           be9e2bcd
+//   parts   reduce_flat.cu.j2 4af5434a, common/last_few.cuh.j2 0126c385, common/reduction.cuh.j2 b80e771d,
+//           common/columns_found.cuh.j2 d72bb976, common/flat_ahead.cuh.j2 783edf17,
+//           common/flat_meeting.cuh.j2 9e98085f, common/exact_sum.cuh.j2 047b6350, common/first_found.cuh.j2
+//           be9e2bcd, common/after_previous.cuh.j2 a20b390c
 //   again   kgen build sum_flat_t512_o32_f32
 
 // Rows lie one behind the other and begin anywhere: all are read as one, in packs. A block reads a multiple of so many
@@ -44,6 +44,7 @@ __device__ __forceinline__ void share_among_last(unsigned* counters, int blocks,
 {
     __shared__ int part;  // less than 0: none; `few`: all of them
     bool among = false;
+    unsigned left = 0;  // those that have left before
     if (threadIdx.x == 0) {
         unsigned come;
         asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(come) : "l"(counters) : "memory");
@@ -57,19 +58,18 @@ __device__ __forceinline__ void share_among_last(unsigned* counters, int blocks,
             }
         }
         part = come < ALONE ? place : last ? few : -1;
+        // It looks no more, which is all that others need to know: this is under way while the block works.
+        if (among) {
+            asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;"
+                         : "=r"(left) : "l"(counters + 1), "r"(few - 1) : "memory");
+        }
     }
     __syncthreads();  // all threads know
     if (part >= 0) {
         work(part % few, part < few ? few : 1);
     }
-    if (among) {
-        // The last to leave makes the counters 0 again.
-        unsigned left;
-        asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
-                     : "=r"(left) : "l"(counters + 1), "r"(few - 1) : "memory");
-        if (left == few - 1) {
-            counters[0] = 0;
-        }
+    if (among && left == few - 1) {
+        atomicExch(counters, 0);  // all have looked for the last time: it is made ready again
     }
 }
 
@@ -134,11 +134,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_sum_flat_t512_o32_
     const Element* __restrict__ x, Result* __restrict__ out, Value* partials, unsigned* counters,
     int columns, int period, int reads, int more, long long elements, long long out_column, double factor)
 {
-    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-
     // The elements before the first pack and behind the last one are few.
     const int before = static_cast<int>((0 - reinterpret_cast<unsigned long long>(x) / sizeof(Element)) % VEC);
     const long long packs = (elements - before) / VEC;
@@ -158,6 +153,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_sum_flat_t512_o32_
     }
     const long long first_pack = static_cast<long long>(first_read) * together + threadIdx.x;
     const Pack* from = reinterpret_cast<const Pack*>(x + before) + first_pack;
+    // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+
     // Takes so many packs, ITEMS at most.
     const auto take = [&](int left) {
         Pack taken[ITEMS];
@@ -200,8 +200,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_sum_flat_t512_o32_
         return value;
     };
     const auto finish_column = [&](int column, Value value) { out[column * out_column] = finish(value, factor); };
-    // Puts together what was found of columns from one to before another, so many times of each. Several threads share
-    // a column where there are more than columns, and each has AT_ONCE loads under way.
+    // Puts together what was found of columns from one to before another, `count` findings of each. Where threads are
+    // more than columns, several share a column, each with AT_ONCE of its findings or more: every `sharers`-th from
+    // `share` on, which found(share, sharers, column) puts together.
     __shared__ Value shares[THREADS];
     const auto gather = [&](int from, int to, int count, auto found, auto give) {
         const int wide = min(to - from, THREADS);
@@ -211,43 +212,57 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_sum_flat_t512_o32_
             const int column = first_column + threadIdx.x % wide;
             const bool own = share < sharers && column < to;
             Value value = Combine::identity();
-            for (int at = share; own && at < count; at += AT_ONCE * sharers) {
-                Value other[AT_ONCE];
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    other[i] = at + i * sharers < count ? found(at + i * sharers, column) : Combine::identity();
-                }
-#pragma unroll
-                for (int i = 0; i < AT_ONCE; ++i) {
-                    value = Combine::combine(value, other[i]);
-                }
+            if (own) {
+                value = found(share, sharers, column);
             }
-            shares[threadIdx.x] = value;
-            __syncthreads();  // all shares are there
-            if (share == 0 && own) {
-                for (int i = 1; i < sharers; ++i) {
+            if (sharers > 1) {
+                shares[threadIdx.x] = value;
+                __syncthreads();  // all shares are there
+                for (int i = 1; share == 0 && i < sharers; ++i) {
                     value = Combine::combine(value, shares[threadIdx.x + i * wide]);
                 }
+            }
+            if (share == 0 && own) {
                 give(column, value);
             }
-            __syncthreads();  // they are read
+            __syncthreads();  // shares are read, and what comes of them is given
         }
     };
 
-    // What the threads have found lies in shared memory as the numbers do: a column's are `columns` apart.
-    __shared__ Value shared[THREADS * VEC];
+    // What the threads have found lies in shared memory as the numbers do: a column's are `columns` apart. But of every
+    // 128 bytes a place is left empty, or threads, which have neighbours each, would write to the same banks.
+    constexpr int FULL = 128 / sizeof(Value);
+    constexpr int BESIDE = 8;  // findings of a column that a thread takes out of it at once
+    const auto spread = [](int place) { return place + place / FULL; };
+    __shared__ Value shared[THREADS * VEC / FULL * (FULL + 1)];
     const int size = together * VEC;
     if (threadIdx.x < together) {
 #pragma unroll
         for (int j = 0; j < VEC; ++j) {
             const int place = before + static_cast<int>(threadIdx.x) * VEC + j;
-            shared[place < size ? place : place - size] = values[j];
+            shared[spread(place < size ? place : place - size)] = values[j];
         }
     }
     __syncthreads();  // all findings are there
     Value* const part = partials + static_cast<long long>(blockIdx.x) * columns;
     gather(
-        0, columns, size / columns, [&](int at, int column) { return shared[at * columns + column]; },
+        0, columns, size / columns,
+        [&](int share, int sharers, int column) {
+            Value value = Combine::identity();
+            const int step = sharers * columns;
+            for (int place = share * columns + column; place < size; place += BESIDE * step) {
+                Value other[BESIDE];
+#pragma unroll
+                for (int i = 0; i < BESIDE; ++i) {
+                    other[i] = shared[spread(min(place + i * step, size - 1))];
+                }
+#pragma unroll
+                for (int i = 0; i < BESIDE; ++i) {
+                    value = Combine::combine(value, (place + i * step < size ? other[i] : Combine::identity()));
+                }
+            }
+            return value;
+        },
         [&](int column, Value value) { part[column] = blockIdx.x == 0 ? edge(column, value) : value; });
 
     // Parts meet in memory. The last FINISHERS blocks to be done have a share of the columns each, of which they put
@@ -256,7 +271,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) kgen_sum_flat_t512_o32_
     share_among_last(counters, gridDim.x, finishers, [&](int share, int of) {
         gather(
             share * columns / of, (share + 1) * columns / of, gridDim.x,
-            [&](int at, int column) { return __ldcg(partials + static_cast<long long>(at) * columns + column); },
+            [&](int first, int step, int column) {
+                const auto part_of = [&](long long block) { return __ldcg(partials + block * columns + column); };
+                Value value = Combine::identity();
+                for (int at = first; at < gridDim.x; at += AT_ONCE * step) {
+                    Value other[AT_ONCE];
+#pragma unroll
+                    for (int i = 0; i < AT_ONCE; ++i) {
+                        other[i] = at + i * step < gridDim.x ? part_of(at + i * step) : Combine::identity();
+                    }
+#pragma unroll
+                    for (int i = 0; i < AT_ONCE; ++i) {
+                        value = Combine::combine(value, other[i]);
+                    }
+                }
+                return value;
+            },
             finish_column);
     });
 }

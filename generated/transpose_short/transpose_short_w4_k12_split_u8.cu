@@ -7,16 +7,17 @@
 //   WORD               4  bytes of the words that short rows are made of
 //   KIB               12  KiB of short rows that a block takes, about
 //   TURNS              1  turns of a thread under way together
+//   THREADS          256  threads of a block
 //   BATCH              0  further axes
 //   split            yes  rows of the input are short; without it, those of the result
 //   dtype             u8  unsigned char in memory, unsigned char in registers
 //   threads          256  per block
-//   shared memory  12544  bytes, static
+//   shared memory  12544  bytes, dynamic: asked for at launch
 //   grid                  (ceil(packs / tile_packs) * further axes): one block per tile_packs packs of the
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 100155c2, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
+//   parts   transpose_short.cu.j2 17e810f2, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
 //           a20b390c
 //   again   kgen build transpose_short_w4_k12_split_u8
 
@@ -27,7 +28,6 @@
 // Eight lanes have the eight packs of a line, whose elements lie an odd number of packs apart in shared memory: in
 // different banks. Whole words go there and come from there, so that bytes are turned over in registers.
 
-constexpr int ROOM = 12544;  // bytes of a tile
 constexpr int THREADS = 256;
 
 using Element = unsigned char;  // of this size; its bits are only moved
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_w4_k1
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 
-    __shared__ __align__(16) Element tile[ROOM / sizeof(Element)];
+    extern __shared__ __align__(16) Element tile[];
 
     const int first = blockIdx.x % tiles * tile_packs * UNIT;  // of the short rows
     const int packs = min(tile_packs, (length - first + UNIT - 1) / UNIT);  // of each long row

@@ -7,15 +7,16 @@
 //   WORD               4  bytes of the words that short rows are made of
 //   KIB               16  KiB of short rows that a block takes, about
 //   TURNS              2  turns of a thread under way together
+//   THREADS          256  threads of a block
 //   BATCH              1  further axes
 //   dtype            u16  unsigned short in memory, unsigned short in registers
 //   threads          256  per block
-//   shared memory  16640  bytes, static
+//   shared memory  16640  bytes, dynamic: asked for at launch
 //   grid                  (ceil(packs / tile_packs) * further axes): one block per tile_packs packs of the
 //                         long rows
 //
 //   after   arrays of structures and structures of arrays, by way of shared memory
-//   parts   transpose_short.cu.j2 100155c2, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
+//   parts   transpose_short.cu.j2 17e810f2, common/shifted_pack.cuh.j2 0e72bb5b, common/after_previous.cuh.j2
 //           a20b390c
 //   again   kgen build transpose_short_w4_t2_b1_u16
 
@@ -26,7 +27,6 @@
 // Eight lanes have the eight packs of a line, whose elements lie an odd number of packs apart in shared memory: in
 // different banks. Whole words go there and come from there, so that bytes are turned over in registers.
 
-constexpr int ROOM = 16640;  // bytes of a tile
 constexpr int THREADS = 256;
 
 using Element = unsigned short;  // of this size; its bits are only moved
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kgen_transpose_short_w4_t2
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 
-    __shared__ __align__(16) Element tile[ROOM / sizeof(Element)];
+    extern __shared__ __align__(16) Element tile[];
 
     int outer = blockIdx.x / tiles;
     x += outer % size_0 * x_0;

@@ -22,6 +22,9 @@ Array = Any
 NBYTES = 1 << 28
 """Of the largest array of a row."""
 
+LONG = 1 << 26
+"""Numbers of a row of which there are one or two."""
+
 BARS = {F32: 1e-6, F16: 6e-4, BF16: 4e-3}
 """Relative RMS errors up to which a result is right."""
 

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 import kgen
-from kgen.bandwidth import Array, Problem, Row, normal, rows_of
+from kgen.bandwidth import LONG, Array, Problem, Row, normal, rows_of
 from kgen.dtypes import F32, DType
 
 EPS = 1e-5
 WIDTHS = (128, 129, 255, 1000, 1023, 2049, 4096, 4097, 8191, 10241, 16383, 16384, 32769, 50257, 65535, 65536)
-WIDER = (131071, 131072, 262143, 262144)
+WIDER = (131071, 131072, 262143, 262144, LONG)
 APART = (303, 352, 1000, 4097, 16384, 32769, 50257, 65536, 131071)
 RESIDUAL = (4096, 32768, 50257, 65536, 262143, 262144)
 GROUPS = ((8, 512, 16384), (64, 320, 1024), (16, 640, 3969), (2, 128, 262144))
@@ -36,7 +36,7 @@ def rows(dtype: DType, widths: Sequence[int]) -> Iterator[Row]:
         yield from (row("layer_norm with float32 weights of x[1:]", n, weights=F32, begin=1) for n in widths or APART)
     yield from (row("fused_add_rms_norm", columns) for columns in widths or RESIDUAL)
     for name in ("layer_norm_backward", "rms_norm_backward"):
-        yield from (row(name, columns) for columns in widths or (*WIDTHS, *WIDER, 524288))
+        yield from (row(name, columns) for columns in widths or (*WIDTHS, 524288, *WIDER))
     for shape in GROUPS if not widths else ():
         shape = (shape[0] * 4 // dtype.itemsize, *shape[1:])
         yield Row("group_norm", "x".join(map(str, shape)), dtype, partial(_group, shape, dtype))

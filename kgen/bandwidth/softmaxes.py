@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import kgen
-from kgen.bandwidth import Array, Problem, Row, normal, rows_of
+from kgen.bandwidth import LONG, Array, Problem, Row, normal, rows_of
 from kgen.dtypes import DType
 
 WIDTHS = (128, 129, 1000, 1023, 4096, 4097, 8191, 16383, 16384, 32769, 50257, 65535, 65536, 131071, 131072)
-WIDER = (262143, 262144)
+WIDER = (262143, 262144, LONG)
 APART = (303, 352, 1000, 4097, 16384, 50257, 65536, 131071)
 MASKED = (4096, 4097, 32769, 65536)
 CAUSAL = (4096, 16384, 50257, 65536)
@@ -31,7 +31,7 @@ def rows(dtype: DType, widths: Sequence[int]) -> Iterator[Row]:
     yield from (row("softmax of x[1:]", columns, begin=1) for columns in widths or APART)
     yield from (row("softmax masked", columns, masked=True) for columns in widths or MASKED)
     yield from (row("softmax causal", columns, causal=True) for columns in widths or CAUSAL)
-    yield from (row("softmax_backward", columns) for columns in widths or (*WIDTHS, *WIDER, 524288))
+    yield from (row("softmax_backward", columns) for columns in widths or (*WIDTHS, 524288, *WIDER))
     yield from (row("logsumexp", columns) for columns in widths or SUMMED)
     for down in widths or DOWN:
         for odd in (0, 1):

@@ -62,8 +62,8 @@ def in_turn(spec: Spec, shape: Shape | None, edge: int = rows_ring.EDGE) -> tupl
     return tuple((each, settings) for each in shapes)
 
 
-def _none(*about: Any, **more: Any) -> None:
+def nothing(*about: Any, **more: Any) -> None:
     return None
 
 
-NO_CUT = ((rows_cut, "cut", _none), (rows_grid, "cut", _none))  # rows are too wide for either
+NO_CUT = ((rows_cut, "cut", nothing), (rows_grid, "cut", nothing))  # rows are too wide for either

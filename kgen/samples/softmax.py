@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from kgen.ops import rows_ring
+from kgen.ops import rows_cut, rows_ring
 from kgen.ops.rows import VECTOR
 from kgen.ops.softmax import backward as softmax_backward
-from kgen.ops.softmax import column_plans, columns, strip_plans, strips
+from kgen.ops.softmax import backward_split, column_plans, columns, strip_plans, strips
 from kgen.ops.softmax import online as softmax_online
 from kgen.ops.softmax import softmax as softmaxes
-from kgen.samples.along_rows import Settings, in_teams, in_turn, read, row, taking
+from kgen.samples.along_rows import Settings, in_teams, in_turn, nothing, read, row, taking
 from kgen.samples.case import Array, Case, Shape, between_poison, numbers, wide
 from kgen.spec import Spec
 
@@ -153,6 +153,17 @@ def backward_of_softmax(spec: Spec, shape: Shape | None = None) -> Case:
     return _backward_of_softmax(spec, shape or row(spec, 3), taking(spec))
 
 
+def backward_of_long_rows(spec: Spec, shape: Shape | None = None) -> Case:
+    """Two rounds and a part of one for each block, of which a row has two."""
+    tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
+    settings = (
+        (rows_ring, "cut", nothing),
+        (rows_cut, "cut", nothing),
+        (backward_split, "multiprocessors", lambda device: 1),
+    )
+    return _backward_of_softmax(spec, shape or (2, 5 * tile + 3 * spec["VEC"]), settings)
+
+
 def backward_of_softmax_in_turn(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Of rows that clusters take in turn, of which one that begins anywhere leaves packs to its edge."""
     return tuple(_backward_of_softmax(spec, *about) for about in in_turn(spec, shape))
@@ -188,4 +199,5 @@ CASES = {
     "softmax_strips": softmax_strips,
     "softmax_backward": backward_of_softmax,
     "softmax_backward_ring": backward_of_softmax_in_turn,
+    "softmax_backward_split": backward_of_long_rows,
 }

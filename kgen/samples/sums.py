@@ -37,6 +37,12 @@ def reduce_short(spec: Spec, shape: Shape | None = None) -> Case:
     return case._replace(settings=((passes, "BUSY", 0),))
 
 
+def reduce_packs(spec: Spec, shape: Shape | None = None) -> Case:
+    """Rows for two blocks and a part of one, whose last thread has fewer than the others."""
+    case = _reduction(spec, shape or (2 * spec.threads * spec.derived["VEC"] + 5, spec["LENGTH"]), -1)
+    return case._replace(settings=((passes, "BUSY", 0),))
+
+
 def reduce_narrow(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """Rows of an odd number of elements, each LANES threads one or three of them, for two blocks and a part of one."""
     room = spec["ITEMS"] * LOAD_BYTES // spec.dtype.itemsize * spec["LANES"]
@@ -134,6 +140,7 @@ CASES = {
     "reduce_rows": reduce_rows,
     "reduce_columns": reduce_columns,
     "reduce_short": reduce_short,
+    "reduce_packs": reduce_packs,
     "reduce_narrow": reduce_narrow,
     "reduce_flat": reduce_flat,
     "dot": dot,

@@ -64,13 +64,13 @@ def transpose_short(spec: Spec, shape: Shape | None = None) -> Case:
     if shape:
         return _reversed(spec, shape)
     width = {1: 37, 2: 38, 4: 36}[spec.derived["IN_WORD"]]
-    lines, unit = spec.derived["ROOM"] // (LINE * (width | 1)), 16 // spec.dtype.itemsize
+    lines, unit = spec.dynamic_smem // (LINE * (width | 1)), 16 // spec.dtype.itemsize
     long = (16 * lines + 4) * unit - (4 if spec["anywhere"] else 0)
     matrix = (long, width) if spec["split"] else (width, long)
     outer = tuple(range(spec["BATCH"]))
     shape = (*(2 for _ in outer), *matrix)
     case = _permutation(spec, shape, (*outer, len(outer) + 1, len(outer)))
-    cut = spec["KIB"], lines, spec["TURNS"]
+    cut = spec["KIB"], lines, spec["TURNS"], spec["THREADS"]
     return case._replace(settings=((ShortRows, "cut", lambda rows, *_, **__: cut if rows.width == width else None),))
 
 

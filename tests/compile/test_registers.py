@@ -24,3 +24,18 @@ pytestmark = pytest.mark.usefixtures("shared_cache")
 def test_rows_of_norms_stay_in_registers(name: str) -> None:
     resources = kgen.build(kgen.parse(name), Arch.parse("sm_90a")).resources
     assert (resources.stack, resources.spill_stores, resources.spill_loads) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "transpose_short_w1_k64_h512_anywhere_u8",
+        "transpose_short_w2_k32_t2_anywhere_u16",
+        "transpose_short_w4_k40_t3_h512_u16",
+        "transpose_short_w4_k56_t2_h512_u8",
+    ],
+)
+def test_packs_of_transposes_stay_in_registers_that_1024_threads_share(name: str) -> None:
+    resources = kgen.build(kgen.parse(name), Arch.parse("sm_90a")).resources
+    assert (resources.stack, resources.spill_stores, resources.spill_loads) == (0, 0, 0)
+    assert resources.registers * 1024 <= 65536

@@ -166,6 +166,10 @@ BUGGY = dict.fromkeys(SILENT, "") | {
 }
 
 
+DISCARD = 'asm volatile("discard.global.L2 [%0], 128;" ::"l"(line) : "memory");'
+LINE = "int* line = (int*)(((size_t)out + 127) / 128 * 128);"
+
+
 def variant(body: str, words: dict[str, str]) -> str:
     for word in sorted(words, key=len, reverse=True):
         body = body.replace(word, words[word])
@@ -201,6 +205,7 @@ def test_a_race_is_reported_and_its_cure_is_not(name: str, order: str) -> None:
         ("race", "out[blockIdx.x + t] = in[t];"),
         ("race", "__shared__ int s; s = t; __syncthreads(); out[t] = s;"),
         ("race", "zeros[0] += t;"),
+        ("race", f"{LINE} line[t] = t; if (t == 40) {DISCARD}"),
         ("divergence", "out[t] = __shfl_sync(t < 16 ? 0xffffu : 0xffffffffu, t, 0);"),
         (
             "divergence",
@@ -253,6 +258,7 @@ def test_warps_that_ask_for_more_registers_than_others_gave_back_wait_for_ever(
     "body",
     [
         """asm volatile("prefetch.global.L2 [%0];" ::"l"(in + 4 * t + 3)); out[t] = t;""",
+        f"{LINE} if (t == 0) {DISCARD} __syncthreads(); line[t] = t;",
         "out[t] = in[255 - t];",
         "__shared__ int s; s = 5; __syncthreads(); out[t] = s;",
         "atomicAdd(&zeros[0], t); out[t] = 1;",

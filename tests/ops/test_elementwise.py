@@ -437,6 +437,14 @@ def test_a_choice_of_plain_numbers_has_the_type_that_numpy_gives_them():
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("text", ["x * sqrt(2)", "x + maximum(n, 1)", "x * silu(n) - abs(-3)", "fmin(n, 2.5) + x"])
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i4", "?"])
+def test_a_function_of_plain_numbers_gives_a_plain_number(text, kind):
+    x = np.array([1, 0, 1], kind)
+    names = {"n": 1.5} if "n" in elementwise(text).function.parameters else {}
+    assert elementwise(text, x=x, **names).dtype == (x + 0.5).dtype
+
+
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, -(2**63) - 1, 2**70, 10**300], ids=float)
 def test_floats_meet_integers_of_any_size(number):
     for dtype in ("f8", "f4", "f2"):
@@ -459,8 +467,21 @@ def test_dtype_is_what_the_operands_become_first():
     assert add(x.astype("f"), x, dtype="float64").dtype == np.float64
     with pytest.raises(TypeError, match="x1 is float32, which does not become dtype=int32"):
         add(np.ones(2, "f"), np.ones(2, "i4"), dtype="i4")
+    with pytest.raises(TypeError, match="x2 is float32, which does not become dtype=int32"):
+        maximum(x, np.float32(1.5), dtype="i4")
     with pytest.raises(TypeError, match="no type of elements"):
         add(x, x, dtype="nonsense")
+
+
+@pytest.mark.parametrize("text", ["x / y", "exp(x)", "sqrt(abs(y))", "silu(x)", "x + 0.5", "maximum(x, 2.5)"])
+@pytest.mark.parametrize("dtype", ["i4", "u1", "?"])
+def test_integers_are_not_made_of_a_result_in_floats(text, dtype):
+    x = {"x": np.array([3, 0], "u1"), "y": np.array([1, 0], "u1")}
+    prepared = elementwise(text)
+    used = [x[name].astype(dtype) for name in prepared.function.parameters]
+    with pytest.raises(TypeError, match=r"elementwise: the result is float\d+, which does not become dtype="):
+        prepared(*used, dtype=dtype)
+    assert prepared(*used, dtype="f4").dtype == np.float32
 
 
 def test_halves_are_computed_in_float_and_rounded_once():
@@ -470,6 +491,19 @@ def test_halves_are_computed_in_float_and_rounded_once():
 
 
 # Expressions
+
+
+@pytest.mark.parametrize("text", ["softplus(x) + softplus(y)", "gelu(x) * gelu(y)", "hardswish(x) - hardswish(y)"])
+def test_a_function_of_types_that_are_computed_in_one_is_written_once(text):
+    x, y = np.array([1, -2], "f2"), np.array([0.5, 3], "f4")
+    got, same = elementwise(text, x=x, y=y), elementwise(text, x=x.astype("f4"), y=y)
+    np.testing.assert_array_equal(got, same)
+    assert elementwise(text, x=x, y=0.5).dtype == np.float16
+
+
+def test_a_power_of_a_half_is_a_root_of_plain_numbers_too():
+    x = np.array([4.0, 9.0])
+    np.testing.assert_array_equal(elementwise("x * n ** 0.5", x=x, n=4.0), 2 * x)
 
 
 def test_steps_give_names_to_values():

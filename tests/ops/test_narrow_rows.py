@@ -280,9 +280,18 @@ def test_other_matrices_are_left_to_other_kernels() -> None:
         assert "gemv_span" in explain(gemv, np.ones((90, 48), "i1"), np.ones(48, "f"))
         for columns in (64, 137, 192, 256):
             assert "gemv_span" not in explain(gemv, np.ones((90, columns), "i1"), np.ones(columns, "f")), columns
-        for columns, flat_one in ((100, True), (128, False), (112, False), (520, False), (33, True), (16, False)):
+        for columns, flat_one in (
+            (100, True),
+            (128, False),
+            (112, False),
+            (520, True),
+            (544, False),
+            (1032, False),
+            (33, True),
+            (16, False),
+        ):
             assert ("sum_flat" in explain(reduce.sum, np.ones((90, columns), "f"), 0)) is flat_one, columns
-        for columns, flat_one in ((33, True), (128, True), (256, True), (260, False), (16, False)):
+        for columns, flat_one in ((33, True), (128, True), (256, True), (260, True), (288, False), (16, False)):
             assert ("max_flat" in explain(reduce.max, np.ones((90, columns), "f"), 0)) is flat_one, columns
         assert "sum_flat" not in explain(reduce.sum, apart, 0)
         assert "sum_flat" not in explain(reduce.sum, np.ones((90, 33), "e"), 0, dtype="f4")

@@ -31,6 +31,7 @@ def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(span, "SPANS", 0)
     any_width = {key: range(1 << 30) for of_kind in span.PAYS.values() for key in of_kind}
     monkeypatch.setattr(span, "PAYS", dict.fromkeys(span.PAYS, any_width))
+    monkeypatch.setattr(span, "FILLED", {key: {} for key in span.FILLED})
     monkeypatch.setattr(span, "multiprocessors", lambda device: 1)
 
 
@@ -211,7 +212,10 @@ def test_as_many_blocks_are_resident_as_keep_memory_busy() -> None:
         "norm_span_t8_n17_v1_weight_bias_f32": 3,
         "norm_span_t8_n24_v1_weight_bias_f32": 2,
         "norm_span_t8_n9_v2_weight_bias_apart_bf16": 3,
-        "norm_span_t32_n18_v2_weight_bias_apart_bf16": 1,
+        "norm_span_t16_n7_v2_weight_bias_apart_bf16": 4,
+        "norm_span_t8_n17_v2_weight_bias_apart_bf16": 2,
+        "norm_span_t32_n18_v2_weight_bias_apart_bf16": 2,
+        "norm_span_t32_n20_v2_weight_bias_apart_bf16": 1,
         "norm_span_t16_n8_v2_rms_residual_weight_bf16": 3,
         "norm_span_t16_n14_v2_rms_residual_weight_bf16": 2,  # of these shared memory has no room for more
     }.items():
@@ -219,7 +223,8 @@ def test_as_many_blocks_are_resident_as_keep_memory_busy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "kernel"), [(200, "norm_span_t16"), (352, "norm_t16"), (600, "norm_span_t32"), (1000, "norm_t32")]
+    ("columns", "kernel"),
+    [(200, "norm_span_t16"), (352, "norm_span_t32"), (360, "norm_t16"), (600, "norm_span_t32"), (1000, "norm_t32")],
 )
 def test_columns_that_fill_vectors_take_a_span_where_results_begin_apart(columns: int, kernel: str) -> None:
     """Of 16 bits and with two vectors, as far as that pays; with one vector, packs in registers do better."""
@@ -229,3 +234,26 @@ def test_columns_that_fill_vectors_take_a_span_where_results_begin_apart(columns
     with backend("cpu"):
         assert explain(layer_norm, x, w, w).startswith(kernel)
         assert explain(rms_norm, x, w).startswith("norm_t")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "layer", "rms"),
+    [
+        ("f16", 257, "norm_span_t8", "norm_span_t8"),
+        ("f16", 303, "norm_span_t32", "norm_span_t32"),  # half a warp would have ten packs of each thread
+        ("f16", 463, "norm_span_t32", "norm_span_t32"),
+        ("f16", 701, "norm_span_t32", "norm_t32"),
+        ("f32", 97, "norm_span_t8", "norm_span_t8"),
+        ("f32", 225, "norm_span_t16", "norm_t16"),
+        ("f32", 241, "norm_t16", "norm_t16"),
+        ("f32", 347, "norm_span_t32", "norm_t"),
+    ],
+)
+def test_odd_columns_take_a_span_unless_vectors_fill_lanes(dtype: str, columns: int, layer: str, rms: str) -> None:
+    """Where results begin apart; what is before and after vectors counts more in narrow rows."""
+    rows = 1 << 12
+    x = np.ones(rows * columns + 1, DTYPES[dtype].numpy)[1:].reshape(rows, columns)
+    w = np.ones(columns, x.dtype)
+    with backend("cpu"):
+        assert explain(layer_norm, x, w, w).startswith(layer)
+        assert explain(rms_norm, x, w).startswith(rms)

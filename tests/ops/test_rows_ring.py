@@ -837,9 +837,9 @@ def test_shared_memory_has_no_more_rows_than_keep_memory_busy(name: str, stages:
         ("f32", 131072, "softmax_backward_ring_n8_v4_c8_f32 on 120 blocks"),
         ("f32", 262143, "softmax_backward_ring_n8_v4_c16_ragged_f32 on 112 blocks"),
         ("f32", 524288, "softmax_backward_ring_n16_v4_c16_f32 on 112 blocks"),
-        ("f32", 524292, "softmax_backward_t512_n8_v4_stream_f32"),
+        ("f32", 524292, "softmax_backward_split_v4_partial_f32"),
         ("bf16", 524288, "softmax_backward_ring_n8_v8_c16_bf16 on 112 blocks"),
-        ("bf16", 720904, "softmax_backward_t512_n4_v8_stream_bf16"),
+        ("bf16", 720904, "softmax_backward_split_v8_partial_bf16"),
     ],
 )
 def test_gradients_take_turns_as_long_as_a_cluster_has_room_for_a_row(

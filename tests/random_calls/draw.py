@@ -79,6 +79,11 @@ class Draw:
             sizes.insert(0, max(1, min(size, room)))
         return self.shuffled(sizes) if self.chance(0.25) else tuple(sizes)
 
+    def broadcasts_to(self, shape: Shape) -> Shape:
+        """The same along some axes, now and then without the first ones."""
+        sizes = tuple(size if self.chance(0.8) else 1 for size in shape)
+        return sizes[self.pick(0, 0, len(sizes) - 1) :]
+
     def shuffled(self, items: list[int] | range) -> tuple[int, ...]:
         """The same in any order."""
         return tuple(int(item) for item in self.rng.permutation(items))

@@ -8,10 +8,10 @@ import numpy as np
 
 from kgen.dtypes import BF16, E4M3, E5M2, F16, F32, DType
 from kgen.ops.elementwise.activations import NAMED
-from tests.formulas import FORMULAS, sigmoid
+from tests.formulas import FORMULAS
 from tests.random_calls.call import Call, calls
 from tests.random_calls.compare import check_bits, check_close, check_equal
-from tests.random_calls.draw import Array, Shape
+from tests.random_calls.draw import Array
 
 ARITHMETIC: dict[str, Callable[..., Array]] = {
     "add": np.add,
@@ -38,7 +38,7 @@ def named(call: Call, operator: str) -> None:
     dtype, shape = call.dtype(), call.shape()
     arrays = [2 * call.normal(shape)]
     for _ in range(NAMED[operator]._arrays - 1):
-        arrays.append(call.normal(_broadcasts_to(call, shape)))
+        arrays.append(call.normal(call.broadcasts_to(shape)))
     if operator in ("sqrt", "log"):
         arrays[0] = abs(arrays[0]) + np.float32(0.01)
     if operator == "divide":
@@ -62,18 +62,6 @@ def clip(call: Call, operator: str) -> None:
     check_equal(result, x.exact.clip(low, high).astype(dtype.numpy), dtype)
 
 
-@calls("elementwise", weight=0.2)
-def expressions(call: Call, operator: str) -> None:
-    dtype, shape = call.dtype(), call.shape()
-    x, y = call.array(call.normal(shape), dtype), call.array(call.normal(_broadcasts_to(call, shape)), dtype)
-    expression, expected = call.pick(
-        ("silu(x) * y", x.exact * sigmoid(x.exact) * y.exact),
-        ("where(x > y, x, 2 * y)", np.where(x.exact > y.exact, x.exact, 2 * y.exact)),
-        ("maximum(x, y) - minimum(x, y)", abs(x.exact - y.exact)),
-    )
-    check_close(call(operator, expression, x=x, y=y, **call.maybe_out(shape, dtype)), expected, dtype)
-
-
 @calls("cast", weight=0.3)
 def cast(call: Call, operator: str) -> None:
     """Rounded to nearest even; 8-bit floats saturate."""
@@ -89,9 +77,3 @@ def _cast(x: Array, target: DType) -> Array:
         x = x.clip(-most, most)
     with np.errstate(all="ignore"):
         return x.astype(target.numpy)
-
-
-def _broadcasts_to(call: Call, shape: Shape) -> Shape:
-    """The same along some axes, now and then without the first ones."""
-    sizes = tuple(size if call.chance(0.8) else 1 for size in shape)
-    return sizes[call.pick(0, 0, len(sizes) - 1) :]

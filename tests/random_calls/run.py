@@ -13,11 +13,23 @@ from typing import NamedTuple
 import numpy as np
 
 import kgen
-from tests.random_calls import attention, counting, elements, gated, moving, normalized, norms, softmax, steps, sums
+from tests.random_calls import (
+    attention,
+    counting,
+    elements,
+    expressions,
+    gated,
+    moving,
+    normalized,
+    norms,
+    softmax,
+    steps,
+    sums,
+)
 from tests.random_calls.call import FAMILIES, Call, Family
 from tests.random_calls.views import Device, Gpu, Host
 
-MODULES = (softmax, norms, sums, elements, moving, counting, attention, gated, steps, normalized)
+MODULES = (softmax, norms, sums, elements, expressions, moving, counting, attention, gated, steps, normalized)
 """Importing them declares the families of operators."""
 
 MOST_ON_GPU = 3_000_000

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import kgen
+from kgen.arch import Arch
 from kgen.catalog import parse
 from kgen.device import HOST
 from kgen.dtypes import dtype_of
@@ -132,7 +133,8 @@ def test_two_blocks_share_a_multiprocessor_where_rows_fit(dtype: str, width: int
     ("name", "width", "weights", "expected"),
     [
         ("layer_norm", 887, "f32", "norm_span_t32_n14_v2_weight_bias_wfloat_bf16 on 264 blocks"),
-        ("layer_norm", 1101, "f32", "norm_ring_t32_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
+        ("layer_norm", 1101, "f32", "norm_span_t32_n18_v2_weight_bias_wfloat_bf16 on 264 blocks"),
+        ("layer_norm", 1155, "f32", "norm_ring_t32_n5_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
         ("layer_norm", 2049, "f32", "norm_sectors_t64_n4_v8_h2_weight_bias_wfloat_bf16 on 32752 blocks"),
         ("layer_norm", 4097, "f32", "norm_sectors_t128_n4_v8_h2_weight_bias_wfloat_bf16 on 16384 blocks"),
         ("layer_norm", 8191, "f32", "norm_ring_t128_n8_v8_c1_weight_bias_wfloat_ragged_bf16 on 132 blocks"),
@@ -181,17 +183,17 @@ def test_three_blocks_are_resident_where_registers_allow() -> None:
         ("f32", 256, "gemv_columns_v4_l8_u4_partial_f32"),
         ("bf16", 512, "gemv_columns_v8_l8_u4_partial_bf16"),
         ("f32", 16, "gemv_columns_v4_l4_u4_t512_partial_f32"),
-        ("f32", 33, "gemv_flat_t576_f32"),
-        ("bf16", 17, "gemv_flat_t1024_bf16"),
-        ("bf16", 97, "gemv_flat_t992_bf16"),
-        ("bf16", 9, "gemv_flat_t1024_bf16"),
-        ("bf16", 264, "gemv_flat_t1024_bf16"),
+        ("f32", 33, "gemv_flat_t576_early_f32"),
+        ("bf16", 17, "gemv_flat_t1024_early_bf16"),
+        ("bf16", 97, "gemv_flat_t992_early_bf16"),
+        ("bf16", 9, "gemv_flat_t1024_early_bf16"),
+        ("bf16", 264, "gemv_flat_t1024_early_bf16"),
         ("bf16", 200, "gemv_columns_v8_l16_u4_t512_partial_bf16"),
         ("f32", 401, "gemv_columns_v4_l16_p2_u2_t512_ragged_partial_f32"),
         ("f32", 8193, "gemv_columns_v4_l32_p2_u2_t512_ragged_partial_f32"),
         ("bf16", 8193, "gemv_columns_v8_l32_p2_u2_t512_ragged_partial_bf16"),
-        ("bf16", 129, "gemv_flat_t928_bf16"),
-        ("f32", 257, "gemv_flat_t544_f32"),
+        ("bf16", 129, "gemv_flat_t928_early_bf16"),
+        ("f32", 257, "gemv_flat_t544_early_f32"),
     ],
 )
 def test_tall_matrices_are_read_by_whole_lines(dtype: str, width: int, expected: str) -> None:
@@ -239,15 +241,19 @@ def test_tiles_suit_where_rows_begin(dtype: str, shape: tuple[int, int], expecte
         ("f4", (60001, 201), "transpose_ragged_r64_c224_u32"),
         ("f4", (60001, 301), "transpose_ragged_r64_c96_t256_across_u32"),
         ("f4", (234179, 300), "transpose_ragged_r128_c96_across_u32"),
-        ("f2", (129, 1089219), "transpose_short_w2_k32_t3_anywhere_u16"),
-        ("f2", (135, 1040803), "transpose_short_w2_k32_t3_anywhere_u16"),
+        ("f2", (129, 1089219), "transpose_short_w2_k32_t2_anywhere_u16"),  # 90 % of copy; 87 with three turns
+        ("f2", (135, 1040803), "transpose_short_w2_k40_t2_anywhere_u16"),
         ("f2", (97, 1448547), "transpose_short_w2_k32_t2_anywhere_u16"),
-        ("f2", (48, 2796202), "transpose_short_w4_k32_t3_anywhere_u16"),  # 93 % of copy; 90 with turns not filled
+        ("f2", (48, 2796202), "transpose_short_w4_k32_t2_anywhere_u16"),
         ("f2", (257, 522247), "transpose_short_w2_k32_t2_anywhere_u16"),  # 90; 82 in tiles
         ("f2", (250, 562035), "transpose_short_w4_k32_t2_anywhere_u16"),
         ("f2", (256, 548867), "transpose_ragged_r64_c192_t256_u16"),
         ("u1", (201, 1398099), "transpose_short_w1_k32_anywhere_u8"),
         ("u1", (320, 878179), "transpose_short_w4_k40_anywhere_u8"),
+        ("u1", (347, 773589), "transpose_short_w1_k56_h512_anywhere_u8"),  # 79; 55 in tiles
+        ("u1", (513, 523265), "transpose_short_w1_k64_h512_anywhere_u8"),  # 84; 62
+        ("u1", (513, 52001), "transpose_ragged_r128_c384_u8"),  # few blocks
+        ("f2", (300, 447392), "transpose_short_w4_k40_t3_h512_u16"),  # 95; 93 by fewer threads in two turns
         ("f4", (60000, 300), "transpose_ragged_r64_c96_t256_across_u32"),  # or tiles would share lines
         ("f4", (3, 50177), "transpose_ragged_short_n4_k4_u32"),
         ("f4", (33, 600001), "transpose_ragged_short_n4_k16_u32"),
@@ -315,7 +321,11 @@ def test_tiles_of_rows_that_begin_anywhere_are_wide_where_sums_are_in_few_parts(
         ("bf16", 7, "gemv_span_k7_t4_bf16"),
         ("bf16", 96, "gemv_span_k96_t1_bf16"),
         ("bf16", 127, "gemv_span_k127_t1_bf16"),
-        ("bf16", 129, "gemv_v8_l8_r4_u2_ragged_bf16"),
+        ("bf16", 129, "gemv_span_k129_t1_bf16"),  # 98 % of copy; of lanes that share a row, 89
+        ("bf16", 142, "gemv_span_k142_t1_bf16"),  # 99; 88
+        ("f32", 134, "gemv_span_k134_t1_f32"),  # 96; 89 where a third of the lanes' loads were past the row's end
+        ("f32", 90, "gemv_span_k90_t1_f32"),  # of four lanes that take three turns, 82
+        ("f32", 129, "gemv_v4_l16_r4_u2_ragged_f32"),  # 102; 95 in spans
         ("bf16", 512, "gemv_v8_l32_r4_u2_bf16"),
         ("bf16", 8192, "gemv_v8_l128_r1_u4_bf16"),
         ("f32", 33, "gemv_span_k33_t1_f32"),
@@ -416,14 +426,14 @@ def test_a_block_of_one_row_leaves_at_most_a_quarter_of_its_threads_idle(vec: in
 @pytest.mark.parametrize("packs", [*range(17, 600), 1000, 3000])
 def test_lanes_of_a_product_load_little_past_a_rows_end(packs: int) -> None:
     """In turns of two packs for each lane; a row of 150 packs took lanes for 256 once, and 1.2 times as long."""
-    lanes = row_plans._filled(packs, 2, ragged=True)
+    lanes = row_plans.filled(packs, 2, ragged=True)
     assert -(-packs // (2 * lanes)) * 2 * lanes <= 1.5 * packs
 
 
 @pytest.mark.parametrize(("packs", "lanes"), [(144, 16), (150, 16), (187, 32), (289, 32)])
 def test_lanes_of_a_product_rather_take_a_turn_more_than_load_past_rows(packs: int, lanes: int) -> None:
     """Of 144, 150 and 289 packs a fifth more was loaded once, which took up to 7 % longer."""
-    assert row_plans._filled(packs, 2, ragged=True) == lanes
+    assert row_plans.filled(packs, 2, ragged=True) == lanes
 
 
 def test_few_long_rows_of_a_product_are_cut_so_that_the_last_wave_of_blocks_is_full() -> None:
@@ -470,10 +480,19 @@ def test_rows_of_which_one_number_is_wanted_are_taken_at_once(dtype: str, width:
         ("argmax", "bf16", 255, 1, "argmax_rows_g8_v8_i4_bf16"),  # 94; 77 where four threads read the same banks
         ("argmax", "f32", 311, 1, "argmax_rows_g16_v4_i5_f32"),
         ("sum", "bf16", 98883, 0, "sum_columns_l32_v8_i4_o16_brain_ragged_bf16"),  # 95; 82 in waves and a bit
-        ("max", "bf16", 352, 0, "max_columns_l16_v8_i4_split_bf16"),  # 95; 88 where 20 of 64 lanes had no columns
+        ("max", "bf16", 352, 0, "max_flat_t576_early_bf16"),  # 97; 91 in tiles, as rows begin amid lines
         ("sum", "bf16", 576, 0, "sum_columns_l8_v8_i4_o16_split_brain_bf16"),  # 98; 90
+        ("max", "bf16", 1000, 0, "max_flat_t512_early_bf16"),  # tiles of rows that begin amid lines reach 90
         ("argmax", "f32", 800, 0, "argmax_columns_l8_v4_i4_split_f32"),  # 99; 95
-        ("argmax", "bf16", 1001, 0, "argmax_flat_t1024_bf16"),  # 85 in tiles, of whose lanes a fifth had no columns
+        (
+            "argmax",
+            "bf16",
+            1001,
+            0,
+            "argmax_flat_t1024_early_bf16",
+        ),  # 85 in tiles, of whose lanes a fifth had no columns
+        ("argmax", "bf16", 129, 0, "argmax_flat_t544_early_bf16"),  # 94; 92 in two narrow blocks that begin at the end
+        ("sum", "f32", 33, 0, "sum_flat_t544_o32_early_f32"),  # 95; 93 in a block of 1024 threads
     ],
 )
 def test_reductions_are_cut_as_was_measured_to_be_fastest(
@@ -498,6 +517,37 @@ def test_odd_columns_that_are_read_flat_have_loads_enough_in_flight(
         period = reduce_flat.period_of(columns, spec.dtype)
         active = spec.derived["BLOCKS"] * (spec.threads // period * period)
         assert active * spec.derived["ITEMS"] > 3400
+
+
+@pytest.mark.parametrize(("columns", "dtype"), [(17, "f32"), (257, "f32"), (601, "bf16"), (1001, "bf16")])
+def test_a_multiprocessor_has_room_for_no_block_beside_those_that_begin_early(
+    columns: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two of the next launch would share one and bring what they read first into the cache much too early."""
+    monkeypatch.setattr(reduce_plan, "multiprocessors", lambda device: 132)
+    own = TYPES[dtype]
+    a = np.empty((BYTES // own.itemsize // columns, columns), own)
+    for found in (
+        told(kgen.argmax, a, 0),
+        told(kgen.sum, a, 0),
+        told(kgen.gemv, a, a[:1, :1].repeat(len(a)), trans=True),
+    ):
+        spec = parse(found.split(" on ")[0])
+        if "_flat_" in found:
+            assert spec["early"]
+            each = spec.static_smem + spec.dynamic_smem + rows.RESERVED
+            blocks = spec.derived["BLOCKS"]
+            assert each * blocks <= rows.SHARED + rows.RESERVED < each * (blocks + 1)
+
+
+def test_blocks_begin_early_only_where_one_can_ask_for_most_of_the_shared_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a = np.empty((BYTES // 4 // 33, 33), "f4")
+    for memory, arch, early in ((227, "sm_90a", True), (227, "sm_80", False), (99, "sm_120", False)):
+        monkeypatch.setattr(reduce_flat, "shared_memory", lambda device, memory=memory: memory << 10)
+        monkeypatch.setattr(reduce_flat, "device_arch", lambda device, arch=arch: Arch.parse(arch))
+        assert ("_early_" in told(kgen.max, a, 0)) is early
 
 
 @pytest.mark.parametrize("columns", [7, 9, 17, 33, 63, 127, 129, 200])

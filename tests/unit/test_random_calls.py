@@ -13,9 +13,9 @@ import pytest
 
 import kgen
 from kgen.dtypes import BF16
-from tests.random_calls import elements, gated, jobs, normalized, norms, run
+from tests.random_calls import elements, expressions, gated, jobs, normalized, norms, run
 from tests.random_calls.__main__ import main
-from tests.random_calls.call import Family
+from tests.random_calls.call import Family, Making
 from tests.random_calls.compare import BAR
 from tests.random_calls.run import MODULES, Begun, Done, Settings, drawn, make, operators
 
@@ -84,6 +84,24 @@ def test_a_wrong_result_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(kgen, "square", wrong)
     assert all(re.search("is off by|is 1.0 at .*, not (nan|inf)", done.failure) for done in squares(12))
+
+
+@pytest.mark.parametrize("making", [expressions.of_floats, expressions.of_integers])
+def test_a_wrong_result_of_an_expression_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, making: Making, shared_cache: object
+) -> None:
+    right = kgen.elementwise
+
+    def wrong(text: str, **options: Any) -> Any:
+        result = right(text, **options)
+        result[...] = result != 1 if result.dtype == bool else result + np.abs(result) / 50 + 1
+        return result
+
+    monkeypatch.setattr(kgen, "elementwise", wrong)
+    monkeypatch.setattr(run, "FAMILIES", [Family(("elementwise",), making, 1)])
+    with kgen.backend("cpu"):
+        failures = [done.failure for done in squares(8)]
+    assert sum(failure.startswith("Wrong: the result is") for failure in failures) >= 5, failures
 
 
 @pytest.mark.usefixtures("squares_only")

@@ -77,9 +77,31 @@ def test_the_header_says_what_the_file_is_and_how_to_make_it_again(name: str) ->
     assert f"again   kgen build {name}" in header
     assert "header.j2" not in header
     assert all(f"{axis.name} " in header for axis in spec.kernel.axes)
-    assert spec.kernel.formula.splitlines()[0] in header
+    assert all(f"//     {line}" in header for line in spec.formula.splitlines())
     for part, digest in source.parts:
         assert re.search(rf"{re.escape(part)}[\s/]+{digest[:8]}", header), f"{part} is not in the header"
+
+
+@pytest.mark.parametrize(
+    ("name", "formula"),
+    [
+        ("norm_t128_n8_v4_f32", "y[i] = (x[i] - mean) / sqrt(variance + eps)"),
+        ("norm_t128_n8_v4_bias_f32", "y[i] = (x[i] - mean) / sqrt(variance + eps) + bias[i]"),
+        ("norm_t128_n4_v8_rms_weight_f16", "y[i] = x[i] / sqrt(mean of x[i]^2 + eps) * (weight[i] + weight_offset)"),
+        ("norm_backward_t128_n4_v4_rms_f32", "n[i] = x[i] rstd\ndx[i] = rstd (dy[i] - n[i] mean(dy n))"),
+        (
+            "softmax_t128_n4_v8_log_scaled_f16",
+            "m = max of scale x[j],  d = sum of exp(scale x[j] - m)\ny[i] = scale x[i] - m - log(d)",
+        ),
+        (
+            "softmax_t128_n4_v8_causal_mask_f16",
+            "m = max of x[j],  d = sum of exp(x[j] - m),  over the j that the query sees and the mask leaves\n"
+            "y[i] = exp(x[i] - m) / d",
+        ),
+    ],
+)
+def test_a_formula_is_that_of_the_specialization(name: str, formula: str) -> None:
+    assert kgen.parse(name).formula == formula
 
 
 @pytest.mark.parametrize("name", DEFAULTS)

@@ -18,7 +18,7 @@ _WORD = re.compile(r"[\w.]+|f->[\w\[\]]+")
 _REPEATABLE = re.compile(rf"(?:\(\w+\))?(?:{_WORD.pattern})|\(-\w+\)")  # a register, or a number
 _BOOLEAN = {"and": "&", "or": "|", "xor": "^"}
 _PREDICATE = re.compile(r"(set|setp)\.(\w+)(?:\.(and|or|xor))?((?:\.ftz)?)((?:\.\w+)+)$")
-_NOTHING = re.compile(r"prefetchu|griddepcontrol|discard|applypriority|createpolicy|pmevent|brkpt")
+_NOTHING = re.compile(r"prefetchu|griddepcontrol|applypriority|createpolicy|pmevent|brkpt")
 
 
 def statement(emit: Emitter, at: Instruction) -> str:

@@ -114,6 +114,12 @@ def _prefetch(emit: Emitter, at: Instruction) -> str:
     return f"(void)({pointer(emit, at.operands[0], 1, 'kg::READ | kg::PLACE', at)});"
 
 
+def _discard(emit: Emitter, at: Instruction) -> str:
+    """What was there is lost: nobody may need it any more."""
+    size = int(at.operands[1], 0)
+    return f"{{ uint8_t* p_ = {pointer(emit, at.operands[0], size, 'kg::WRITE', at)}; memset(p_, 0xff, {size}); }}"
+
+
 def _atomic(emit: Emitter, at: Instruction) -> str:
     parts = words(at)
     kind = next(word for word in reversed(parts) if word in SIZES)
@@ -160,6 +166,7 @@ HANDLERS: dict[str, Callable[[Emitter, Instruction], str]] = {
     "atom": _atomic,
     "red": _atomic,
     "prefetch": _prefetch,
+    "discard": _discard,
     "membar": _fence,
     "fence": _fence,
 }

@@ -174,7 +174,7 @@ class Body:
                 power = self._binary(ast.Mult(), power, a, node)
             return power
         kind = self._meet(a, b)
-        if kind in FLOATING and b.value == 0.5:
+        if b.value == 0.5:
             return self._builtin("sqrt", [Term(self._as(a, kind), kind)], node)
         if kind in INTEGERS or kind is BOOL:
             self._refuse(node, "raises an integer to a power; make one a float, or write a product", TypeError)
@@ -213,10 +213,9 @@ class Body:
         if len(terms) > len(parameters) or any(p not in defaults for p in missing):
             self._refuse(node, f"does not fit {name}({', '.join(parameters)})")
         terms += [literal(defaults[p]) for p in missing]
-        kind = self._meet(*terms)
-        kind = self.writer.real if isinstance(kind, Weak) else kind
+        kind, plain = self._computed(self._meet(*terms))
         called, result = self.writer.function(Function(name, parameters, expression), (kind,) * len(terms))
-        return Term(f"{called}({', '.join(self._as(t, kind) for t in terms)})", result)
+        return Term(f"{called}({', '.join(self._as(t, kind) for t in terms)})", plain or result)
 
     def _builtin(self, name: str, terms: list[Term], node: ast.expr) -> Term:
         primitive = PRIMITIVES[name]
@@ -225,8 +224,7 @@ class Body:
         if name == "where":
             return self._choose(*terms)
         of_reals = primitive.rule == "float" and name not in OF_INTEGERS
-        kind = self._meet(*terms, together=real if of_reals else common)
-        kind = self.writer.real if isinstance(kind, Weak) else kind
+        kind, plain = self._computed(self._meet(*terms, together=real if of_reals else common))
         if name in OF_INTEGERS and kind not in FLOATING:
             instead = OF_INTEGERS[name]
             return self._primitive(instead, I8 if kind is BOOL and instead not in PRIMITIVES else kind, *terms)
@@ -236,7 +234,7 @@ class Body:
             return terms[0]
         if primitive.rule == "test" and kind not in FLOATING:
             return Term("true" if name == "isfinite" else "false", BOOL)
-        result = BOOL if primitive.rule == "test" else kind
+        result = BOOL if primitive.rule == "test" else plain or kind
         if name == "abs" and kind not in FLOATING:
             return self._primitive("absolute", kind, *terms) if kind in SIGNED else terms[0]
         if primitive.c is None:
@@ -248,6 +246,10 @@ class Body:
         return Term(f"{called}({', '.join(self._as(t, kind) for t in terms)})", result)
 
     # Types.
+
+    def _computed(self, kind: Type) -> tuple[DType, Weak | None]:
+        """The type in which a function computes; FLOAT if it is of plain numbers, since it then gives another."""
+        return (self.writer.real, FLOAT) if isinstance(kind, Weak) else (kind, None)
 
     def _primitive(self, name: str, kind: Type, *terms: Term) -> Term:
         """A call of a hand-written function, whose arguments and result have one type, by which C++ finds it."""

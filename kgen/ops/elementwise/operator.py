@@ -206,10 +206,10 @@ class Elementwise:
         dtype, code = dtype if isinstance(dtype, Coded) else (dtype, None)
         chosen = None if dtype is None else element_dtype(op, dtype, (*ANY, *FP8) if self.storage else ANY)
         types = tuple(read_as(x, code) if x else type_of(number) for x, number in zip(operands, numbers))
-        for x in operands:
-            if x and chosen and not self.storage and not castable(x.dtype, chosen):
+        for name, each in zip(function.parameters, types):
+            if chosen and isinstance(each, DType) and not self.storage and not castable(each, chosen):
                 raise TypeError(
-                    f"{op}: {x.argument} is {x.dtype.numpy_name}, which does not become dtype={chosen.numpy_name} "
+                    f"{op}: {name} is {each.numpy_name}, which does not become dtype={chosen.numpy_name} "
                     "(NumPy's casting 'same_kind'); convert it first"
                 )
         common = chosen or functools.reduce(join, types)

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kgen.dtypes import BF16, F16, F32, F64, I64, INTEGERS, DType
+from kgen.dtypes import BF16, BOOL, F16, F32, F64, I64, INTEGERS, DType
 from kgen.ops.elementwise.body import Body
 from kgen.ops.elementwise.expression import Function
-from kgen.ops.elementwise.promotion import INT, Type, Weak, arithmetic
+from kgen.ops.elementwise.promotion import FLOATING, INT, Type, Weak, arithmetic
 from kgen.ops.elementwise.terms import Term, safe
 
 
@@ -47,7 +47,8 @@ def write(
 ) -> Program:
     """The C++ of a function; with `dtype` its operands become that first, and its result in the end, or `cast`.
 
-    Raises TypeError where NumPy has no such operation, OverflowError for an integer that its type cannot hold.
+    Raises TypeError where NumPy has no such operation, or `dtype` would have integers made of a result in floats;
+    OverflowError for an integer that its type cannot hold.
     """
     given = types if dtype is None else tuple(dtype if isinstance(t, DType) else t for t in types)
     double = any(t in (F64, *INTEGERS) for t in (*given, dtype) if t)
@@ -58,6 +59,11 @@ def write(
         double |= result is F64
         writer = Writer(double=double)
         writer.function(function, given, "apply")
+    if dtype in (*INTEGERS, BOOL) and result in FLOATING:
+        raise TypeError(
+            f"{function.name}: the result is {result.numpy_name}, which does not become dtype={dtype.numpy_name} "
+            "(NumPy's casting 'same_kind'); leave dtype out, and convert the result"
+        )
     fast = (cast or dtype or result) in (F16, BF16)
     if fast:
         writer = Writer(double=double, fast=True)
@@ -114,6 +120,7 @@ class Writer:
             text += [*lines, f"    return {result.text};", "}"]
             if not lines and len(text[0]) + len(result.text) < 100:
                 text = [f"{text[0]} {{ return {result.text}; }}"]
-            self.texts.append("\n".join(text))
+            if "\n".join(text) not in self.texts:  # for types that are computed in the same one
+                self.texts.append("\n".join(text))
             found = self._written[function.name, types] = (name, result.type)
         return found

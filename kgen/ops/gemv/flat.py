@@ -9,10 +9,21 @@ from kgen.device import multiprocessors
 from kgen.dtypes import F32, FLOATS, DType
 from kgen.launch import Step, bind
 from kgen.ops.calls import Plan
-from kgen.ops.gemv.kernels import PACK, QUANTIZED_FLAGS, WARP
+from kgen.ops.gemv.kernels import PACK, QUANTIZED_FLAGS
 from kgen.ops.gemv.product import Product, flags_of
 from kgen.ops.gemv.types import QUANTIZED, total_of, types_of
-from kgen.ops.reduce.flat import COUNTERS, MEETING, STATIC_LIMIT, items_of, period_of, reads_of
+from kgen.ops.reduce.flat import (
+    COUNTERS,
+    EARLY,
+    MEETING,
+    STATIC_LIMIT,
+    alone,
+    begins_early,
+    items_of,
+    period_of,
+    reads_of,
+    shared_bytes,
+)
 from kgen.ops.reduce.workspace import workspace
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
@@ -40,6 +51,8 @@ LINE = 128
 def _derive(spec: Spec) -> dict[str, int]:
     threads, vec = spec["THREADS"], PACK // spec.dtype.itemsize
     blocks = MOST[spec.dtype.itemsize] // threads
+    found, others = shared_bytes(threads, spec.dtype, total_of(spec).itemsize)
+    early = "early" in spec.flags
     return {
         **{name: int(name in spec.flags) for name in ("half", "brain", "inner")},
         "THREADS": threads,
@@ -47,14 +60,16 @@ def _derive(spec: Spec) -> dict[str, int]:
         "ITEMS": ITEMS if spec.dtype in QUANTIZED else items_of(blocks * threads),
         **MEETING,
         "BLOCKS": blocks,
-        "STATIC_SMEM": (threads * (vec + 1) + 1) * total_of(spec).itemsize,
+        "STATIC_SMEM": others if early else found + others,
+        "DYNAMIC_SMEM": max(found, alone(blocks) - others) if early else 0,
     }
 
 
 def most_threads(dtype: DType) -> int:
     """Threads of a block, at most: what each finds of all columns of a pack is in shared memory at last."""
     total = 8 if dtype is F32 else 4
-    return min(MOST[dtype.itemsize], STATIC_LIMIT // ((PACK // dtype.itemsize + 1) * total) // WARP * WARP)
+    fitting = (threads for threads in THREADS.values if sum(shared_bytes(threads, dtype, total)) <= STATIC_LIMIT)
+    return min(MOST[dtype.itemsize], max(fitting))
 
 
 def _check(spec: Spec) -> str | None:
@@ -79,13 +94,14 @@ FLAT = register(
         summary=_SUMMARY,
         formula="y[n] = alpha (sum over k of a[k][n] x[k]) + beta y[n]",
         axes=(THREADS,),
+        flags=(EARLY,),
         dtypes=FLOATS,
         derive=_derive,
         text=_text,
         check=_check,
         grid=_GRID,
         origin=_ORIGIN,
-        defaults=("gemv_flat_t416_f32", "gemv_flat_t448_bf16"),
+        defaults=("gemv_flat_t416_f32", "gemv_flat_t928_early_bf16"),
     )
 )
 FLAT_QUANTIZED = register(
@@ -95,7 +111,7 @@ FLAT_QUANTIZED = register(
         summary=_SUMMARY,
         formula="y[n] = alpha (sum over k of s[k] a[k][n] x[k]) + beta y[n]",
         axes=(THREADS,),
-        flags=QUANTIZED_FLAGS,
+        flags=(EARLY, *QUANTIZED_FLAGS),
         dtypes=QUANTIZED,
         derive=_derive,
         text=_text,
@@ -139,7 +155,7 @@ def cut(product: Product, sms: int) -> Cut | None:
         return blocks * (threads // period * period), -blocks, -threads
 
     threads = max(fitting, key=used)
-    spec = kernel.spec(THREADS=threads, **flags, dtype=a.dtype)
+    spec = kernel.spec(THREADS=threads, early=begins_early(product.out.device), **flags, dtype=a.dtype)
     tile = spec.derived["ITEMS"] * (threads // period * period) * vec
     return Cut(spec, period, min(sms * spec.derived["BLOCKS"], max(1, columns * product.depth // tile)))
 

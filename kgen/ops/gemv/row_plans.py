@@ -56,7 +56,7 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
         in_flight = 8 if ragged and not quantized else 4
         shared = PAIRED_16 if product.a.dtype.itemsize == 2 else 2 * WARP
         if not quantized and (ragged or packs <= shared):
-            lanes, rows, in_flight = _filled(packs, 2, ragged=ragged), 4, 8
+            lanes, rows, in_flight = filled(packs, 2, ragged=ragged), 4, 8
         elif packs <= WARP:
             lanes = max(power_of_two(packs) // 4, min(power_of_two(packs), 2))
             rows = 4 // min(4, power_of_two(-(-packs // lanes)))
@@ -91,7 +91,7 @@ def cut_rows(product: Product, sms: int, spec: Spec | None = None) -> tuple[Spec
     return spec, _splits(blocks, tiles, sms * spec.derived["BLOCKS"])
 
 
-def _filled(packs: int, each: int, *, ragged: bool) -> int:
+def filled(packs: int, each: int, *, ragged: bool) -> int:
     """Lanes for rows of so many packs, of which each lane has `each` in flight.
 
     The most of whose loads few are past the rows' ends; rows of many packs take two turns at least.

@@ -12,13 +12,16 @@ from kgen.operand import INT_MAX
 from kgen.ops import rows, rows_cut
 from kgen.ops.calls import Plan
 from kgen.ops.gemv.product import Product, flags_of
+from kgen.ops.gemv.row_plans import filled
 from kgen.ops.gemv.types import QUANTIZED, VALUE_FLAGS, types_of
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
 WORD, CHUNK, WARP = 4, 16, 32
-WIDEST = {1: 255, 2: 127, 4: 63}
-"""Numbers of a row up to which this pays, by their bytes: of more, lanes that share a row do as well."""
+WIDEST = {1: 255, 2: 255, 4: 63}
+"""Numbers of a row up to which this pays, by their bytes: of more, lanes that share a row do as well,"""
+FILLED = 0.9
+"""if they take it in one turn, of which at least so much is the row's."""
 ODD = {1: range(48, 192), 2: range(48, 193), 4: range(0)}
 """Bytes of rows of whole chunks of which it does, where their number is no power of two, by the bytes of a number."""
 LEAST = 1 << 20
@@ -133,7 +136,9 @@ def cut(product: Product) -> Spec | None:
     if a.dtype not in kernel.dtypes or scaled_otherwise or not dense:
         return None
     nbytes = columns * a.dtype.itemsize
-    if not _COLUMNS.values[0] <= columns <= WIDEST[a.dtype.itemsize] or product.rows * nbytes < LEAST:
+    if not _COLUMNS.values[0] <= columns <= _COLUMNS.values[-1] or product.rows * nbytes < LEAST:
+        return None
+    if columns > WIDEST[a.dtype.itemsize] and _suits_lanes(columns // (CHUNK // a.dtype.itemsize)):
         return None
     chunks = nbytes // CHUNK
     if nbytes % CHUNK == 0 and not (nbytes in ODD[a.dtype.itemsize] and chunks & (chunks - 1)):
@@ -144,6 +149,12 @@ def cut(product: Product) -> Spec | None:
     times = next(times for times in _TIMES.values if times * words >= EACH or times == _TIMES.values[-1])
     spec = kernel.spec(COLUMNS=columns, TIMES=times, **flags, dtype=a.dtype)
     return spec if product.rows <= INT_MAX - spec.derived["HEIGHT"] else None
+
+
+def _suits_lanes(packs: int) -> bool:
+    """Whether lanes that share rows of so many packs take them in one turn that is nearly full."""
+    loads = 2 * filled(packs, 2, ragged=True)
+    return FILLED * loads <= packs <= loads
 
 
 def head_of(product: Product) -> int | None:

@@ -22,7 +22,7 @@ from kgen.ops.moving.transpose_kernels import (
     THREADS,
     ragged_threads,
 )
-from kgen.ops.moving.transpose_words import KIBS, MOST_TURNS, SHORT, group
+from kgen.ops.moving.transpose_words import KIBS, MOST_APART, MOST_TURNS, SHORT, group
 from kgen.ops.moving.transpose_words import room as room_of
 
 OF_SIZE = {1: U8, 2: U16, 4: U32, 8: U64}
@@ -44,8 +44,11 @@ merged, as many as leave room for long enough pieces of the long rows."""
 MOST_IN_LINES = (MOST_KIB << 10) // ((FEW_LINES + 1) * LINE)
 """Up to which a block takes four lines of each and the one before: lanes that have a line each find columns in
 different banks."""
-MOST_IN_WORDS, MOST_BYTES = {1: 320, 2: 320, 4: 160, 8: 80}, 319
-"""Elements of short rows up to which these are merged, and bytes are split, where they begin with packs."""
+MOST_IN_WORDS, MOST_BYTES = {1: 576, 2: 320, 4: 160, 8: 80}, 319
+"""Elements of short rows up to which these are merged, and bytes are split, where they begin with packs: tiles do
+better for longer ones. Of bytes that are merged, a block takes as many as leave room for a line of each long row."""
+MOST_BYTES_MERGED = 320
+"""The same of bytes that are merged, of whole packs, or of a matrix that makes few blocks."""
 MOST_WHOLE, MOST_NOT_TILED = 80, 192
 """The same of bytes that are split, of whole packs; and of elements of two bytes, merged to whole sectors."""
 MOST_NARROW_SPLIT = 33
@@ -79,6 +82,10 @@ class ShortRows(NamedTuple):
     itemsize: int
 
     @property
+    def nbytes(self) -> int:
+        return self.width * self.itemsize * self.long * math.prod(self.sizes)
+
+    @property
     def crowded(self) -> bool:
         """Whether lanes find elements of short rows in so few banks that packs beside those are worth their room.
 
@@ -91,8 +98,7 @@ class ShortRows(NamedTuple):
             if self.itemsize == 2:
                 return width >= 8 and (same >= 8 or width > 102)
             return self.itemsize == 4 and same >= 8 and 16 < width < 96
-        nbytes = width * self.itemsize * self.long * math.prod(self.sizes)
-        if width > MOST_PADDED[self.itemsize] or (same > SAME_BANK and width >= TILED and nbytes < LARGE):
+        if width > MOST_PADDED[self.itemsize] or (same > SAME_BANK and width >= TILED and self.nbytes < LARGE):
             return False
         if self.itemsize >= 4:
             return same >= 16 and width != 96  # of which tiles have just so many
@@ -117,11 +123,12 @@ class ShortRows(NamedTuple):
         cut = self.cut(multiprocessors, anywhere=anywhere, whole=whole)
         if not cut or not 2 * unit <= self.long <= INT_MAX - RAGGED_ROOM:
             return None
-        kib, lines, turns = cut
+        kib, lines, turns, threads = cut
         spec = SHORT.spec(
             WORD=max(self.itemsize, math.gcd(4, self.width * self.itemsize)),
             KIB=kib,
             TURNS=turns,
+            THREADS=threads,
             BATCH=len(self.sizes),
             anywhere=anywhere,
             split=self.split,
@@ -133,37 +140,48 @@ class ShortRows(NamedTuple):
         ints = (self.long, self.width, own, tiles, *self.sizes)
         return Step(spec, math.prod(ints[3:]), 2, ints, (*self.strides, self.row))
 
-    def cut(self, multiprocessors: int, *, anywhere: bool, whole: bool) -> tuple[int, int, int] | None:
-        """KiB of shared memory, lines of each long row in it, and turns of a thread; None where others are as fast."""
+    def cut(self, multiprocessors: int, *, anywhere: bool, whole: bool) -> tuple[int, int, int, int] | None:
+        """KiB of shared memory, lines of each long row in it, turns of a thread, and the threads of a block.
+
+        None where others are as fast.
+        """
         suits = self._splits_in_words if self.split else self._merges_in_words
         if not suits(anywhere, whole):
             return None
+        line = LINE * (self.width | 1)  # bytes
+        wide = self.itemsize == 1 and self.width > MOST_BYTES_MERGED
         if self.split:
             least = (
                 (40 if 128 < self.width <= 160 else 32) if anywhere else 12 if self.width <= MOST_NARROW_SPLIT else 24
             )
+        elif wide:
+            least = 56
+        elif anywhere:
+            least = 40 if self.itemsize == 2 and room_of(32) < 2 * line <= room_of(40) else 32
         else:
-            least = 32 if anywhere else 16
-        line = LINE * (self.width | 1)  # bytes
+            least = 16
         kib = next(kib for kib in KIBS if kib >= least and room_of(kib) >= line)
         wave = self.long * self.itemsize * math.prod(self.sizes) // LINE // (WAVE * multiprocessors)
         most = max(1, min(room_of(kib) // line, wave))
         groups = -(-self.width // group(self.itemsize))
+        at_once = MOST_APART if anywhere and self.itemsize > 1 and not self.split else 1  # turns that are waited for
 
-        def turns(lines: int) -> int:
-            return -(-LANES * lines * groups // THREADS)
+        def waits(lines: int, turns: int) -> int:
+            return -(-LANES * lines * groups // (turns * THREADS))
 
         if self.split and anywhere:
-            return kib, most, 1  # the sectors that blocks load before their own are the fewest so
-        lines = min(range(most, 0, -1), key=lambda n: turns(n) / n)
-        if self.split or (anywhere and self.itemsize == 1):
-            return kib, lines, 1
-        if not anywhere:
-            return kib, lines, min(turns(lines), MOST_TURNS)
-        # What lies in two packs takes the registers of two: as few turns together as wait the fewest times, but for a
-        # last turn in which nearly all lanes would be idle.
-        full = -(-LANES * (lines * groups - 1) // THREADS)
-        return kib, lines, min(range(1, MOST_TURNS), key=lambda together: (-(-full // together), together))
+            return kib, most, 1, THREADS  # the sectors that blocks load before their own are the fewest so
+        lines = min(range(most, 0, -1), key=lambda n: waits(n, at_once) / n)
+        if self.split:
+            return kib, lines, 1, THREADS
+        if anywhere:
+            return kib, lines, min(waits(lines, 1), at_once), 2 * THREADS if wide else THREADS
+        # As many threads as take all packs in turns that are under way together, but for one of which nearly all lanes
+        # would be idle.
+        full = LANES * (lines * groups - 1)
+        if wide or (kib >= 40 and full > MOST_TURNS * THREADS):
+            return kib, lines, -(-full // (2 * THREADS)), 2 * THREADS
+        return kib, lines, min(waits(lines, 1), MOST_TURNS), THREADS
 
     def _splits_in_words(self, anywhere: bool, whole: bool) -> bool:
         width = self.width
@@ -176,14 +194,15 @@ class ShortRows(NamedTuple):
 
     def _merges_in_words(self, anywhere: bool, whole: bool) -> bool:
         width, bytewise = self.width, self.itemsize == 1
-        if width > MOST_IN_WORDS[self.itemsize]:
+        if width > (MOST_BYTES_MERGED if bytewise and self.nbytes < LARGE else MOST_IN_WORDS[self.itemsize]):
             return False
         if anywhere:
             few = width % 4 == 0 or (width == 2 and not bytewise)
             tiled = not bytewise and width > MOST_NOT_TILED and width * self.itemsize % (SECTOR * PACK) == 0
             return self.itemsize <= 2 and (few or width >= (7 if bytewise else 9)) and not tiled
-        tiled = width <= 32 if bytewise else width < TILED or width * self.itemsize % (SECTOR * PACK) == 0
-        return not (whole and tiled)
+        if bytewise:
+            return not whole or 32 < width <= MOST_BYTES_MERGED
+        return not whole or (width >= TILED and width * self.itemsize % (SECTOR * PACK) > 0)
 
     def anywhere(self, multiprocessors: int, *, whole: bool) -> tuple[int, Step] | None:
         """Wherever rows begin: what it costs, and how many lines of each long row a block takes at best.
@@ -207,7 +226,7 @@ class ShortRows(NamedTuple):
             return None
         widest = PACK // self.itemsize
         sector, line = SECTOR * widest, LANES * widest
-        large = nbytes * self.long * math.prod(self.sizes) >= LARGE
+        large = self.nbytes >= LARGE
         beside = 0 if self.split else sector  # elements of a long row that packs hold beside a block's own
 
         def within(lines: int) -> int:

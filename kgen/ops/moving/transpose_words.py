@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from kgen.dtypes import U8, U16, U32, U64
-from kgen.ops.moving.transpose_kernels import BATCH, THREADS
+from kgen.ops.moving.transpose_kernels import BATCH
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
 
-MOST_TURNS = 4
-"""Of a thread, of which all loads are under way together."""
-KIBS = (12, 16, 24, 32, 40)
-"""KiB of shared memory of a block, about: some more, so that a power of two of odd rows of packs fits."""
+MOST_TURNS, MOST_APART = 4, 2
+"""Of a thread, of which all loads are under way together; and where long rows begin anywhere, so that each pack lies in
+two."""
+KIBS = (12, 16, 24, 32, 40, 56, 64, 72)
+"""KiB of shared memory of a block, about: some more, so that a power of two of odd rows of packs fits. A multiprocessor
+has room for three blocks of the most."""
 _WORD = 4
 """Bytes that are turned over in registers."""
 
@@ -26,12 +28,11 @@ def group(itemsize: int) -> int:
 
 
 def _geometry(spec: Spec) -> dict[str, int]:
-    nbytes = room(spec["KIB"])
     in_word = spec["WORD"] // spec.dtype.itemsize
     return {
-        "THREADS": THREADS,
-        "ROOM": nbytes,
-        "STATIC_SMEM": nbytes,
+        "THREADS": spec["THREADS"],
+        "STATIC_SMEM": 0,
+        "DYNAMIC_SMEM": room(spec["KIB"]),
         "IN_WORD": in_word,
         "GROUP": group(spec.dtype.itemsize),
     }
@@ -46,6 +47,8 @@ def _problem(spec: Spec) -> str | None:
             return "copies to shared memory are all under way together"
         if size > 2:
             return "elements of more than two bytes are split as fast in other ways"
+    if spec["anywhere"] and spec["TURNS"] > MOST_APART:
+        return "what lies in two packs takes the registers of two"
     if spec["anywhere"] and (size > 2 or (spec["split"] and (size > 1 or word < _WORD))):
         return "where long rows begin anywhere, these are as fast in other ways"
     return None
@@ -60,6 +63,7 @@ SHORT = register(
             Axis("WORD", "w", (1, 2, 4, 8), "bytes of the words that short rows are made of"),
             Axis("KIB", "k", KIBS, "KiB of short rows that a block takes, about", default=16),
             Axis("TURNS", "t", tuple(range(1, MOST_TURNS + 1)), "turns of a thread under way together", default=1),
+            Axis("THREADS", "h", (256, 512), "threads of a block", default=256),
             BATCH._replace(default=0),
         ),
         flags=(
@@ -74,7 +78,8 @@ SHORT = register(
         defaults=(
             "transpose_short_w4_t2_b1_u16",
             "transpose_short_w4_k12_split_u8",
-            "transpose_short_w1_k24_anywhere_u8",
+            "transpose_short_w1_k64_h512_anywhere_u8",
+            "transpose_short_w4_k40_t3_h512_u16",
         ),
     )
 )

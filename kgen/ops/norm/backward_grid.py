@@ -11,6 +11,7 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops import rows_cut, rows_grid
 from kgen.ops.calls import Plan
+from kgen.ops.norm import formulas
 from kgen.ops.norm.backward_kernels import BIAS, OWN
 from kgen.ops.norm.kernels import RMS
 from kgen.ops.reduce.workspace import workspace
@@ -89,7 +90,7 @@ GRID = register(
     Kernel(
         name="norm_backward_grid",
         summary="The gradients of the input of a norm, and of its weights, of rows that all blocks share.",
-        formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
+        formula=formulas.backward,
         axes=(PACKS, rows_grid.VEC, STAGES),
         flags=(RMS, *OWN, BIAS),
         derive=_derive,

@@ -6,6 +6,7 @@ from typing import Any
 
 from kgen.dtypes import F32
 from kgen.ops import rows
+from kgen.ops.norm import formulas
 from kgen.ops.norm.kernels import RMS
 from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, centred, text_of_rows, text_of_weights
 from kgen.registry import register
@@ -125,11 +126,15 @@ def _derive_total(spec: Spec) -> dict[str, int]:
     return {"THREADS": TOTAL_THREADS, "DEPTH": depth, "SLICES": slices, "STATIC_SMEM": shared}
 
 
+def _formula(spec: Spec) -> str:
+    return formulas.backward(spec, weight=bool(spec["weight"]), sums=bool(spec["sums"]))
+
+
 BACKWARD = register(
     rows.RowKernel(
         name="norm_backward",
         summary="The gradient of the input of a norm along rows that stay in registers.",
-        formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
+        formula=_formula,
         axes=(*rows.AXES, STAGES),
         flags=(
             RMS,
@@ -159,7 +164,10 @@ WEIGHTS = register(
     Kernel(
         name="norm_weights",
         summary="The gradients of the weights of a norm: sums over parts of the rows.",
-        formula="dweight[i] = sum over rows of dy[i] (x[i] - mean) rstd,  dbias[i] = sum over rows of dy[i]",
+        formula=lambda spec: (
+            f"dweight[i] = sum over rows of dy[i] {'x[i]' if spec['rms'] else '(x[i] - mean)'} rstd"
+            + (",  dbias[i] = sum over rows of dy[i]" if spec["bias"] else "")
+        ),
         axes=(
             Axis("LANES", "t", (8, 16, 32), "threads side by side", default=16),
             Axis("DEPTH", "d", (8, 16, 32), "threads that share a column", default=16),

@@ -11,6 +11,7 @@ from typing import Any
 
 from kgen.dtypes import F32
 from kgen.ops import rows_cut, rows_ring
+from kgen.ops.norm import formulas
 from kgen.ops.norm.backward_kernels import BIAS, OWN
 from kgen.ops.norm.kernels import RMS
 from kgen.ops.rows import SHARED, VEC, VECTOR
@@ -118,11 +119,15 @@ def _check(spec: Spec) -> str | None:
     return None if spec["VEC"] * spec.dtype.itemsize == VECTOR else f"what is fetched for later is of {VECTOR} bytes"
 
 
+def _formula(spec: Spec) -> str:
+    return formulas.backward(spec, offset=bool(spec["offset"]))
+
+
 RING = register(
     Kernel(
         name="norm_backward_ring",
         summary="The gradient of the input of a norm, and sums for those of its weights, over many rows.",
-        formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
+        formula=_formula,
         axes=(LANES, PACKS, VEC, CLUSTER),
         flags=(RMS, *OWN, BIAS, OFFSET, *RAGGED),
         derive=_derive,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from kgen.device import device_arch, multiprocessors, shared_memory
 from kgen.dtypes import BF16, F16
 from kgen.ops import rows_cut
+from kgen.ops.norm import formulas
 from kgen.ops.norm.backward_kernels import BIAS, OWN
 from kgen.ops.norm.kernels import RMS
 from kgen.ops.rows import SHARED, VECTOR, shared_for
@@ -73,7 +74,7 @@ SPAN = register(
     Kernel(
         name="norm_backward_span",
         summary="The gradient of the input of a norm, and sums for those of its weights, of narrow rows.",
-        formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
+        formula=formulas.backward,
         axes=(LANES, PACKS, VEC),
         flags=(RMS, *OWN, BIAS),
         dtypes=(F16, BF16),

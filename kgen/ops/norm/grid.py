@@ -8,6 +8,7 @@ from typing import Any
 from kgen.launch import Step, bind
 from kgen.ops import rows_cut, rows_grid
 from kgen.ops.calls import Plan
+from kgen.ops.norm import formulas
 from kgen.ops.norm.kernels import AFFINE, RMS, affines, check_affine, vectors
 from kgen.ops.norm.problem import Problem
 from kgen.ops.rows_text import affine_of_edge, affine_of_packs, centred, text_of_weights, weight_of
@@ -50,7 +51,7 @@ GRID = register(
     Kernel(
         name="norm_grid",
         summary="Normalises rows that teams of blocks share, and take in turn.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        formula=formulas.forward,
         axes=rows_grid.AXES,
         flags=(
             RMS,

@@ -6,6 +6,7 @@ from typing import Any
 
 from kgen.dtypes import F32
 from kgen.ops import rows
+from kgen.ops.norm import formulas
 from kgen.ops.rows_text import (
     ALIGNED,
     WEIGHT_TYPES,
@@ -132,7 +133,7 @@ NORM = register(
     rows.RowKernel(
         name="norm",
         summary="Normalises rows, which stay in registers.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        formula=formulas.forward,
         axes=rows.AXES,
         flags=(
             RMS,
@@ -175,7 +176,7 @@ SPLIT = register(
     Kernel(
         name="norm_split",
         summary="Normalises rows of any length in two launches, each of which reads them.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        formula=formulas.forward,
         axes=(
             Axis("LANES", "t", (128, 256, 512), "threads of a block", default=512),
             Axis("PACKS", "n", (1, 2, 4, 8, 16), "packs that a thread has in flight", default=4),

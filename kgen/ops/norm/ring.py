@@ -6,6 +6,7 @@ from typing import Any
 
 from kgen.dtypes import F32
 from kgen.ops import rows_cut, rows_ring
+from kgen.ops.norm import formulas
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, affines, check_affine, vectors
 from kgen.ops.norm.ring_memory import HALF, beside, derive, gathered, posted, raised, stages, widened
 from kgen.ops.rows_grid import RAGGED
@@ -119,7 +120,7 @@ RING = register(
     Kernel(
         name="norm_ring",
         summary="Normalises wide rows, which blocks, or clusters of them, take in turn.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        formula=formulas.forward,
         axes=(LANES, PACKS, rows_ring.VEC, rows_ring.CLUSTER),
         flags=(RMS, RESIDUAL, *AFFINE, RAGGED, SHIFTED),
         derive=derive,

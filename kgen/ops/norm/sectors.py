@@ -13,6 +13,7 @@ from kgen.dtypes import F32
 from kgen.ops import rows, rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
+from kgen.ops.norm import formulas
 from kgen.ops.norm.kernels import AFFINE, RMS, check_affine, vectors
 from kgen.ops.norm.problem import Problem
 from kgen.ops.rows_text import ALIGNED, affine, affine_of_edge, text_of_weights, weight_of
@@ -100,7 +101,7 @@ SECTORS = register(
     Kernel(
         name="norm_sectors",
         summary="Normalises rows that begin anywhere, in packs that begin with sectors of memory.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        formula=formulas.forward,
         axes=(LANES, PACKS, rows_ring.VEC, HEIGHT),
         flags=(RMS, *AFFINE, SHIFTED),
         derive=_derive,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kgen.device import device_arch, multiprocessors
@@ -10,7 +12,8 @@ from kgen.operand import Operand
 from kgen.ops import rows_cut
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
-from kgen.ops.norm.cuts import ELSEWHERE
+from kgen.ops.norm import formulas
+from kgen.ops.norm.cuts import ELSEWHERE, MOVED
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
 from kgen.ops.norm.problem import Problem
 from kgen.ops.rows import RESERVED, SHARED, VECTOR
@@ -28,19 +31,27 @@ COMING = 96 << 10
 """Bytes of a multiprocessor on their way. Of fewer there are not enough; of more, memory has to serve rows too far
 apart."""
 REGISTERS = 65536
-MOST = {2: 14, 4: 24}  # packs of a thread, by the bytes of an element
-WIDE = {False: 17, True: 24}
-"""The same of rows that a warp has, for results that begin alike, and apart, for which other kernels take longer."""
+MOST = {
+    False: {2: {8: 14, 16: 14, 32: 18}, 4: {8: 24, 16: 24, 32: 24}},
+    True: {2: {8: 17, 16: 9, 32: 24}, 4: {8: 24, 16: 18, 32: 24}},
+}
+"""Packs of a thread, by whether results begin apart, the bytes of an element and the lanes of a row.
+
+Where they begin apart, other kernels take longer. Half a warp then has fewer: two odd rows share half of their banks,
+and a warp for each takes less time as soon as that leaves half as many packs.
+"""
 PAYS = {
-    False: {(2, 1): range(64, 449), (2, 2): range(64, 1089), (4, 1): range(64, 100), (4, 2): range(64, 193)},
-    True: {(2, 1): range(64, 1089), (2, 2): range(64, 1537), (4, 1): range(64, 257), (4, 2): range(64, 257)},
+    False: {(2, 1): range(64, 449), (2, 2): range(64, 1153), (4, 1): range(64, 100), (4, 2): range(64, 193)},
+    True: {(2, 1): range(64, 1089), (2, 2): range(64, 1537), (4, 1): range(64, 129), (4, 2): range(64, 769)},
 }
 """For which columns this pays, by whether results begin apart, the bytes of an element and how many vectors go with
 them."""
-WHOLE = {(2, 2): range(64, 897)}
+WHOLE = {(2, 2): range(64, 897), (4, 2): range(64, 513)}
 """The same of columns that fill vectors of 16 bytes, where results begin apart."""
-FILLED = 7 / 8
-"""The share of lanes with vectors from which on these are taken whole, and moved."""
+FILLED = {True: {(2, 2): 15 / 16, (4, 2): 3 / 4}, False: {(2, 1): 7 / 8, (4, 2): 15 / 16}}
+"""The share of lanes with such vectors from which on these do better, by whether columns fill them. Where that is not
+said, moving weights to them takes too long."""
+LOOSE = 960  # bytes of other columns, below which what is before and after vectors takes too long
 SPANS = 12  # of a multiprocessor, from which on it does
 
 
@@ -83,21 +94,17 @@ def _text(spec: Spec) -> dict[str, Any]:
 def _held(packs: int, vectors: int, dtype: DType, *, apart: bool) -> int:
     """Blocks that a multiprocessor has registers for."""
     vec = WORD // dtype.itemsize
-    own = 30 + 3 * vec + packs * (1 + vectors * vec)  # of a thread, about
+    numbers = packs * vec
+    # What a thread has, about. Where results begin apart it takes numbers without branches, and keeps them as floats.
+    own = 20 + numbers * (1 + vectors) if apart else 30 + 3 * vec + packs + numbers * vectors
     own += 5 if dtype is F16 else 0  # nine packs spill in 80, with some compilers
-    own += 3 if apart and vec > 1 else 0
     return REGISTERS // (THREADS * own)
 
 
-def _filled(vectors: int) -> float:
-    """The share of lanes that have some, where they are taken whole."""
-    lanes = next(lanes for lanes, most in ELSEWHERE.items() if lanes * most >= vectors)
+def _filled(vectors: int, most: Mapping[int, int]) -> float:
+    """The share of lanes that have some, where they are taken whole, so many of each thread."""
+    lanes = next(lanes for lanes, each in most.items() if lanes * each >= vectors)
     return vectors / (-(-vectors // lanes) * lanes)
-
-
-def _most(lanes: int, size: int, *, apart: bool) -> int:
-    """Packs of a thread, at most; `size`: bytes of an element."""
-    return max(MOST[size], WIDE[apart]) if lanes == LANES.values[-1] else MOST[size]
 
 
 def _affine(spec: Spec) -> str:
@@ -109,7 +116,7 @@ def _affine(spec: Spec) -> str:
 def _check(spec: Spec) -> str | None:
     if spec["VEC"] * spec.dtype.itemsize != WORD:
         return f"a pack has {WORD} bytes"
-    if spec["PACKS"] > _most(spec["LANES"], spec.dtype.itemsize, apart=bool(spec["apart"])):
+    if spec["PACKS"] > MOST[bool(spec["apart"])][spec.dtype.itemsize][spec["LANES"]]:
         return "a thread has no registers for the numbers and the weights of so many packs"
     if spec["residual"] and (spec["apart"] or not spec["rms"]):
         return "only an RMS norm takes a residual, and all its arrays begin alike"
@@ -122,7 +129,7 @@ SPAN = register(
     Kernel(
         name="norm_span",
         summary="Normalises narrow rows that begin anywhere, spans of which pass through shared memory.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        formula=formulas.forward,
         axes=(LANES, PACKS, VEC),
         flags=(RMS, RESIDUAL, *AFFINE, APART),
         derive=_derive,
@@ -171,13 +178,15 @@ def cut(read: Rows, x: Operand, vectors: int, *, apart: bool) -> Cut | None:
     pays = WHOLE if whole else PAYS[apart]
     if read.columns not in pays.get((size, vectors), ()):
         return None
-    if whole and _filled(read.columns * size // VECTOR) >= FILLED:
-        return None
+    if apart and (whole or read.columns * size >= LOOSE):
+        each = MOVED if size == F32.itemsize and not whole else ELSEWHERE
+        if _filled(read.columns * size // VECTOR, each) >= FILLED[whole].get((size, vectors), math.inf):
+            return None
     # Rows of an even width that a warp takes at once lie in the same banks. Two do little harm beside what it takes to
     # write results apart; otherwise they are left to other kernels.
     even = read.columns % 2 == 0
     allowed = LANES.values[1:] if even and apart else LANES.values
-    lanes = next((n for n in allowed if -(-total // n) <= _most(n, size, apart=apart)), None)
+    lanes = next((n for n in allowed if n * MOST[apart][size][n] >= total), None)
     if lanes is None or (even and not apart and lanes < LANES.values[-1]):
         return None
     found = Cut(lanes, -(-total // lanes), vec)

@@ -54,7 +54,10 @@ SUMS = register(
     Kernel(
         name="norm_sums",
         summary="RMS norms of sums of two wide rows, which stay in registers; clusters of blocks take them in turn.",
-        formula="y[i] = (x[i] + residual[i]) / sqrt(mean square + eps) * weight[i]",
+        formula=lambda spec: (
+            "total[i] = x[i] + residual[i]\ny[i] = total[i] / sqrt(mean of total[i]^2 + eps)"
+            + (" * (weight[i] + weight_offset)" if spec["weight"] else "")
+        ),
         axes=(rows_ring.PACKS, VEC, CLUSTER),
         flags=(AFFINE[0], *TYPES, RAGGED),
         dtypes=(F32,),

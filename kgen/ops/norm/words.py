@@ -10,6 +10,7 @@ from kgen.dtypes import F32
 from kgen.ops import rows_cut, rows_ring
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
+from kgen.ops.norm import formulas
 from kgen.ops.norm.kernels import AFFINE, RESIDUAL, RMS, check_affine, vectors
 from kgen.ops.norm.problem import Problem
 from kgen.ops.norm.ring import text_of_turns
@@ -92,7 +93,7 @@ WORDS = register(
     Kernel(
         name="norm_words",
         summary="Normalises wide rows word by word, wherever they and their results begin; clusters take them in turn.",
-        formula="y[i] = (x[i] - mean) / sqrt(variance + eps) * weight[i] + bias[i]",
+        formula=formulas.forward,
         axes=(LANES, PACKS, rows_ring.VEC, rows_ring.CLUSTER),
         flags=(RMS, RESIDUAL, *AFFINE),
         derive=_derive,

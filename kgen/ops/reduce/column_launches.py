@@ -33,7 +33,7 @@ def _flat(one: Pass, columns: Kept, inside: Sequence[Kept]) -> tuple[Step, int] 
     dense = columns.stride == 1 and stride == columns.size and math.prod(axis.size for axis in inside) == 1
     if not (dense and of_one_type(one)):
         return None
-    cut = flat.cut(one.op, columns.size, length * columns.size, one.dtype, one.sms, even=even)
+    cut = flat.cut(one.op, columns.size, length * columns.size, one.dtype, one.sms, even=even, early=one.early)
     if cut is None:
         return None
     ints = (columns.size, cut.period, *flat.reads_of(length * columns.size, *cut))

@@ -31,6 +31,7 @@ class Pass(NamedTuple):
     divisor: float
     sms: int
     algorithm: str | None
+    early: bool  # whether the device lets blocks begin where those of the kernel before end
 
 
 def length_of(axes: Layout) -> int:

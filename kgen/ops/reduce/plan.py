@@ -15,6 +15,7 @@ from kgen.launch import bind, shifted
 from kgen.operand import Operand, contiguous_strides
 from kgen.ops.calls import Plan
 from kgen.ops.reduce.axes import Kept, Layout, Reduced, layout
+from kgen.ops.reduce.flat import begins_early
 from kgen.ops.reduce.kernels import summed
 from kgen.ops.reduce.launches import launches
 from kgen.ops.reduce.passes import Pass, length_of
@@ -27,7 +28,7 @@ def plan_reduction(
     op: str, x: Operand, out: Operand, axes: Sequence[int], divisor: float, algorithm: str | None = None
 ) -> Plan:
     """All passes from `x` to `out`; `out` has the kept axes only, or all with 1 for the reduced ones."""
-    device, sms = out.device, multiprocessors(out.device)
+    device, sms, early = out.device, multiprocessors(out.device), begins_early(out.device)
     spread = _spread(out.strides, len(x.shape), axes)
     low = x.ptr | out.ptr
     dtype = x.dtype
@@ -38,13 +39,13 @@ def plan_reduction(
     if op.startswith("arg") and len(now.reduced) > 1:  # indices count along one axis: a maximum of nothing is a copy
         flat = contiguous_strides(x.shape)
         copied = layout(x.shape, x.strides, flat, (), in_order=False)
-        passes.append(Pass("max", dtype, dtype, copied, low, 1, sms, None))
+        passes.append(Pass("max", dtype, dtype, copied, low, 1, sms, None, early))
         sizes.append(math.prod(x.shape) * dtype.itemsize)
         now, low = layout(x.shape, flat, spread, axes, in_order=True), 0
     while True:
         final = _in_one_pass(op, dtype, out.dtype)
         if len(now.reduced) <= 1 and final:
-            passes.append(Pass(op, dtype, out.dtype, now, low, divisor, sms, algorithm))
+            passes.append(Pass(op, dtype, out.dtype, now, low, divisor, sms, algorithm, early))
             break
         kind = _accumulator(op, dtype, out.dtype)
         longest = max(now.reduced, default=Reduced(1, 1))
@@ -53,7 +54,8 @@ def plan_reduction(
         dense = contiguous_strides(tuple(axis.size for axis in every))
         target = tuple(axis._replace(out=stride) for axis, stride in zip(every, dense))
         reduced = (longest,) if now.reduced else ()
-        passes.append(Pass(op, dtype, kind, Layout(_remerged(target), reduced, now.start), low, 1, sms, None))
+        left_over = Layout(_remerged(target), reduced, now.start)
+        passes.append(Pass(op, dtype, kind, left_over, low, 1, sms, None, early))
         sizes.append(math.prod(axis.size for axis in every) * kind.itemsize)
         kept = [(axis.size, stride, axis.out) for axis, stride in zip(every, dense) if axis not in left]
         rest = [(axis.size, stride) for axis, stride in zip(every, dense) if axis in left]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kgen.dtypes import FLOATS
 from kgen.launch import Step
-from kgen.ops.reduce import narrow, short, waves
+from kgen.ops.reduce import narrow, packs, short, waves
 from kgen.ops.reduce.axes import Kept
 from kgen.ops.reduce.kernels import LOAD_BYTES, RESIDENT, RESIDENT_NARROW, value_bytes
 from kgen.ops.reduce.passes import NAIVE, Pass, divisor_of, levels, spec_of
@@ -34,7 +34,7 @@ def along_rows(one: Pass, inside: Sequence[Kept]) -> tuple[Step, int]:
     if one.algorithm in NAIVE:
         vec, items = NAIVE[one.algorithm]
         vec = vec if stride == 1 else 1
-    if step := narrow.launch(one, rows, inside) or short.launch(one, rows, inside):
+    if step := packs.launch(one, rows, inside) or narrow.launch(one, rows, inside) or short.launch(one, rows, inside):
         return step, 0
     loads = -(-length // vec)
 

@@ -12,6 +12,7 @@ from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import text_of_rows
 from kgen.ops.softmax import flags as softmax_flags
+from kgen.ops.softmax import formulas
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.masks import Masks
 from kgen.registry import register
@@ -67,6 +68,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         # has fewer threads, to ask for a row twice takes longer than is gained.
         "early": rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256,
         "in_two": in_two,
+        # Packs of few lanes lie in two of memory, or have masks beside them: to find all these places anew takes long.
+        "settled": spec["LANES"] <= 32 and (spec["PACKS"] > 2 if spec["mask"] else in_two),
         "reach": last if spec["causal"] else "end",
         "needed": f"column + VEC <= columns{' && column - VEC < seen' if spec['causal'] else ''}",
         "number": f"{conditions} ? {number} : -INF" if conditions else number,
@@ -88,7 +91,7 @@ SOFTMAX = register(
     rows.RowKernel(
         name="softmax",
         summary="Softmax of rows that stay in registers.",
-        formula="y[i] = exp(x[i] - max(x)) / sum over j of exp(x[j] - max(x))",
+        formula=formulas.along,
         axes=rows.AXES,
         flags=(*softmax_flags.FLAGS, *rows.FLAGS),
         derive=_derive,

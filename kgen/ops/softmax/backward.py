@@ -13,8 +13,10 @@ from kgen.ops.axes import as_rows, normal_axes, staged
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.options import check_real
 from kgen.ops.rows_text import text_of_rows
+from kgen.ops.softmax import formulas
 from kgen.ops.softmax.backward_ring import plan_ring
-from kgen.ops.softmax.backward_text import FLAGS, FORMULA, gradient
+from kgen.ops.softmax.backward_split import plan_split
+from kgen.ops.softmax.backward_text import FLAGS, gradient
 from kgen.registry import register
 from kgen.spec import Spec
 
@@ -36,12 +38,12 @@ BACKWARD = register(
     rows.RowKernel(
         name="softmax_backward",
         summary="The gradient of a softmax along rows that stay in registers.",
-        formula=FORMULA,
+        formula=formulas.backward,
         axes=rows.AXES,
-        flags=(*FLAGS, *rows.FLAGS, rows.STREAM),
+        flags=(*FLAGS, *rows.FLAGS),
         derive=_derive,
         text=_text,
-        check=lambda spec: rows.check_stream(spec) or rows.check(spec, HELD),
+        check=lambda spec: rows.check(spec, HELD),
         grid="a row for each block, for each cluster of blocks, or for LANES neighbouring threads",
         origin="the chain rule",
         defaults=("softmax_backward_t128_n4_v4_f32",),
@@ -139,12 +141,9 @@ def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis
         if in_turn is not None:
             return in_turn
         cut = rows_cut.cut(read.rows, read.columns, taken, HELD, dx.device, looped=2)
-        flags = {**own, "stream": cut is None}
         if cut is None:
-            taken = rows_cut.packs(pitched, read.columns)
-            cut = rows_cut.streaming(taken, HELD)
-        flags |= taken.flags()
-        spec = BACKWARD.spec(**cut.values(), **flags, dtype=dx.dtype)
+            return plan_split(read, pitched, own, floats, dx)
+        spec = BACKWARD.spec(**cut.values(), **own, **taken.flags(), dtype=dx.dtype)
         step = Step(spec, rows.grid(spec, read.rows, dx.device), 3, (read.rows, read.columns), pitches, floats)
         why = f"{read.rows} rows of {read.columns} for {cut}"
         return Plan(bind([step], dx.device)[0], (str(step),), why)

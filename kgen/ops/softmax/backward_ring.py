@@ -14,7 +14,8 @@ from kgen.ops.calls import Plan
 from kgen.ops.rows import SHARED, VECTOR
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_ring import THREADS
-from kgen.ops.softmax.backward_text import FLAGS, FORMULA, gradient
+from kgen.ops.softmax import formulas
+from kgen.ops.softmax.backward_text import FLAGS, gradient
 from kgen.registry import register
 from kgen.spec import Axis, Kernel, Spec
 
@@ -60,7 +61,7 @@ RING = register(
     Kernel(
         name="softmax_backward_ring",
         summary="The gradient of a softmax along wide rows, which clusters of blocks take in turn.",
-        formula=FORMULA,
+        formula=formulas.backward,
         axes=(PACKS, rows_ring.VEC, CLUSTER),
         flags=(*FLAGS, RAGGED),
         derive=_derive,

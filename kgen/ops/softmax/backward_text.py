@@ -8,7 +8,6 @@ FLAGS = (
     Flag("log", "y is the logarithm of the softmax"),
     Flag("scaled", "x was multiplied by a number first"),
 )
-FORMULA = "dx[i] = y[i] (dy[i] - sum over j of dy[j] y[j]);   log: dx[i] = dy[i] - exp(y[i]) sum over j of dy[j]"
 
 
 def gradient(spec: Spec) -> str:

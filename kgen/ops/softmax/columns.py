@@ -8,6 +8,7 @@ from kgen.dtypes import F16, F32
 from kgen.ops import rows
 from kgen.ops.rows_text import ALIGNED
 from kgen.ops.softmax import flags as softmax_flags
+from kgen.ops.softmax import formulas
 from kgen.ops.softmax.flags import FLAGS, answer, below, scaled, text
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -162,7 +163,7 @@ COLUMNS = register(
     Kernel(
         name="softmax_columns",
         summary="Softmax along columns, whose neighbours in memory lie in other columns.",
-        formula="y[i, c] = exp(x[i, c] - m[c]) / sum over j of exp(x[j, c] - m[c]), where m[c] = max over i of x[i, c]",
+        formula=formulas.down,
         axes=(LANES, DEPTH, HELD, rows.VEC),
         flags=(
             *(flag for flag in FLAGS if flag.name in ("log", "scaled", "wide")),

@@ -12,6 +12,7 @@ from kgen.ops import rows_cut, rows_grid
 from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.softmax import flags as softmax_flags
+from kgen.ops.softmax import formulas
 from kgen.ops.softmax.along_rows import pitched
 from kgen.ops.softmax.flags import Wanted
 from kgen.registry import register
@@ -39,7 +40,7 @@ GRID = register(
     Kernel(
         name="softmax_grid",
         summary="Softmax of rows that teams of blocks share, and take in turn.",
-        formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
+        formula=formulas.along,
         axes=rows_grid.AXES,
         flags=(*FLAGS, rows_grid.RAGGED),
         derive=rows_grid.derive,

@@ -17,6 +17,7 @@ from kgen.ops.axes import Rows
 from kgen.ops.calls import Plan
 from kgen.ops.rows_text import ALIGNED
 from kgen.ops.softmax import flags as softmax_flags
+from kgen.ops.softmax import formulas
 from kgen.ops.softmax.along_rows import pitched
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.masks import Masks
@@ -55,7 +56,7 @@ ONLINE = register(
     Kernel(
         name="softmax_online",
         summary="Softmax of rows of any length, which are read twice.",
-        formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
+        formula=formulas.along,
         axes=(
             Axis("LANES", "t", (128, 256, 512, 1024), "threads of a block", default=512),
             Axis("PACKS", "n", (1, 2, 4, 8, 16), "packs that a thread has in flight", default=4),

@@ -15,6 +15,7 @@ from kgen.ops.rows import WIDEST, shared_for
 from kgen.ops.rows_grid import RAGGED
 from kgen.ops.rows_ring import THREADS
 from kgen.ops.softmax import flags as softmax_flags
+from kgen.ops.softmax import formulas
 from kgen.ops.softmax.along_rows import HELD, pitched
 from kgen.ops.softmax.flags import Wanted
 from kgen.ops.softmax.masks import Masks
@@ -116,7 +117,7 @@ RING = register(
     Kernel(
         name="softmax_ring",
         summary="Softmax of wide rows, which blocks, or clusters of them, take in turn.",
-        formula="y[i] = exp(x[i] - m) / d, where m = max(x) and d = sum over j of exp(x[j] - m)",
+        formula=formulas.along,
         axes=(LANES, PACKS, rows_ring.VEC, rows_ring.CLUSTER),
         flags=(*FLAGS, RAGGED, SHIFTED),
         derive=_derive,

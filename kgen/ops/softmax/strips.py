@@ -8,6 +8,7 @@ from kgen.dtypes import F32
 from kgen.ops import rows_cut
 from kgen.ops.rows import LINE, SHARED, VECTOR
 from kgen.ops.softmax import flags as softmax_flags
+from kgen.ops.softmax import formulas
 from kgen.ops.softmax.columns import RAGGED, pairs, text_of_columns
 from kgen.registry import register
 from kgen.spec import Axis, Flag, Kernel, Spec
@@ -158,7 +159,7 @@ STRIPS = register(
     Kernel(
         name="softmax_strips",
         summary="Softmax along columns, strips of which stay in shared memory.",
-        formula="y[i, c] = exp(x[i, c] - m[c]) / sum over j of exp(x[j, c] - m[c]), where m[c] = max over i of x[i, c]",
+        formula=formulas.down,
         axes=AXES,
         flags=(*FLAGS, RAGGED, GRID),
         derive=_derive,
