@@ -9,6 +9,7 @@
 //   PACKS            4  packs per thread
 //   VEC              4  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER          1  blocks that share a row, as a cluster
+//   STAGES           1  rows of a thread that are on their way while it works on one
 //   dtype          f32  float in memory, float in registers
 //   threads        128  per block
 //   shared memory   64  bytes, static
@@ -16,14 +17,14 @@
 //                       neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 6f1e1eea, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 ba63ddd4, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           183045a9, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2 06ee6526,
-//           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2
-//           dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           16cf1a17, common/rows_pack.cuh.j2 e823a372, common/cluster.cuh.j2 06ee6526,
+//           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
+//           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_t128_n4_v4_f32
 
 // Both rows stay in registers, as they are in memory, from their one reading to the writing of the gradient.
@@ -128,18 +129,16 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_backward_t128_n4_v4_
     // What is not in the row has the gradient zero, and adds nothing to the sums.
     Pack given[PACKS];
     Pack value[PACKS];
-    const auto take = [&](int first) {
 #pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            const int column = first + pack * STRIDE;
-            given[pack] = column < end ? load(dy + column) : filled(0.0f);
-        }
+    for (int pack = 0; pack < PACKS; ++pack) {
+        const int column = first + pack * STRIDE;
+        given[pack] = column < end ? load(dy + column) : filled(0.0f);
+    }
 #pragma unroll
-        for (int pack = 0; pack < PACKS; ++pack) {
-            const int column = first + pack * STRIDE;
-            value[pack] = column < end ? load(x + column) : filled(0.0f);
-        }
-    };
+    for (int pack = 0; pack < PACKS; ++pack) {
+        const int column = first + pack * STRIDE;
+        value[pack] = column < end ? load(x + column) : filled(0.0f);
+    }
 
     // g and n of the formula.
     const auto normal = [&](float number) { return (number - mean) * rstd; };
@@ -161,7 +160,6 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_backward_t128_n4_v4_
             }
         }
     };
-    take(first);
     add_packs();
     const float2 both = over_row<Sum>(make_float2(product, sum), exchanges, turn);
     const float slope = both.x * share * rstd;

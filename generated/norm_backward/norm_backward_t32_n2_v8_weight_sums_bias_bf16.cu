@@ -10,6 +10,7 @@
 //   PACKS             2  packs per thread
 //   VEC               8  adjacent elements in a pack, which is loaded and stored at once
 //   CLUSTER           1  blocks that share a row, as a cluster
+//   STAGES            1  rows of a thread that are on their way while it works on one
 //   weight          yes  the result was multiplied by a vector
 //   sums            yes  the sums over rows of which the gradient of the vector is made, too
 //   bias            yes  the gradient of a bias, too
@@ -20,14 +21,14 @@
 //                        neighbouring threads
 //
 //   after   the chain rule
-//   parts   norm_backward.cu.j2 6f1e1eea, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_backward.cu.j2 ba63ddd4, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_weight.cuh.j2 51d4dd8b,
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           183045a9, common/rows_pack.cuh.j2 dfb1d684, common/cluster.cuh.j2 06ee6526,
-//           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2
-//           dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           16cf1a17, common/rows_pack.cuh.j2 e823a372, common/cluster.cuh.j2 06ee6526,
+//           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
+//           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_t32_n2_v8_weight_sums_bias_bf16
 
 // Both rows stay in registers, as they are in memory, from their one reading to the writing of the gradient.
@@ -138,11 +139,11 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
     // all end at about the same time: a wave takes three quarters of what is left, and the last one all of it.
     const int nth = blockIdx.x / wave;
     const unsigned first_row = rows - (rows >> 2 * nth) + blockIdx.x % wave * ROWS;  // of the block
+    unsigned row = first_row + threadIdx.x / LANES;
     if ((nth + 1) * wave < gridDim.x) {
         rows -= rows >> 2 * (nth + 1);
     }
     const int lane = threadIdx.x % LANES;
-    unsigned row = first_row + threadIdx.x / LANES;
     const int place = lane * VEC;
     const unsigned teams = wave * ROWS;  // which take rows in turn
     dy += row * dy_row;
@@ -162,6 +163,7 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
 
     extern __shared__ __align__(16) unsigned char memory[];
 
+    // All lanes of a warp take as many turns, some with a row past the last: they meet in shuffles.
     for (unsigned top = first_row; top < rows; top += teams, row += teams) {
         const float mean = row < rows ? means[row] : 0.0f;
         const float rstd = row < rows ? rstds[row] : 0.0f;
@@ -169,18 +171,16 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
         // What is not in the row has the gradient zero, and adds nothing to the sums.
         Pack given[PACKS];
         Pack value[PACKS];
-        const auto take = [&](int first) {
 #pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                const int column = first + pack * STRIDE;
-                given[pack] = row < rows && column < end ? load(dy + column) : filled(0.0f);
-            }
+        for (int pack = 0; pack < PACKS; ++pack) {
+            const int column = first + pack * STRIDE;
+            given[pack] = row < rows && column < end ? load(dy + column) : filled(0.0f);
+        }
 #pragma unroll
-            for (int pack = 0; pack < PACKS; ++pack) {
-                const int column = first + pack * STRIDE;
-                value[pack] = row < rows && column < end ? load(x + column) : filled(0.0f);
-            }
-        };
+        for (int pack = 0; pack < PACKS; ++pack) {
+            const int column = first + pack * STRIDE;
+            value[pack] = row < rows && column < end ? load(x + column) : filled(0.0f);
+        }
 
         // g and n of the formula.
         const auto weighed = [&](float dy, float weight) { return dy * weight; };
@@ -206,7 +206,6 @@ extern "C" __global__ void __launch_bounds__(128, 4) kgen_norm_backward_t32_n2_v
                 }
             }
         };
-        take(first);
         add_packs();
         dy += teams * dy_row;
         x += teams * x_row;

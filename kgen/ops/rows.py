@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kgen.device import multiprocessors, shared_memory
+from kgen.dtypes import DType
 from kgen.spec import Axis, Flag, Kernel, Spec
 
 BLOCK = 128  # threads, where several rows share a block
@@ -81,20 +82,28 @@ class Cut(NamedTuple):
 
 
 class RowKernel(Kernel):
-    """A kernel on AXES. Of its many flags few go together, and few cuts are legal: these are sorted out first."""
+    """A kernel on AXES, and others behind them.
+
+    Of its many flags few go together, and few cuts are legal: these are sorted out first, with other axes at defaults.
+    """
 
     def specs(self, admits: Callable[[str, object], bool] = lambda name, value: True) -> Iterator[Spec]:
         """Every legal specialization that `admits` allows."""
         words = [flag.name for flag in self.flags]
         subsets = [frozenset(c) for n in range(len(words) + 1) for c in itertools.combinations(words, n)]
         subsets = [subset for subset in subsets if all(admits(word, word in subset) for word in words)]
+        values = [[value for value in axis.values if admits(axis.name, value)] for axis in self.axes]
+        others = list(itertools.product(*values[len(AXES) :]))
+        usual = tuple(axis.values[0] if axis.default is None else axis.default for axis in self.axes[len(AXES) :])
         for dtype in (dtype for dtype in self.dtypes if admits("dtype", dtype)):
-            points = itertools.product(*([v for v in axis.values if admits(axis.name, v)] for axis in self.axes))
-            cuts = [values for values in points if self.check(Spec(self, values, frozenset(), dtype)) is None]
-            for flags in subsets:
-                if self.check(Spec(self, (WIDEST, 1, VECTOR // dtype.itemsize, 1), flags, dtype)) is None:
-                    specs = (Spec(self, values, flags, dtype) for values in cuts)
-                    yield from (spec for spec in specs if self.check(spec) is None)
+
+            def legal(cut: tuple[int, ...], flags: frozenset[str], dtype: DType = dtype) -> bool:
+                return self.check(Spec(self, (*cut, *usual), flags, dtype)) is None
+
+            cuts = [cut for cut in itertools.product(*values[: len(AXES)]) if legal(cut, frozenset())]
+            for flags in (flags for flags in subsets if legal((WIDEST, 1, VECTOR // dtype.itemsize, 1), flags)):
+                specs = (Spec(self, (*cut, *more), flags, dtype) for cut in cuts for more in others)
+                yield from (spec for spec in specs if self.check(spec) is None)
 
 
 def in_two(spec: Spec) -> bool:
@@ -120,7 +129,7 @@ def check(spec: Spec, held: int, looped_lanes: int = BLOCK) -> str | None:
 
     `held`: numbers of each operand that a thread can hold; `looped_lanes`: of rows that are taken in turn, at least.
     """
-    lanes, packs, vec, cluster = spec.values
+    lanes, packs, vec, cluster = spec.values[: len(AXES)]
     if vec * spec.dtype.itemsize > VECTOR:
         return f"no load is wider than {VECTOR} bytes"
     if packs * vec > held and not (spec["looped"] and packs <= LOOPED_PACKS):

@@ -45,7 +45,7 @@ NOT_AHEAD: Settings = ((backward_ahead, "cut", lambda *about, **more: None),)
 def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill the registers, in two waves of blocks, or so many that their sums are in several parts."""
     by_rows = spec.kernel.name == "norm_backward"
-    if by_rows and spec["ahead"]:
+    if by_rows and spec["sums"] and spec["looped"]:
         return backward_fetched_ahead(spec, shape)
     summing = rows.Cut.of(spec) if by_rows and spec["sums"] else None
     teams = spec["VEC"] if by_rows and spec["ragged"] else 2  # in each of two waves, if they sum
@@ -66,9 +66,9 @@ def backward_of_normalisation(spec: Spec, shape: Shape | None = None) -> Case:
 
 def backward_fetched_ahead(spec: Spec, shape: Shape | None = None) -> Case:
     """Rows that nearly fill their threads, five for each, so that the room for those on their way comes round."""
-    cut = rows.Cut.of(spec)
+    cut = backward_ahead.Cut(*spec.values)
     height = 5 * spec.threads // cut.lanes * rows.grid(spec, 1 << 20, HOST) + 1
-    columns = (cut.lanes * cut.packs - 2) * cut.vec + bool(spec["ragged"])
+    columns = (cut.cluster * cut.lanes * cut.packs - 2) * cut.vec + bool(spec["ragged"])
     return _backward_in_turn(spec, shape or (height, columns), ((backward_ahead, "cut", lambda *about, **more: cut),))
 
 
@@ -136,6 +136,7 @@ def backward_of_spans(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...
     """Rows that nearly fill the threads that share one, in spans of which each of two blocks has several; and a few."""
     lanes, packs, vec = spec.values
     settings = (
+        *NOT_AHEAD,
         (backward_span, "cut", lambda *about, **more: backward_span.Cut(lanes, packs)),
         (backward_span, "blocks", lambda *about: 2),
     )

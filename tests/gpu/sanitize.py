@@ -10,7 +10,9 @@ CuPy's memory pool is off, so that every array is an allocation of its own and a
 racecheck does not follow an arrival at an mbarrier that one lane makes for its warp after __syncwarp, and reports what
 the other lanes wrote or read; nor that what a warp reads behind a barrier, at which the others only arrive, is written
 again when they have heard, through the mbarriers of a cluster, what became of it. Under it, kernels that do so are
-therefore run with one change: every thread arrives for itself, and waits.
+therefore run with one change: every thread arrives for itself, and waits. Nor does it know that __syncthreads orders
+what warps do that went through different numbers of other barriers before (seen on 2026-11-29: its reports went away
+where all rows of a block take as many turns, as those of gradients of norms do since).
 """
 
 from __future__ import annotations

@@ -15,22 +15,27 @@ from kgen.dtypes import DTYPES
 from kgen.errors import SpecError
 from kgen.ops.norm import backward_ahead
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
+from kgen.ops.norm.backward_ahead import Cut
 from kgen.ops.questions import explain
-from kgen.ops.rows import Cut
 from kgen.scratch import listing
 from tests.ops.test_rows_grid import BOUND, error, numbers
 
 AsNumpy = Callable[[Any], np.ndarray]
 
-# Rows of some warps and of whole blocks; that begin at packs, and anywhere; few and many.
+# Rows of parts of a warp, of some warps, of whole blocks and of clusters; that begin at packs, and anywhere.
 CASES = [
-    ("bf16", "bf16", 301, 1000, Cut(64, 2, 8, 1, True)),
-    ("bf16", "f32", 211, 1023, Cut(64, 2, 8, 1, True)),
-    ("f16", "f16", 150, 2049, Cut(128, 2, 8, 1, True)),
-    ("f32", "bf16", 67, 1023, Cut(256, 1, 4, 1, True)),
-    ("bf16", "bf16", 45, 4097, Cut(256, 2, 8, 1, True)),
-    ("f32", "f32", 33, 2049, Cut(512, 1, 4, 1, True)),
-    ("bf16", "bf16", 5, 8191, Cut(512, 2, 8, 1, True)),
+    ("bf16", "bf16", 900, 129, Cut(8, 2, 8, 1, 2)),
+    ("bf16", "f32", 500, 255, Cut(16, 2, 8, 1, 2)),
+    ("f16", "f16", 400, 512, Cut(32, 2, 8, 1, 3)),
+    ("bf16", "bf16", 301, 1000, Cut(64, 2, 8, 1, 2)),
+    ("bf16", "f32", 211, 1023, Cut(64, 2, 8, 1, 2)),
+    ("f16", "f16", 150, 2049, Cut(128, 2, 8, 1, 3)),
+    ("f32", "bf16", 67, 1023, Cut(256, 1, 4, 1, 3)),
+    ("f32", "f32", 99, 1000, Cut(128, 2, 4, 1, 2)),
+    ("bf16", "bf16", 45, 4097, Cut(256, 2, 8, 1, 2)),
+    ("f32", "f32", 33, 2049, Cut(512, 1, 4, 1, 3)),
+    ("bf16", "bf16", 5, 8191, Cut(512, 2, 8, 1, 2)),
+    ("f32", "f32", 21, 2049, Cut(128, 2, 4, 2, 2)),
 ]
 
 
@@ -58,7 +63,7 @@ def test_gradients_of_rows_fetched_ahead_agree_with_float64(
         statistics = [xp.asarray(each[:, 0].astype(np.float32)) for each in known]
         given = (xp.asarray(dy), xp.asarray(x), *statistics, xp.asarray(weight))
         function = rms_norm_backward if rms else layer_norm_backward
-        assert "_ahead_" in explain(function, *given)
+        assert "_looped_" in explain(function, *given)
         out = xp.empty_like(given[1])  # sums go by where its rows begin in a sector
         dx, *of_weights = (np.array(asnumpy(result)) for result in function(*given, out=out))
         assert error(dx, expected) < 3 * BOUND[dtype]
@@ -73,40 +78,61 @@ def test_gradients_of_rows_fetched_ahead_agree_with_float64(
 @pytest.mark.parametrize(
     ("dtype", "columns", "layer", "rms"),
     [
+        ("bf16", 255, "t16_n2", "t16_n2"),
+        ("bf16", 768, "t32_n3", "t32_n3"),  # of two packs, a quarter would be idle
         ("bf16", 1000, "t64_n2", "t64_n2"),
-        ("bf16", 1023, None, "t64_n2"),
-        ("bf16", 700, None, None),
-        ("bf16", 2049, None, "t256_n1"),
-        ("bf16", 4096, "t256_n2", "t256_n2"),
-        ("bf16", 4097, None, None),
+        ("bf16", 1100, None, None),  # more than a quarter
+        ("bf16", 2049, "t128_n2", "t128_n2"),
+        ("bf16", 4097, "t256_n2", "t256_n2"),
+        ("bf16", 6000, None, None),  # there would be 256 threads with 24 numbers each
         ("bf16", 8191, "t512_n2", "t512_n2"),
-        ("f32", 1000, None, "t256_n1"),
-        ("f32", 1023, "t256_n1", "t256_n1"),
-        ("f32", 2049, "t512_n1", None),
-        ("f32", 4096, None, None),
+        ("f32", 128, None, None),
+        ("f32", 129, "t16_n2", "t16_n2"),
+        ("f32", 700, None, None),
+        ("f32", 1023, "t128_n2", "t128_n2"),
+        ("f32", 2049, "t256_n2", None),
+        ("f32", 4096, "t512_n2", "t512_n2"),
+        ("f32", 8191, None, None),
     ],
 )
-def test_rows_are_fetched_ahead_as_it_was_measured_to_pay(
+def test_rows_are_fetched_ahead_where_few_lanes_are_idle_and_threads_fill_multiprocessors(
     dtype: str, columns: int, layer: str | None, rms: str | None
 ) -> None:
-    own = DTYPES[dtype].numpy
-    rows = (1 << 28) // own.itemsize // columns
-    x, statistics = np.empty((rows, columns), own), np.empty(rows, np.float32)
+    rows = (1 << 28) // DTYPES[dtype].itemsize // columns
+    for function, expected in ((layer_norm_backward, layer), (rms_norm_backward, rms)):
+        told = said(function, (rows, columns), dtype)
+        assert ("_s2_" in told) == (expected is not None)
+        assert expected is None or told.startswith(f"norm_backward_{expected}")
+        assert "_s2_" not in said(function, (100, columns), dtype)
+
+
+def test_blocks_start_in_waves_where_multiprocessors_would_be_idle_at_the_end() -> None:
+    """Those that start later have fewer rows. Where sums are many, or rows wide and of 16 bits, there is one wave."""
+    for function, shape, dtype, blocks in (
+        (rms_norm_backward, (65600, 1023), "f32", 3 * 528),
+        (layer_norm_backward, (65600, 1023), "f32", 528),
+        (layer_norm_backward, (67108, 1000), "f32", 3 * 132),
+        (rms_norm_backward, (16384, 4096), "f32", 3 * 132),
+        (rms_norm_backward, (131200, 1023), "bf16", 3 * 132),
+        (layer_norm_backward, (131200, 1023), "bf16", 132),
+        (rms_norm_backward, (32768, 4096), "bf16", 132),
+    ):
+        assert f" on {blocks} block" in said(function, shape, dtype)
+
+
+def said(function: Callable[..., Any], shape: tuple[int, int], dtype: str) -> str:
+    """What takes such rows on an H200."""
+    x, statistics = np.empty(shape, DTYPES[dtype].numpy), np.empty(shape[0], np.float32)
     stand_for(Facts(132, 227 * 1024, "sm_90a"))
     try:
         with kgen.backend("cpu"), listing():
-            for function, known, expected in ((layer_norm_backward, 2, layer), (rms_norm_backward, 1, rms)):
-                said = explain(function, x, x, *[statistics] * known, x[0])
-                assert ("_ahead_" in said) == (expected is not None)
-                assert expected is None or said.startswith(f"norm_backward_{expected}")
-                few = explain(function, x[:500], x[:500], *[statistics[:500]] * known, x[0])
-                assert "_ahead_" not in few
+            return explain(function, x, x, *[statistics] * (1 if function is rms_norm_backward else 2), x[0])
     finally:
         stand_for(HOST_FACTS)
 
 
 def test_no_block_has_fewer_rows_than_one() -> None:
     """Such specializations were listed, and divided by no threads when they were built."""
-    assert kgen.parse("norm_backward_t512_n3_v4_weight_sums_looped_ahead_f32").threads == 512
+    assert kgen.parse("norm_backward_t512_n3_v4_s2_weight_sums_looped_f32").threads == 512
     with pytest.raises(SpecError, match="at most 512 threads"):
-        kgen.parse("norm_backward_t1024_n3_v4_weight_sums_looped_ahead_f32")
+        kgen.parse("norm_backward_t1024_n3_v4_s2_weight_sums_looped_f32")

@@ -15,11 +15,10 @@ from kgen.spec import Axis, Flag, Kernel, Spec
 HELD = 24  # numbers of each row in a thread's registers
 SUMMED = 16  # of them, where the thread adds up what the gradients of the weights are made of, too; more of narrow rows
 TOGETHER = {1024: 8, 512: 20, 384: HELD}  # threads of a multiprocessor that have registers for so many
-STAGES = 3  # rows of a thread that are on their way, at most
-BESIDE = 512  # threads of a block, about, whose rows of several warps each lie side by side
-SUM_LANES = 8  # of a row, at least, for that
+FETCHING = 512  # of them, at most, where they fetch rows ahead: more bytes on their way would be none the faster
+SUM_LANES = 8  # of a row, at least, for sums
 TOTAL_THREADS = 512
-AHEAD = Flag("ahead", "several rows are on their way, and those of some warps each lie side by side in a block")
+STAGES = Axis("STAGES", "s", (1, 2, 3), "rows of a thread that are on their way while it works on one", default=1)
 BIAS = Flag("bias", "the gradient of a bias, too")
 OWN = tuple(Flag(word, f"the weights are {dtype.c}") for dtype, word in WEIGHT_TYPES.items())
 
@@ -32,15 +31,15 @@ def _check(spec: Spec) -> str | None:
         return "there are no weights"
     if spec["sums"] and (not spec["weight"] or spec["stream"] or spec["LANES"] < SUM_LANES):
         return "a thread adds up what it has of the columns of a weight"
-    if spec["ahead"] and not (spec["sums"] and spec["looped"] and spec["CLUSTER"] == 1):
-        return "several rows are on their way to blocks that add up their sums"
+    if spec["STAGES"] > 1 and not (spec["sums"] and spec["looped"]):
+        return "several rows are on their way to blocks that take them in turn, and add up their sums"
     if spec["bias"] and not spec["sums"]:
         return "the gradient of a bias is a sum, too"
     if spec["sums"] and spec["PACKS"] * spec["VEC"] > HELD:
         return f"a thread has no registers for more than {HELD} sums"
-    if spec["ahead"] and not _beside(spec):
-        return f"so many numbers of a thread are fetched ahead by at most {BESIDE} threads"
-    return rows.check_stream(spec) or rows.check(spec, HELD, 64 if spec["ahead"] else rows.BLOCK)
+    if spec["STAGES"] > 1 and spec["LANES"] > together(spec):
+        return f"so many numbers of a thread are fetched ahead by at most {together(spec)} threads"
+    return rows.check_stream(spec) or rows.check(spec, HELD, SUM_LANES if spec["STAGES"] > 1 else rows.BLOCK)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -48,37 +47,43 @@ def _derive(spec: Spec) -> dict[str, int]:
     if not spec["sums"]:
         return derived if spec["looped"] else {**derived, "RESIDENT": 0}
     numbers = spec["PACKS"] * spec["VEC"]
-    together = next(threads for threads, most in TOGETHER.items() if numbers <= most)
-    if together == 1024 and spec["LANES"] <= 32 and spec["ragged"]:
-        together = 768  # more threads have no registers for what a lane has of both ends, too
-    side_by_side = derived["THREADS"] // spec["LANES"]
-    if spec["ahead"]:
-        side_by_side = _beside(spec)
-        for name in ("THREADS", "STATIC_SMEM", "DYNAMIC_SMEM"):
-            derived[name] *= side_by_side
-        room = rows.shared_for(max(1, together // derived["THREADS"]))
-        derived["STAGES"] = max(1, min(STAGES, room // derived["DYNAMIC_SMEM"]))
-        derived["DYNAMIC_SMEM"] *= derived["STAGES"]
+    if spec["STAGES"] > 1:
+        derived["THREADS"] = beside(spec) * spec["LANES"]
+        derived["STATIC_SMEM"] *= beside(spec)
+        derived["DYNAMIC_SMEM"] = spec["STAGES"] * 2 * rows.VECTOR * spec["PACKS"] * derived["THREADS"]
     # Sums leave by shared memory, those of the weights and then those of the bias.
     derived["DYNAMIC_SMEM"] = max(derived["DYNAMIC_SMEM"], 4 * derived["THREADS"] * numbers)
+    side_by_side = derived["THREADS"] // spec["LANES"]
     if side_by_side > 1 and (spec["ragged"] or spec["shifted"]):
         loose = rows.edges(spec, weights=False, sectors=sectors(spec))
         derived["STATIC_SMEM"] += 4 * side_by_side * (1 + spec["LANES"] * loose)
     room = rows.SHARED // (derived["DYNAMIC_SMEM"] + rows.RESERVED)
-    return {**derived, "RESIDENT": max(1, min(together // derived["THREADS"], room))}
+    return {**derived, "RESIDENT": max(1, min(together(spec) // derived["THREADS"], room))}
 
 
-def _beside(spec: Spec) -> int:
-    """Rows of a block, if fetched ahead: as many as fill a multiprocessor, or one where there are registers for two."""
-    return 1 if spec["PACKS"] * spec["VEC"] <= TOGETHER[1024] else BESIDE // spec["LANES"]
+def together(spec: Spec) -> int:
+    """Threads of a multiprocessor that have registers for what each keeps of its columns."""
+    numbers = spec["PACKS"] * spec["VEC"]
+    most = next(threads for threads, most in TOGETHER.items() if numbers <= most)
+    if spec["STAGES"] > 1:
+        return min(most, FETCHING)
+    # More have no registers for what a lane has of both ends, too.
+    return min(most, 768) if spec["LANES"] <= 32 and spec["ragged"] else most
+
+
+def beside(spec: Spec) -> int:
+    """Rows of a block that fetches several ahead: as many as fill a multiprocessor, so that sums have few parts.
+
+    Rows that begin anywhere do better with two blocks where a warp has one, and by themselves where four or more do.
+    """
+    if spec["CLUSTER"] > 1 or (spec["ragged"] and spec["LANES"] >= rows.BLOCK):
+        return 1
+    return together(spec) // spec["LANES"] // (2 if spec["ragged"] and spec["LANES"] == 32 else 1)
 
 
 def sectors(spec: Spec) -> bool:
-    """Whether packs begin with a sector of memory wherever rows begin, so that no two warps have parts of one.
-
-    Where 128 or 256 threads share a row, and others lie beside it, it takes longer.
-    """
-    return bool(spec["ahead"] and spec["ragged"]) and (spec["LANES"] <= 64 or _beside(spec) == 1)
+    """Whether packs begin with a sector of memory wherever rows begin, so that no two warps have parts of one."""
+    return bool(spec["ragged"]) and spec["STAGES"] > 1
 
 
 def _text(spec: Spec) -> dict[str, Any]:
@@ -86,9 +91,8 @@ def _text(spec: Spec) -> dict[str, Any]:
     less = "number * slope" if spec["rms"] else "fmaf(number - mean, slope, sum)"
     upstream = f"dy * {factor}" if spec["weight"] else "dy"
     gradient = f"rstd * fmaf(dy, {factor}, -{less})" if spec["weight"] else f"rstd * (dy - {less})"
-    # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses. Rows that are
-    # fetched ahead one by one would wait for their means at once.
-    folded = spec.dtype is not F32 and not spec["rms"] and (not spec["looped"] or bool(spec["ahead"]))
+    # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
+    folded = spec.dtype is not F32 and not spec["rms"]
     return {
         **text_of_rows(
             spec,
@@ -99,8 +103,11 @@ def _text(spec: Spec) -> dict[str, Any]:
         ),
         **text_of_weights(spec),
         "turns": spec["looped"] or spec["sums"],
-        "ahead": bool(spec["ahead"]),
-        "staged": bool(spec["ahead"]),
+        "row_type": "unsigned" if spec["sums"] else "long long",
+        "staged": bool(spec["looped"]),
+        "filling": bool(spec["looped"]),
+        "filled": not spec["looped"] or spec.threads > spec["LANES"],
+        "by_warp": spec.threads == spec["LANES"],
         "channels": False,
         "lines": spec["looped"] and spec["CLUSTER"] == 1 and not spec["rms"],  # asked for where that took less time
         "folded": folded,
@@ -128,7 +135,7 @@ BACKWARD = register(
         name="norm_backward",
         summary="The gradient of the input of a norm along rows that stay in registers.",
         formula=_formula,
-        axes=rows.AXES,
+        axes=(*rows.AXES, STAGES),
         flags=(
             RMS,
             Flag("weight", "the result was multiplied by a vector"),
@@ -136,7 +143,6 @@ BACKWARD = register(
             Flag("sums", "the sums over rows of which the gradient of the vector is made, too"),
             BIAS,
             *rows.FLAGS,
-            AHEAD,
             rows.STREAM,
         ),
         derive=_derive,
@@ -148,7 +154,8 @@ BACKWARD = register(
             "norm_backward_t128_n4_v4_f32",
             "norm_backward_t32_n2_v8_weight_sums_bias_bf16",
             "norm_backward_t32_n2_v4_weight_sums_bias_ragged_f32",
-            "norm_backward_t256_n2_v8_rms_weight_sums_looped_ahead_bf16",
+            "norm_backward_t256_n2_v8_s2_rms_weight_sums_looped_bf16",
+            "norm_backward_t64_n2_v8_s2_rms_weight_sums_ragged_looped_f16",
         ),
     )
 )

@@ -22,7 +22,8 @@ from kgen.ops.rows_text import WEIGHT_TYPES
 from kgen.scratch import scratch
 from kgen.spec import Spec
 
-WAVES = {4: 3, 2: 1}  # of blocks, at most, by the bytes of an element: those of 16 bits keep all as busy
+WAVES = 3  # of blocks, at most
+IN_WAVES = {4: 512, 2: 128}  # lanes of a row, up to which they do better so, by the bytes of an element
 PART = 40  # bytes that are moved for a byte of the parts of sums, at least, if there is more than one wave
 
 Axes = tuple[int, ...]
@@ -122,36 +123,39 @@ def _summed(
     """Such a pass, if there is one, for so many rows and columns of dy, x and dx at their `places`."""
     (count, width), x, pitches = size, places[1].operand, tuple(place.pitch for place in places)
     own = {name: on for name, on in flags.items() if name != "weight"}
-    if spanning := backward_span.cut(places, size, bias=bias):
+    ahead = backward_ahead.cut(count, width, taken, x.device, bias=bias)
+    if not ahead and (spanning := backward_span.cut(places, size, bias=bias)):
         spec = backward_span.SPAN.spec(**spanning.values(), **own, bias=bias, dtype=x.dtype)
         blocks = backward_span.blocks(spec, count, x.device)
         return _Summed(spec, blocks, blocks, (), (), spanning)
-    fours = rows_cut.fours(width, taken, pairs=bias)
-    ahead = None if fours else backward_ahead.cut(count, width, taken, x.device, bias=bias)
+    fours = None if ahead else rows_cut.fours(width, taken, pairs=bias)
     whole = backward_ring.by_sectors(taken, width, pitches[-1])
     if not fours and not ahead and (turning := backward_ring.cut(count, width, whole, x.device, bias=bias)):
         flags = {**own, "bias": bias, "offset": offset, "ragged": whole.ragged}
         spec = RING.spec(**turning.values(), **flags, dtype=x.dtype)
         return _Summed(spec, turning.blocks, turning.teams, (), pitches, turning)
-    if cut := fours or ahead or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
-        own = {**flags, "sums": True, "bias": bias, "ahead": ahead is not None, **taken.flags()}
+    if cut := ahead or fours or rows_cut.summing(count, width, taken, SUMMED, x.device, pairs=bias):
+        own = {**flags, "sums": True, "bias": bias, **taken.flags()}
         spec = BACKWARD.spec(**cut.values(), **own, dtype=x.dtype)
         blocks = rows.grid(spec, count, x.device, period=2 * cut.vec if sectors(spec) else cut.vec)
-        if cut.lanes > 32:
-            wave = (blocks,) if spec.threads > cut.lanes else ()
-            return _Summed(spec, blocks, blocks // cut.cluster, wave, pitches, cut)
-        parts = blocks * waves_of(count / blocks, x.dtype.itemsize, bias=bias)
-        return _Summed(spec, parts, parts, (blocks,), pitches, cut)
+        waves = waves_of(count / blocks, spec)
+        return _Summed(spec, waves * blocks, waves * blocks // cut.cluster, (blocks,), pitches, cut)
     return None
 
 
-def waves_of(height: float, itemsize: int, *, bias: bool) -> int:
+def waves_of(height: float, spec: Spec) -> int:
     """In how many waves blocks start, those that start later for fewer rows; `height`: rows for each block of a wave.
 
-    As many as leave the parts of the sums small beside the rows.
+    As many as leave the parts of the sums small beside the rows. Where blocks are as busy without, there is one: at its
+    beginning and its end, a wave has little on its way.
     """
+    lanes, itemsize, bias = spec["LANES"], spec.dtype.itemsize, bool(spec["bias"])
+    alone, ahead = lanes == spec.threads, spec["STAGES"] > 1
+    busy = (itemsize == 2 and not ahead) or (bias and (itemsize == 2 or alone)) or (alone and not ahead)
+    if busy or lanes > IN_WAVES[itemsize]:
+        return 1
     moved, part = 3 * height * itemsize, 4 * (1 + bias)  # bytes of each column
-    return max(1, min(WAVES[itemsize], int(moved / part / PART)))
+    return max(1, min(WAVES, int(moved / part / PART)))
 
 
 def _two_passes(
