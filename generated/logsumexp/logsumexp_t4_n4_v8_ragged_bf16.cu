@@ -14,7 +14,7 @@
 //                  fastest
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 d6f3fd03,
+//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 77e3a456,
 //           common/exponentials.cuh.j2 8ab8324d, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2 2f2d2724, common/rows_exp.cuh.j2
 //           ea823dcf

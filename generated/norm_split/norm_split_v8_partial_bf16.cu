@@ -14,7 +14,7 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 d6f3fd03,
+//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 77e3a456,
 //           common/rows_weight.cuh.j2 51d4dd8b, common/rows_channels.cuh.j2 0ada5770,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_affine.cuh.j2 f9e6c482,
 //           common/rows_around.cuh.j2 2f2d2724
