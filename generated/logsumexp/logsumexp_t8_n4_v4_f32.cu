@@ -13,7 +13,7 @@
 //                 fastest
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 f9c1dcb5,
+//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 2ef93785,
 //           common/exponentials.cuh.j2 8ab8324d, common/last_to_arrive.cuh.j2 c3cf8008,
 //           common/after_previous.cuh.j2 a20b390c, common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2
 //           2f2d2724, common/rows_exp.cuh.j2 ea823dcf

@@ -23,7 +23,7 @@
 //           common/after_previous.cuh.j2 a20b390c, common/rows_lasting.cuh.j2 7a866c19,
 //           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
 //           16cf1a17, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
-//           common/rows_pack.cuh.j2 f9c1dcb5, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
 //           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 dcd402ef,
 //           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0

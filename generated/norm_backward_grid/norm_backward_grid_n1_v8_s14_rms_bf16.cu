@@ -19,7 +19,7 @@
 //   after   the chain rule
 //   parts   norm_backward_grid.cu.j2 1a5dee8d, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2
 //           755c598d, common/rows_weight.cuh.j2 51d4dd8b, common/shared_address.cuh.j2 0bac500b,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 f9c1dcb5, common/messages.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 2ef93785, common/messages.cuh.j2
 //           6e7c1261, common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_backward_grid_n1_v8_s14_rms_bf16
 

@@ -3,7 +3,7 @@
 // The gradient of the input of a norm, of rows of any length in two launches, each of which reads them.
 //
 //     n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]
-//     dx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))
+//     sums of g[i] n[i] and of g[i], over the i of each part
 //
 //   LANES          512  threads of a block
 //   PACKS            2  packs of each array that a thread has in flight
@@ -17,7 +17,7 @@
 //
 //   after   the chain rule
 //   parts   norm_backward_split.cu.j2 4e2db1cf, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2
-//           f9c1dcb5, common/rows_weight.cuh.j2 51d4dd8b, common/after_previous.cuh.j2 a20b390c,
+//           2ef93785, common/rows_weight.cuh.j2 51d4dd8b, common/after_previous.cuh.j2 a20b390c,
 //           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_backward_split_v4_partial_weight_f32
 

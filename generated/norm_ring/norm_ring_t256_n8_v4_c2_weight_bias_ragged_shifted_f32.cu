@@ -26,7 +26,7 @@
 //           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_ring.cuh.j2 0d78dd51,
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
 //           common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2
-//           f9c1dcb5, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
+//           2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
 //           common/rows_team.cuh.j2 0bf4baeb, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_ring_claims.cuh.j2 2470b31e, common/lasting.cuh.j2 dcd402ef,

@@ -14,7 +14,7 @@
 //   grid                 a block for each strip of columns and part of the rows
 //
 //   after   the chain rule
-//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 f9c1dcb5,
+//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 2ef93785,
 //           common/after_previous.cuh.j2 a20b390c, common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2
 //           2f2d2724
 //   again   kgen build norm_weights_v4_bias_f32

@@ -23,7 +23,7 @@
 //           51d4dd8b, common/after_previous.cuh.j2 a20b390c, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/rows_ring_claims.cuh.j2 2470b31e,
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 f9c1dcb5, common/cluster.cuh.j2
+//           common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
 //           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
 //           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0

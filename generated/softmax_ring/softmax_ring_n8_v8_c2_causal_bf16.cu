@@ -21,7 +21,7 @@
 //   parts   softmax_ring.cu.j2 d584eb51, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
 //           common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289, common/rows_ring.cuh.j2 0d78dd51,
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_pack.cuh.j2 f9c1dcb5, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
 //           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_ring_claims.cuh.j2 2470b31e, common/lasting.cuh.j2 dcd402ef,

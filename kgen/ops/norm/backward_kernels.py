@@ -93,6 +93,7 @@ def _text(spec: Spec) -> dict[str, Any]:
     gradient = f"rstd * fmaf(dy, {factor}, -{less})" if spec["weight"] else f"rstd * (dy - {less})"
     # Of 16 bits, what is lost where the mean is large is less than what the rounding of the result loses.
     folded = spec.dtype is not F32 and not spec["rms"]
+    by_warp = spec.threads == spec["LANES"]  # a row is that of the whole block
     return {
         **text_of_rows(
             spec,
@@ -107,7 +108,8 @@ def _text(spec: Spec) -> dict[str, Any]:
         "staged": bool(spec["looped"]),
         "filling": bool(spec["looped"]),
         "filled": not spec["looped"] or spec.threads > spec["LANES"],
-        "by_warp": spec.threads == spec["LANES"],
+        "by_warp": by_warp,
+        "asked": "__shfl_sync(0xffffffff, next_%s, 0)" if by_warp else "row < rows ? next_%s : 0.0f",
         "channels": False,
         "lines": spec["looped"] and spec["CLUSTER"] == 1 and not spec["rms"],  # asked for where that took less time
         "folded": folded,

@@ -11,6 +11,7 @@ from kgen.launch import Step, bind
 from kgen.operand import Operand
 from kgen.ops import rows, rows_cut
 from kgen.ops.calls import Plan
+from kgen.ops.norm import formulas
 from kgen.ops.norm.backward_kernels import OWN
 from kgen.ops.norm.kernels import RMS
 from kgen.ops.rows_text import ALIGNED, WEIGHT_TYPES, centred, text_of_weights
@@ -62,7 +63,7 @@ SPLIT = register(
     Kernel(
         name="norm_backward_split",
         summary="The gradient of the input of a norm, of rows of any length in two launches, each of which reads them.",
-        formula="n[i] = (x[i] - mean) rstd,  g[i] = dy[i] weight[i]\ndx[i] = rstd (g[i] - mean(g) - n[i] mean(g n))",
+        formula=formulas.backward_of_part,
         axes=(
             Axis("LANES", "t", (128, 256, 512), "threads of a block", default=512),
             Axis("PACKS", "n", (1, 2, 4, 8), "packs of each array that a thread has in flight", default=2),

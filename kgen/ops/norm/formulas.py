@@ -22,6 +22,15 @@ def forward(spec: Spec) -> str:
     return "\n".join([*lines, f"y[i] = {y}"])
 
 
+def backward_of_part(spec: Spec) -> str:
+    """The formula of the gradient of x, or of what its first pass finds."""
+    lines = backward(spec, weight="weight" in spec.flags, sums=False).split("\n")
+    if "partial" in spec.flags:
+        g = "g[i]" if "weight" in spec.flags else "dy[i]"
+        lines[1] = f"sums of {g} n[i]{'' if 'rms' in spec.flags else f' and of {g}'}, over the i of each part"
+    return "\n".join(lines)
+
+
 def backward(spec: Spec, *, weight: bool = True, offset: bool = True, sums: bool = True) -> str:
     """The formula of the gradients of x and, with `sums`, of the parts of weight's and bias's over some rows."""
     rms = "rms" in spec.flags
