@@ -13,10 +13,10 @@
 //                 fastest
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 2ef93785,
+//   parts   logsumexp.cu.j2 4a2dcbd4, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 77e3a456,
 //           common/exponentials.cuh.j2 8ab8324d, common/last_to_arrive.cuh.j2 c3cf8008,
-//           common/after_previous.cuh.j2 a20b390c, common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2
-//           2f2d2724, common/rows_exp.cuh.j2 ea823dcf
+//           common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2 2f2d2724, common/rows_exp.cuh.j2
+//           ea823dcf
 //   again   kgen build logsumexp_t8_n4_v4_f32
 
 // LANES neighbouring threads have a row, PACKS packs of each at once.

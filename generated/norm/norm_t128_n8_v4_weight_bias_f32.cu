@@ -16,15 +16,14 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 12078305, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm.cu.j2 c309ed96, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
-//           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/rows_ahead.cuh.j2 eecc61f2,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_lasting.cuh.j2 7a866c19,
-//           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           16cf1a17, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
-//           common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
-//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 dcd402ef,
-//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
+//           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/rows_ahead.cuh.j2 4c2fdf96,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 abdd50bf,
+//           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 16cf1a17, common/rows_groups.cuh.j2
+//           63f84075, common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 77e3a456,
+//           common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2
+//           0bf4baeb, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_t128_n8_v4_weight_bias_f32
 
@@ -63,11 +62,6 @@ __device__ __forceinline__ Pack filled(float x)
     }
     return pack;
 }
-
-// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
-// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
-// remains for the end.
-constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -153,20 +147,12 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_t128_n8_v4_weight_bi
 #if __CUDA_ARCH__ >= 900
     // Launched while blocks of the previous kernel in the stream finish. Until all have, the row is brought into the L2
     // cache, where it is what memory holds, whoever writes to it: nothing is read by now.
-    const bool large = static_cast<long long>(rows) * columns * static_cast<int>(sizeof(Element)) > LARGE;
-    const auto bring = [&](const Element* from) {
-        if (large) {
-            asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(from));
-        } else {
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
-        }
-    };
     if (threadIdx.x % (128 / sizeof(Pack)) == 0) {
 #pragma unroll
         for (int pack = 0; pack < PACKS; ++pack) {
             const int column = (pack * LANES + threadIdx.x) * VEC;
             if (column < columns) {
-                bring(x + blockIdx.x * x_row + column);
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(x + blockIdx.x * x_row + column));
             }
         }
     }

@@ -17,15 +17,14 @@
 //   grid                a row for each block, for each cluster of blocks, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm.cu.j2 12078305, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm.cu.j2 c309ed96, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
-//           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/rows_ahead.cuh.j2 eecc61f2,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_lasting.cuh.j2 7a866c19,
-//           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
-//           16cf1a17, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482,
-//           common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
-//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 dcd402ef,
-//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
+//           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/rows_ahead.cuh.j2 4c2fdf96,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 abdd50bf,
+//           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 16cf1a17, common/rows_groups.cuh.j2
+//           63f84075, common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2 77e3a456,
+//           common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2
+//           0bf4baeb, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
 //           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_t512_n5_v4_weight_bias_channels_f32
 

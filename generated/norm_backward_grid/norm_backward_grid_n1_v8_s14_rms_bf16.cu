@@ -19,8 +19,8 @@
 //   after   the chain rule
 //   parts   norm_backward_grid.cu.j2 1a5dee8d, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2
 //           755c598d, common/rows_weight.cuh.j2 51d4dd8b, common/shared_address.cuh.j2 0bac500b,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 2ef93785, common/messages.cuh.j2
-//           6e7c1261, common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 77e3a456, common/messages.cuh.j2
+//           6e7c1261, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_backward_grid_n1_v8_s14_rms_bf16
 
 // All blocks, which run at once, share a row of both arrays, which stays in shared memory from its one reading to the

@@ -19,12 +19,12 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 dd9c8300, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
+//   parts   norm_backward_ring.cu.j2 153f12d2, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_weight.cuh.j2 51d4dd8b, common/rows_weight_anywhere.cuh.j2 81c36a02,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 77e3a456, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
-//           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_ring_n2_v4_c4_bias_f32
 
 // The blocks of a cluster share a row of both arrays, which stays in shared memory from its one reading to the writing
@@ -58,32 +58,14 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
     return to_float(pack.at[i]);
 }
 
-// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
-// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
-// remains for the end.
-constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
-__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
-{
-    unsigned long long policy;
-    if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
-        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    } else {
-        asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
-    }
-    return policy;
-}
-
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 // cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
-__device__ __forceinline__ void copy_async(Pack* to, const Element* from, unsigned long long policy)
+__device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
-                 :
-                 : "r"(address), "l"(from), "l"(policy)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
 struct Sum {
@@ -225,7 +207,6 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
     asm volatile("griddepcontrol.wait;" ::: "memory");
 
-    const unsigned long long policy = policy_for(rows, columns);
     const float share = 1.0f / static_cast<float>(columns);
     __shared__ Exchange exchanges[EXCHANGES];
     if (threadIdx.x == 0) {
@@ -258,8 +239,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(512
     // The next pack of the row that is fetched, if there is one.
     const auto fetch = [&](bool there, int pack, int to) {
         if (there && pack < packs) {
-            copy_async(ring_given + to, coming_given + pack * STRIDE, policy);
-            copy_async(ring_value + to, coming_value + pack * STRIDE, policy);
+            copy_async(ring_given + to, coming_given + pack * STRIDE);
+            copy_async(ring_value + to, coming_value + pack * STRIDE);
         }
         asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing, too: groups are counted
         if (pack == PACKS - 1) {

@@ -20,12 +20,12 @@
 //                          for
 //
 //   after   the chain rule
-//   parts   norm_backward_ring.cu.j2 dd9c8300, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
+//   parts   norm_backward_ring.cu.j2 153f12d2, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_weight.cuh.j2 51d4dd8b, common/rows_weight_anywhere.cuh.j2 81c36a02,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 77e3a456, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
-//           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_backward_ring_n2_v8_rms_ragged_bf16
 
 // The threads of a block share a row of both arrays, which stays in shared memory from its one reading to the writing

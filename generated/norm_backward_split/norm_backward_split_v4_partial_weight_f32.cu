@@ -17,8 +17,8 @@
 //
 //   after   the chain rule
 //   parts   norm_backward_split.cu.j2 4e2db1cf, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2
-//           2ef93785, common/rows_weight.cuh.j2 51d4dd8b, common/after_previous.cuh.j2 a20b390c,
-//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724
+//           77e3a456, common/rows_weight.cuh.j2 51d4dd8b, common/after_previous.cuh.j2 a20b390c,
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_backward_split_v4_partial_weight_f32
 
 // A block adds up its part of a row: each thread in float what it reads at once, and these sums in double.

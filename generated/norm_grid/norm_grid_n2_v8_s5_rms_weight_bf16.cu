@@ -22,8 +22,8 @@
 //           common/rows_weight.cuh.j2 51d4dd8b, common/rows_channels.cuh.j2 0ada5770,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_grid_place.cuh.j2 5e70891c,
 //           common/rows_look.cuh.j2 c49a824f, common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2
-//           f9e6c482, common/rows_pack.cuh.j2 2ef93785, common/messages.cuh.j2 6e7c1261,
-//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724
+//           f9e6c482, common/rows_pack.cuh.j2 77e3a456, common/messages.cuh.j2 6e7c1261,
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_grid_n2_v8_s5_rms_weight_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one

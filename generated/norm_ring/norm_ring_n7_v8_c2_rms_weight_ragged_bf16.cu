@@ -19,18 +19,18 @@
 //                          for
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_ring.cu.j2 e58be569, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
+//   parts   norm_ring.cu.j2 1c4ee140, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_squares.cuh.j2 00963bb2, common/rows_weight.cuh.j2
 //           51d4dd8b, common/rows_channels.cuh.j2 0ada5770, common/rows_weight_beside.cuh.j2 cfd4a4fc,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_ring.cuh.j2 0d78dd51,
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_ring.cuh.j2 292e8619,
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
 //           common/rows_groups.cuh.j2 63f84075, common/rows_affine.cuh.j2 f9e6c482, common/rows_pack.cuh.j2
-//           2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
+//           77e3a456, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
 //           common/rows_team.cuh.j2 0bf4baeb, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_ring_claims.cuh.j2 2470b31e, common/lasting.cuh.j2 dcd402ef,
-//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 2f2d2724,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_ring_n7_v8_c2_rms_weight_ragged_bf16
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing.
@@ -78,32 +78,14 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
     return __uint_as_float(i % 2 ? two & 0xffff0000 : two << 16);
 }
 
-// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
-// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
-// remains for the end.
-constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
-__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
-{
-    unsigned long long policy;
-    if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
-        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    } else {
-        asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
-    }
-    return policy;
-}
-
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 // cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
-__device__ __forceinline__ void copy_async(Pack* to, const Element* from, unsigned long long policy)
+__device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
-                 :
-                 : "r"(address), "l"(from), "l"(policy)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
 // Closes the group of copies requested since the last call. Empty groups count as well.
@@ -363,11 +345,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     // The packs of this thread, of one row after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(16) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are LANES apart
-    const unsigned long long policy = policy_for(rows, columns);
     const auto fetch = [&](Pack* to, int row, int pack) {
         const int head = head_of(row);
         if (row < rows && there(pack, head)) {
-            copy_async(to, x + row * x_row + head + pack * STRIDE, policy);
+            copy_async(to, x + row * x_row + head + pack * STRIDE);
         }
     };
 
@@ -517,7 +498,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
         const bool last_comes = comes && there(PACKS - 1, coming_head);
         const auto fetch_there = [&](int pack) {  // where it has just read
             if (pack < PACKS - 1 ? comes : last_comes) {
-                copy_async(stage + pack * LANES, coming_x + pack * STRIDE, policy);
+                copy_async(stage + pack * LANES, coming_x + pack * STRIDE);
             }
         };
         // What goes with column i of a pack lies SPAN behind what goes with the one before; but behind a pack's last

@@ -15,13 +15,13 @@
 //   grid           HEIGHT rows for each block, or for LANES neighbouring threads
 //
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
-//   parts   norm_sectors.cu.j2 1bfd162a, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   norm_sectors.cu.j2 19086f95, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows.cuh.j2 86366936, common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2
-//           51d4dd8b, common/after_previous.cuh.j2 a20b390c, common/rows_lasting.cuh.j2 7a866c19,
-//           common/rows_ends.cuh.j2 16cf1a17, common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2
-//           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
-//           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           51d4dd8b, common/after_previous.cuh.j2 a20b390c, common/rows_ends.cuh.j2 16cf1a17,
+//           common/rows_pack.cuh.j2 77e3a456, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_sectors_t32_n4_v8_h2_weight_bias_bf16
 
 // Rows begin anywhere, and packs with a sector of memory: no two warps write parts of one. Rows are read once, kept in
@@ -76,26 +76,6 @@ __device__ __forceinline__ Pack filled(float x)
     }
     return pack;
 }
-
-// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
-// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
-// remains for the end.
-constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
-__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
-{
-    unsigned long long policy = 0;
-#if __CUDA_ARCH__ >= 900
-    if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
-        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    } else {
-        asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
-    }
-#endif
-    return policy;
-}
-
-// The compiler's own: what is read through such a pointer, and through all that is made of it, has the policy.
-extern "C" __device__ void* __nv_associate_access_property(const void* pointer, unsigned long long policy);
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -235,10 +215,6 @@ extern "C" __global__ void __launch_bounds__(128) kgen_norm_sectors_t32_n4_v8_h2
     // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-#if __CUDA_ARCH__ >= 900
-    const unsigned long long policy = policy_for(rows, columns);
-    x = static_cast<const Element*>(__nv_associate_access_property(x, policy));
 #endif
 
     const float count = static_cast<float>(columns);

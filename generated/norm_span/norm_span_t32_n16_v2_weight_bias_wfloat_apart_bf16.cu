@@ -21,10 +21,10 @@
 //   after   Ba, Kiros and Hinton, Layer normalization, arXiv:1607.06450; Zhang and Sennrich, arXiv:1910.07467
 //   parts   norm_span.cu.j2 bd5bc03e, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2
+//           common/after_previous.cuh.j2 a20b390c, common/rows_pack.cuh.j2 77e3a456, common/cluster.cuh.j2
 //           06ee6526, common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb,
-//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2
-//           0bac500b, common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
+//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_span_t32_n16_v2_weight_bias_wfloat_apart_bf16
 
 // Rows pass through shared memory, many of them side by side: they are copied there, and back, by whole chunks wherever

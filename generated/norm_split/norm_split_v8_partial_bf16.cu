@@ -14,10 +14,10 @@
 //   grid                 a block for each part of a row
 //
 //   after   Chan, Golub and LeVeque, Updating formulae for computing sample variances, 1979
-//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 2ef93785,
+//   parts   norm_split.cu.j2 0d02ac68, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 77e3a456,
 //           common/rows_weight.cuh.j2 51d4dd8b, common/rows_channels.cuh.j2 0ada5770,
-//           common/after_previous.cuh.j2 a20b390c, common/rows_affine.cuh.j2 f9e6c482, common/lasting.cuh.j2
-//           dcd402ef, common/rows_around.cuh.j2 2f2d2724
+//           common/after_previous.cuh.j2 a20b390c, common/rows_affine.cuh.j2 f9e6c482,
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_split_v8_partial_bf16
 
 // A block finds the mean of its part of a row, and the sum of squares about it: each thread first of the numbers that

@@ -19,13 +19,13 @@
 //   after   Zhang and Sennrich, Root mean square layer normalization, 2019
 //   parts   norm_sums.cu.j2 9512e28f, common/convert.cuh.j2 0552574a, common/rows.cuh.j2 86366936,
 //           common/rows_rstd.cuh.j2 f99d64bf, common/rows_weight.cuh.j2 51d4dd8b,
-//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_ring.cuh.j2 0d78dd51,
-//           common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           common/rows_weight_anywhere.cuh.j2 81c36a02, common/rows_ring.cuh.j2 292e8619,
+//           common/rows_pack.cuh.j2 77e3a456, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
 //           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_ring_claims.cuh.j2 2470b31e, common/lasting.cuh.j2 dcd402ef,
-//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 2f2d2724,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build norm_sums_n5_v4_c2_weight_f32
 
 // The blocks of a cluster share a row of x + residual, rounded as it is stored, which stays in their registers from its
@@ -59,32 +59,14 @@ __device__ __forceinline__ float float_of(const Pack& pack, int i)
     return to_float(pack.at[i]);
 }
 
-// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
-// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
-// remains for the end.
-constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
-__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
-{
-    unsigned long long policy;
-    if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
-        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    } else {
-        asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
-    }
-    return policy;
-}
-
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 // cp.async: a pack from global to shared memory, where only the thread that requests it will read it.
-__device__ __forceinline__ void copy_async(Pack* to, const Element* from, unsigned long long policy)
+__device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
-                 :
-                 : "r"(address), "l"(from), "l"(policy)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
 // Closes the group of copies requested since the last call. Empty groups count as well.
@@ -294,11 +276,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     // The packs of this thread, of one row after another. It reads what itself has copied, and no other.
     extern __shared__ __align__(16) unsigned char memory[];
     Pack* const ring = reinterpret_cast<Pack*>(memory) + threadIdx.x;  // its packs are LANES apart
-    const unsigned long long policy = policy_for(rows, columns);
     const auto fetch = [&](Pack* to, int row, int pack) {
         if (row < rows && there(pack)) {
-            copy_async(to, x + row * x_row + pack * STRIDE, policy);
-            copy_async(to + RING * LANES, residual + row * residual_row + pack * STRIDE, policy);
+            copy_async(to, x + row * x_row + pack * STRIDE);
+            copy_async(to + RING * LANES, residual + row * residual_row + pack * STRIDE);
         }
     };
 

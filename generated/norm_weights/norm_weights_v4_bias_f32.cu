@@ -14,9 +14,8 @@
 //   grid                 a block for each strip of columns and part of the rows
 //
 //   after   the chain rule
-//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 2ef93785,
-//           common/after_previous.cuh.j2 a20b390c, common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2
-//           2f2d2724
+//   parts   norm_weights.cu.j2 ae442067, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 77e3a456,
+//           common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build norm_weights_v4_bias_f32
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines. The DEPTH threads of a column go

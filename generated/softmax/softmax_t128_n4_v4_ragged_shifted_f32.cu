@@ -18,13 +18,12 @@
 //   grid                a row per block, per cluster of blocks, or per LANES adjacent threads
 //
 //   after   the textbook: the maximum is subtracted before the exponential
-//   parts   softmax.cu.j2 a1e4e930, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
+//   parts   softmax.cu.j2 7439b587, common/rows_take.cuh.j2 6fa0a787, common/convert.cuh.j2 0552574a,
 //           common/rows_exp.cuh.j2 ea823dcf, common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289,
-//           common/rows_ahead.cuh.j2 eecc61f2, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_lasting.cuh.j2 7a866c19, common/rows_exchanges.cuh.j2 abdd50bf,
-//           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 16cf1a17, common/rows_pack.cuh.j2
-//           2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
-//           common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2
+//           common/rows_ahead.cuh.j2 4c2fdf96, common/after_previous.cuh.j2 a20b390c,
+//           common/rows_exchanges.cuh.j2 abdd50bf, common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2
+//           16cf1a17, common/rows_pack.cuh.j2 77e3a456, common/cluster.cuh.j2 06ee6526,
+//           common/rows_deferred.cuh.j2 5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2
 //           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_t128_n4_v4_ragged_shifted_f32
@@ -94,26 +93,6 @@ __device__ __forceinline__ Pack filled(float x)
     }
     return pack;
 }
-
-// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
-// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
-// remains for the end.
-constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
-__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
-{
-    unsigned long long policy = 0;
-#if __CUDA_ARCH__ >= 900
-    if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
-        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    } else {
-        asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
-    }
-#endif
-    return policy;
-}
-
-// The compiler's own: what is read through such a pointer, and through all that is made of it, has the policy.
-extern "C" __device__ void* __nv_associate_access_property(const void* pointer, unsigned long long policy);
 
 __device__ __forceinline__ Pack load(const Element* from) { return *reinterpret_cast<const Pack*>(from); }
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
@@ -210,10 +189,6 @@ extern "C" __global__ void __launch_bounds__(128) kgen_softmax_t128_n4_v4_ragged
     // Launched while the previous kernel in the stream finishes: from here on, everything that it wrote is visible.
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-#if __CUDA_ARCH__ >= 900
-    const unsigned long long policy = policy_for(rows, columns);
-    x = static_cast<const Element*>(__nv_associate_access_property(x, policy));
 #endif
 
     __shared__ float exchanges[2][SLOTS];

@@ -18,9 +18,9 @@
 //           0552574a, common/rows.cuh.j2 86366936, common/rows_exp.cuh.j2 ea823dcf,
 //           common/after_previous.cuh.j2 a20b390c, common/rows_exchanges.cuh.j2 abdd50bf,
 //           common/rows_place.cuh.j2 9e47878a, common/rows_ends.cuh.j2 16cf1a17, common/rows_pack.cuh.j2
-//           2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
-//           common/rows_team.cuh.j2 0bf4baeb, common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2
-//           2f2d2724, common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           77e3a456, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2 5f841302,
+//           common/rows_team.cuh.j2 0bf4baeb, common/rows_around.cuh.j2 2f2d2724,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
 //           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_backward_t128_n4_v4_f32
 

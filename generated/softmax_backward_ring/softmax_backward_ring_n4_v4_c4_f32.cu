@@ -16,14 +16,14 @@
 //
 //   after   the chain rule
 //   parts   softmax_backward_ring.cu.j2 a63b22b8, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2
-//           ea823dcf, common/rows.cuh.j2 86366936, common/rows_ring.cuh.j2 0d78dd51,
+//           ea823dcf, common/rows.cuh.j2 86366936, common/rows_ring.cuh.j2 292e8619,
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           common/rows_pack.cuh.j2 77e3a456, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
 //           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_ring_claims.cuh.j2 2470b31e, common/lasting.cuh.j2 dcd402ef,
-//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 2f2d2724,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_backward_ring_n4_v4_c4_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to the writing of the

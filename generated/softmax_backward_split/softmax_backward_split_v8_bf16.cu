@@ -14,8 +14,8 @@
 //
 //   after   the chain rule
 //   parts   softmax_backward_split.cu.j2 b2b3b7b9, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2
-//           2ef93785, common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c,
-//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724
+//           77e3a456, common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c,
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build softmax_backward_split_v8_bf16
 
 // The sums of the parts of a row are put together, in the same order in every block; then the row is read again.

@@ -20,11 +20,11 @@
 //                         for each part of one
 //
 //   after   the textbook, and Milakov and Gimelshein, arXiv:1805.02867, where columns are read twice
-//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 2ef93785,
+//   parts   softmax_columns.cu.j2 687bf70a, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 77e3a456,
 //           common/rows_exp.cuh.j2 ea823dcf, common/columns_total.cuh.j2 2bd1d875,
 //           common/last_to_arrive.cuh.j2 c3cf8008, common/columns_parts.cuh.j2 55d168ba,
 //           common/after_previous.cuh.j2 a20b390c, common/columns_known.cuh.j2 52d0f020,
-//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724
+//           common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build softmax_columns_t32_d8_n4_v8_online_apply_ragged_staged_bf16
 
 // Neighbouring lanes take neighbouring columns, so that a warp reads whole lines.

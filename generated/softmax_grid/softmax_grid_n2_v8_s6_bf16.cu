@@ -20,8 +20,7 @@
 //   parts   softmax_grid.cu.j2 5497951b, common/convert.cuh.j2 0552574a, common/rows_grid.cuh.j2 755c598d,
 //           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c,
 //           common/rows_grid_place.cuh.j2 5e70891c, common/rows_look.cuh.j2 c49a824f, common/rows_pack.cuh.j2
-//           2ef93785, common/messages.cuh.j2 6e7c1261, common/lasting.cuh.j2 dcd402ef,
-//           common/rows_around.cuh.j2 2f2d2724
+//           77e3a456, common/messages.cuh.j2 6e7c1261, common/rows_around.cuh.j2 2f2d2724
 //   again   kgen build softmax_grid_n2_v8_s6_bf16
 
 // The blocks of a team, all of which run at once, share a row, which stays on chip from its one reading to its one

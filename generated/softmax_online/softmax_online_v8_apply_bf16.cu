@@ -15,9 +15,9 @@
 //   grid                 a block for each row, or for each part of one
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
-//   parts   softmax_online.cu.j2 b7f8dd7c, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 2ef93785,
-//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c, common/lasting.cuh.j2
-//           dcd402ef, common/rows_around.cuh.j2 2f2d2724
+//   parts   softmax_online.cu.j2 b7f8dd7c, common/convert.cuh.j2 0552574a, common/rows_pack.cuh.j2 77e3a456,
+//           common/rows_exp.cuh.j2 ea823dcf, common/after_previous.cuh.j2 a20b390c, common/rows_around.cuh.j2
+//           2f2d2724
 //   again   kgen build softmax_online_v8_apply_bf16
 
 // Of each part of a row the greatest number and the sum of the exponentials below it are known. They are put together,

@@ -19,14 +19,14 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_ring.cu.j2 d584eb51, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
-//           common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289, common/rows_ring.cuh.j2 0d78dd51,
+//           common/rows.cuh.j2 86366936, common/rows_mask.cuh.j2 a739d289, common/rows_ring.cuh.j2 292e8619,
 //           common/rows_ring_second.cuh.j2 12f958ea, common/rows_ring_others.cuh.j2 194e9a9b,
-//           common/rows_pack.cuh.j2 2ef93785, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
+//           common/rows_pack.cuh.j2 77e3a456, common/cluster.cuh.j2 06ee6526, common/rows_deferred.cuh.j2
 //           5f841302, common/rows_team.cuh.j2 0bf4baeb, common/rows_ring_exchanges.cuh.j2 e868d250,
 //           common/rows_place.cuh.j2 9e47878a, common/after_previous.cuh.j2 a20b390c,
-//           common/rows_ring_claims.cuh.j2 2470b31e, common/lasting.cuh.j2 dcd402ef,
-//           common/rows_around.cuh.j2 2f2d2724, common/shared_address.cuh.j2 0bac500b,
-//           common/cluster_claims.cuh.j2 ce495d8f, common/rows_posted.cuh.j2 d50162d0
+//           common/rows_ring_claims.cuh.j2 2470b31e, common/rows_around.cuh.j2 2f2d2724,
+//           common/shared_address.cuh.j2 0bac500b, common/cluster_claims.cuh.j2 ce495d8f,
+//           common/rows_posted.cuh.j2 d50162d0
 //   again   kgen build softmax_ring_t256_n10_v4_c4_ragged_shifted_f32
 
 // The blocks of a cluster share a row, which stays in their shared memory from its one reading to its one writing. Each
@@ -113,21 +113,6 @@ __device__ __forceinline__ Pack filled(float x)
     return pack;
 }
 
-// Of an array so large next to nothing is left in the L2 cache for the next kernel. What is read of it leaves the cache
-// last, and results leave it at once: memory gets to write them while there still is something to be read, and less
-// remains for the end.
-constexpr long long LARGE = 100 << 20;  // bytes: twice that cache, about
-__device__ __forceinline__ unsigned long long policy_for(long long rows, int columns)
-{
-    unsigned long long policy;
-    if (rows * columns * static_cast<int>(sizeof(Element)) > LARGE) {
-        asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    } else {
-        asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(policy));  // that of any load
-    }
-    return policy;
-}
-
 __device__ __forceinline__ void store(Element* to, const Pack& pack) { *reinterpret_cast<Pack*>(to) = pack; }
 
 // The aligned pack in which VEC adjacent elements, starting anywhere, begin.
@@ -137,13 +122,10 @@ __device__ __forceinline__ const Element* around(const Element* from)
 }
 
 // cp.async: a pack from global to shared memory.
-__device__ __forceinline__ void copy_async(Pack* to, const Element* from, unsigned long long policy)
+__device__ __forceinline__ void copy_async(Pack* to, const Element* from)
 {
     const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
-                 :
-                 : "r"(address), "l"(from), "l"(policy)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
 
 // Closes the group of copies requested since the last call. Empty groups count as well.
@@ -374,15 +356,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(LAN
     const auto amid = [&](const Element* from) {  // whether a row whose packs are read from there begins amid a sector
         return reinterpret_cast<size_t>(from - place) / sizeof(Pack) % 2;
     };
-    const unsigned long long policy = policy_for(rows, columns);
     const auto fetch = [&](Pack* to, int row, int pack) {
         const int head = head_of(row);
         const Element* const from = around(x + row * x_row + head);
         if (row < rows && needed(pack, head)) {
-            copy_async(to + amid(from), from + pack * STRIDE, policy);
+            copy_async(to + amid(from), from + pack * STRIDE);
         }
         if (row < rows && threadIdx.x % 32 == 31 && there(pack, head)) {
-            copy_async(to + amid(from) + 1, from + pack * STRIDE + VEC, policy);
+            copy_async(to + amid(from) + 1, from + pack * STRIDE + VEC);
         }
     };
 

@@ -19,12 +19,12 @@
 //
 //   after   Milakov and Gimelshein, Online normalizer calculation for softmax, arXiv:1805.02867
 //   parts   softmax_strips.cu.j2 0e27bac9, common/convert.cuh.j2 0552574a, common/rows_exp.cuh.j2 ea823dcf,
-//           common/rows_pack.cuh.j2 2ef93785, common/columns_total.cuh.j2 2bd1d875,
+//           common/rows_pack.cuh.j2 77e3a456, common/columns_total.cuh.j2 2bd1d875,
 //           common/columns_cluster.cuh.j2 952a0064, common/columns_grid.cuh.j2 6a73c8d9,
 //           common/after_previous.cuh.j2 a20b390c, common/columns_known.cuh.j2 52d0f020,
-//           common/lasting.cuh.j2 dcd402ef, common/rows_around.cuh.j2 2f2d2724, common/cluster.cuh.j2
-//           06ee6526, common/cluster_claims.cuh.j2 ce495d8f, common/shared_address.cuh.j2 0bac500b,
-//           common/pipeline.cuh.j2 ca9aeafd, common/messages.cuh.j2 6e7c1261
+//           common/rows_around.cuh.j2 2f2d2724, common/cluster.cuh.j2 06ee6526, common/cluster_claims.cuh.j2
+//           ce495d8f, common/shared_address.cuh.j2 0bac500b, common/pipeline.cuh.j2 ca9aeafd,
+//           common/messages.cuh.j2 6e7c1261
 //   again   kgen build softmax_strips_l32_n4_v8_ragged_bf16
 
 // A strip of neighbouring columns stays in the shared memory of a block

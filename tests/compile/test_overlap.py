@@ -24,7 +24,7 @@ RINGS = ("softmax_ring", "softmax_backward_ring", "norm_ring", "norm_sums")
 """Kernels that bring their first rows into the L2 cache before they wait."""
 INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*?) *;", re.MULTILINE)
 TOUCHES = re.compile(
-    r"(?:@!?U?P\w+ )?(?:LDG|LDGSTS|LD|STG|ST|ATOMG|ATOM|REDG|RED|UBLK\w+|UTMA\w+|CCTL(?!\.E\.P(F|ML)2)|BRA|EXIT|CALL)\b"
+    r"(?:@!?U?P\w+ )?(?:LDG|LDGSTS|LD|STG|ST|ATOMG|ATOM|REDG|RED|UBLK\w+|UTMA\w+|CCTL(?!\.E\.PF2)|BRA|EXIT|CALL)\b"
 )
 """Global memory, or a branch beyond which it might be; but not what only brings it into the L2 cache."""
 

@@ -76,8 +76,6 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **rows_ring.text(spec, "float" if spec["rms"] else "float2", claimed=False),
         **text_of_weights(spec),
-        # A block for each row does as well without, and clusters of sixteen, which leave multiprocessors idle, better.
-        "lasting": "copies" if 1 < spec["CLUSTER"] < 16 else "",
         "ragged": bool(spec["ragged"]),
         "sectors": sectors,
         "sorted": spec.derived["SORTED"],

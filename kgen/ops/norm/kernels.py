@@ -89,29 +89,15 @@ def _derive(spec: Spec) -> dict[str, int]:
     return derived
 
 
-def _early(spec: Spec) -> bool:
-    """Whether rows are brought into the L2 cache before the kernel ahead has ended."""
-    return rows.single(spec) and not _kept(spec)
-
-
-def _lasting(spec: Spec) -> str:
-    """What makes rows of large arrays leave the L2 cache last, where that pays: not for groups, nor where results begin
-    elsewhere, nor for rows that clusters take at once, of which there are few."""
-    if spec["channels"] or spec["looped"] or spec["shifted"] or spec["CLUSTER"] > 1:
-        return ""
-    return "prefetches" if _early(spec) else "pointers"
-
-
 def _text_of_rows(spec: Spec) -> dict[str, Any]:
     along = vectors(spec)
     return {
         **text_of_rows(spec, "Sum", weights=bool(along) and not _kept(spec), carried=spec.dtype is F32),
         **text_of_weights(spec),
         "in_two": rows.in_two(spec),
-        "lasting": _lasting(spec),
         "vectors": along,
         "kept": _kept(spec) > 0,
-        "early": _early(spec),
+        "early": rows.single(spec) and not _kept(spec),
         "centred": centred(spec, "float_of(value[pack], i)"),
         "off": off_mean(spec, "float_of(value[pack], i)"),
         "affines": affines(spec),

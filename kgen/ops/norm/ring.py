@@ -93,7 +93,6 @@ def _text(spec: Spec) -> dict[str, Any]:
     turns = text_of_turns(spec, "edge")
     return {
         **turns,
-        "lasting": "copies",
         "shifted": bool(spec["shifted"]),
         "lifted": bool(spec["shifted"]),
         "raised": raised(spec),

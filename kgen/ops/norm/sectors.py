@@ -71,7 +71,6 @@ def _text(spec: Spec) -> dict[str, Any]:
         "several": True,  # rows, which are added up together
         "carried": spec.dtype is F32,
         "filled": True,
-        "lasting": "pointers",
         "ragged": True,
         "shifted": bool(spec["shifted"]),
         "sectors": True,

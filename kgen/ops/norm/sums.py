@@ -41,7 +41,6 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **rows_ring.text(spec, "float"),
         **text_of_weights(spec),
-        "lasting": "copies",
         "by_packs": True,
         "channels": False,
         "ordered": bool(spec["ragged"] and spec["weight"]),

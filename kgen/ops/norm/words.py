@@ -76,7 +76,6 @@ def _text(spec: Spec) -> dict[str, Any]:
     words = spec["VEC"] * spec.dtype.itemsize // WORD * spec["PACKS"]
     return {
         **text_of_turns(spec, "own"),
-        "lasting": "copies",
         "ragged": True,
         "shifted": True,
         "spread": True,

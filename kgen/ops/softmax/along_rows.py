@@ -45,26 +45,6 @@ def _derive(spec: Spec) -> dict[str, int]:
     return derived
 
 
-def _early(spec: Spec) -> bool:
-    """Whether rows are brought into the L2 cache before the kernel ahead has ended.
-
-    Of 16 bits, a row's exponentials take as long as its way; of a causal row not all is read; and where a block has
-    fewer threads, to ask for a row twice takes longer than is gained.
-    """
-    return rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256
-
-
-def _lasting(spec: Spec) -> str:
-    """What makes rows of large arrays leave the L2 cache last, where that pays: masked ones take more registers for
-    it, as do whole ones of wide blocks, and those that clusters take at once are few."""
-    if spec["mask"] or spec["looped"]:
-        return ""
-    if _early(spec):
-        return "prefetches"
-    wide = spec["LANES"] >= rows.WIDEST and not spec["causal"]
-    return "" if wide or spec["CLUSTER"] > 1 or spec["PACKS"] == 1 else "pointers"
-
-
 def _text(spec: Spec) -> dict[str, Any]:
     edged = spec["ragged"] or spec["shifted"]
     in_two = rows.in_two(spec)
@@ -84,9 +64,10 @@ def _text(spec: Spec) -> dict[str, Any]:
     return {
         **text_of_rows(spec, "Max", "Sum", joined=joined, carried=carried, masked=bool(spec["mask"]), sectors=sectors),
         **softmax_flags.text(spec),
-        "early": _early(spec),
+        # Of 16 bits, a row's exponentials take as long as its way; of a causal row not all is read; and where a block
+        # has fewer threads, to ask for a row twice takes longer than is gained.
+        "early": rows.single(spec) and spec.dtype is F32 and not spec["causal"] and spec["LANES"] >= 256,
         "in_two": in_two,
-        "lasting": _lasting(spec),
         # Packs of few lanes lie in two of memory, or have masks beside them: to find all these places anew takes long.
         "settled": spec["LANES"] <= 32 and (spec["PACKS"] > 2 if spec["mask"] else in_two),
         "reach": last if spec["causal"] else "end",

@@ -81,7 +81,6 @@ def _text(spec: Spec) -> dict[str, Any]:
     edge_here = "edge_value" if spec["causal"] or spec["mask"] else edge
     return {
         **ring,
-        "lasting": "copies",
         "shifted": bool(spec["shifted"]),
         # Plain rows are read from their places word by word; others are put in their places by whole packs first.
         "spread": spread,
