@@ -9,8 +9,8 @@
 //                          beside it
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           544  per block
-//   shared memory    4360  bytes, static
-//   shared memory  111480  bytes, dynamic: asked for at launch
+//   shared memory    4368  bytes, static
+//   shared memory  111472  bytes, dynamic: asked for at launch
 //   grid                   (parts): of all elements
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction

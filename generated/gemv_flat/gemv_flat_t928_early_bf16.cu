@@ -9,8 +9,8 @@
 //                          beside it
 //   dtype            bf16  __nv_bfloat16 in memory, float in registers
 //   threads           928  per block
-//   shared memory    3716  bytes, static
-//   shared memory  112124  bytes, dynamic: asked for at launch
+//   shared memory    3728  bytes, static
+//   shared memory  112112  bytes, dynamic: asked for at launch
 //   grid                   (parts): of the numbers
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction

@@ -9,8 +9,8 @@
 //                          beside it
 //   dtype             f32  float in memory, float in registers
 //   threads           512  per block
-//   shared memory    2052  bytes, static
-//   shared memory  113788  bytes, dynamic: asked for at launch
+//   shared memory    2064  bytes, static
+//   shared memory  113776  bytes, dynamic: asked for at launch
 //   grid                   (parts): of all elements
 //
 //   after   fixed-order trees instead of atomics; the last block's finish as in CUDA's threadFenceReduction

@@ -54,7 +54,6 @@ SPILLS_ALLOWED = {
     "gated_chunk_vector_gradient_r128_fsplit": 228,
     "gemv_v4_l32_r1_u1": 24,
     "norm_backward_ring_n4_v8_c4_bias_ragged": 12,
-    "norm_span_t32_n16_v2_weight_bias_wfloat_apart": 4,
     "gemv_columns_v8_l32_u8_partial": 16,
     "gemv_columns_quantized_v16_l32_u8_inner_partial": 16,
 }

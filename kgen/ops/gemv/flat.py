@@ -20,6 +20,7 @@ from kgen.ops.reduce.flat import (
     alone,
     begins_early,
     items_of,
+    padded,
     period_of,
     reads_of,
     shared_bytes,
@@ -53,6 +54,7 @@ def _derive(spec: Spec) -> dict[str, int]:
     blocks = MOST[spec.dtype.itemsize] // threads
     found, others = shared_bytes(threads, spec.dtype, total_of(spec).itemsize)
     early = "early" in spec.flags
+    others = padded(others) if early else others
     return {
         **{name: int(name in spec.flags) for name in ("half", "brain", "inner")},
         "THREADS": threads,

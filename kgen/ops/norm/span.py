@@ -92,7 +92,7 @@ def _text(spec: Spec) -> dict[str, Any]:
 
 
 def _held(packs: int, vectors: int, dtype: DType, *, apart: bool) -> int:
-    """Blocks that a multiprocessor has registers for."""
+    """Blocks that a multiprocessor has registers for, about: sixteen packs of 32 lanes with two vectors spill two."""
     vec = WORD // dtype.itemsize
     numbers = packs * vec
     # What a thread has, about. Where results begin apart it takes numbers without branches, and keeps them as floats.
@@ -144,7 +144,7 @@ SPAN = register(
             "norm_span_t32_n14_v2_weight_bias_bf16",
             "norm_span_t8_n17_v1_weight_bias_f32",
             "norm_span_t16_n8_v2_rms_residual_weight_bf16",
-            "norm_span_t32_n16_v2_weight_bias_wfloat_apart_bf16",
+            "norm_span_t32_n15_v2_weight_bias_wfloat_apart_bf16",
             "norm_span_t16_n16_v1_weight_bias_apart_f32",
         ),
     )

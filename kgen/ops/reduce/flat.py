@@ -80,6 +80,7 @@ def _derive(spec: Spec) -> dict[str, int]:
     threads, size = spec["THREADS"], spec.dtype.itemsize
     found, others = shared_bytes(threads, spec.dtype, value_bytes(spec))
     asks = spec["early"] or found + others > STATIC_LIMIT
+    others = padded(others) if asks else others
     return {
         "THREADS": threads,
         "VEC": LOAD_BYTES // size,
@@ -89,6 +90,11 @@ def _derive(spec: Spec) -> dict[str, int]:
         "STATIC_SMEM": others + (0 if asks else found),
         "DYNAMIC_SMEM": max(found, alone(1) - others if spec["early"] else 0) if asks else 0,
     }
+
+
+def padded(nbytes: int) -> int:
+    """So many bytes of shared memory, where what a launch asks for lies behind them: at a multiple of 16."""
+    return -(-nbytes // 16) * 16
 
 
 def alone(blocks: int) -> int:
