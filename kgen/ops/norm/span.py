@@ -144,7 +144,7 @@ SPAN = register(
             "norm_span_t32_n14_v2_weight_bias_bf16",
             "norm_span_t8_n17_v1_weight_bias_f32",
             "norm_span_t16_n8_v2_rms_residual_weight_bf16",
-            "norm_span_t32_n15_v2_weight_bias_wfloat_apart_bf16",
+            "norm_span_t32_n14_v2_weight_bias_wfloat_apart_bf16",
             "norm_span_t16_n16_v1_weight_bias_apart_f32",
         ),
     )
