@@ -44,7 +44,6 @@ FLAGS = (
     Flag("shifted", "rows are offset differently within packs where they are read and where they are written"),
     LOOPED,
 )
-STREAM = Flag("stream", "rows are too long for registers, and are read twice")
 
 
 class Cut(NamedTuple):
@@ -142,15 +141,6 @@ def check(spec: Spec, held: int, looped_lanes: int = BLOCK) -> str | None:
         return "an element is at a multiple of itself"
     if spec["looped"] and (lanes < looped_lanes or vec * spec.dtype.itemsize < VECTOR or spec["shifted"]):
         return f"what is fetched for later is of {VECTOR} bytes, aligned, for {looped_lanes} lanes or more"
-    return None
-
-
-def check_stream(spec: Spec) -> str | None:
-    """Why STREAM does not go with the rest of a specialization, or None."""
-    if spec["stream"] and (
-        spec["ragged"] or spec["shifted"] or spec["looped"] or spec["CLUSTER"] > 1 or spec["LANES"] != WIDEST
-    ):
-        return "a stream is of one block's whole packs"
     return None
 
 

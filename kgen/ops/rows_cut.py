@@ -191,10 +191,10 @@ def _at_once(
     return Cut(lanes, _enough(max(total, 1), lanes * cluster), vec, cluster)
 
 
-def streaming(taken: Packs, held: int) -> Cut:
-    """The cut for rows of any length, which a block reads twice."""
-    most = max(p for p in PACKS.values if p * taken.vec <= held)
-    return Cut(WIDEST, most, taken.vec, 1)
+def in_parts(columns: int, tile: int, most: int) -> tuple[int, int]:
+    """Into how many parts of whole tiles, `most` at most, a row is cut that several blocks read; and their width."""
+    width = -(-columns // (min(most, -(-columns // tile)) * tile)) * tile
+    return -(-columns // width), width
 
 
 def refuse(op: str, spec: Spec, columns: int, taken: Packs) -> None:

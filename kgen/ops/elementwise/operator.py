@@ -109,12 +109,12 @@ class Elementwise:
         values = operands if len(operands) == self._parameters else self._in_order(operands, {})
         arrays: list[Any] = []
         numbers: list[Number | None] = []
-        for name, value in zip(self.function.parameters, values):
+        for value in values:
             if value.__class__ not in NUMBERS:
                 arrays.append(value)
                 numbers.append(None)
             elif value is None:
-                if name not in self._left_out:
+                if self.function.parameters[len(numbers)] not in self._left_out:
                     raise self._unfit(values)
                 arrays.append(None)
                 numbers.append(MISSING)

@@ -17,10 +17,9 @@ from kgen.ops.reduce.flat import (
     EARLY,
     MEETING,
     STATIC_LIMIT,
-    alone,
     begins_early,
     items_of,
-    padded,
+    memory_of,
     period_of,
     reads_of,
     shared_bytes,
@@ -52,9 +51,6 @@ LINE = 128
 def _derive(spec: Spec) -> dict[str, int]:
     threads, vec = spec["THREADS"], PACK // spec.dtype.itemsize
     blocks = MOST[spec.dtype.itemsize] // threads
-    found, others = shared_bytes(threads, spec.dtype, total_of(spec).itemsize)
-    early = "early" in spec.flags
-    others = padded(others) if early else others
     return {
         **{name: int(name in spec.flags) for name in ("half", "brain", "inner")},
         "THREADS": threads,
@@ -62,8 +58,7 @@ def _derive(spec: Spec) -> dict[str, int]:
         "ITEMS": ITEMS if spec.dtype in QUANTIZED else items_of(blocks * threads),
         **MEETING,
         "BLOCKS": blocks,
-        "STATIC_SMEM": others if early else found + others,
-        "DYNAMIC_SMEM": max(found, alone(blocks) - others) if early else 0,
+        **memory_of(threads, spec.dtype, total_of(spec).itemsize, blocks, early="early" in spec.flags),
     }
 
 

@@ -29,7 +29,7 @@ def _check(spec: Spec) -> str | None:
         return "weights have one type, which is named where it is not that of x"
     if own and not spec["weight"]:
         return "there are no weights"
-    if spec["sums"] and (not spec["weight"] or spec["stream"] or spec["LANES"] < SUM_LANES):
+    if spec["sums"] and (not spec["weight"] or spec["LANES"] < SUM_LANES):
         return "a thread adds up what it has of the columns of a weight"
     if spec["STAGES"] > 1 and not (spec["sums"] and spec["looped"]):
         return "several rows are on their way to blocks that take them in turn, and add up their sums"
@@ -39,7 +39,7 @@ def _check(spec: Spec) -> str | None:
         return f"a thread has no registers for more than {HELD} sums"
     if spec["STAGES"] > 1 and spec["LANES"] > together(spec):
         return f"so many numbers of a thread are fetched ahead by at most {together(spec)} threads"
-    return rows.check_stream(spec) or rows.check(spec, HELD, SUM_LANES if spec["STAGES"] > 1 else rows.BLOCK)
+    return rows.check(spec, HELD, SUM_LANES if spec["STAGES"] > 1 else rows.BLOCK)
 
 
 def _derive(spec: Spec) -> dict[str, int]:
@@ -145,7 +145,6 @@ BACKWARD = register(
             Flag("sums", "the sums over rows of which the gradient of the vector is made, too"),
             BIAS,
             *rows.FLAGS,
-            rows.STREAM,
         ),
         derive=_derive,
         text=_text,

@@ -63,7 +63,7 @@ SPLIT = register(
     Kernel(
         name="norm_backward_split",
         summary="The gradient of the input of a norm, of rows of any length in two launches, each of which reads them.",
-        formula=formulas.backward_of_part,
+        formula=lambda spec: formulas.backward(spec, weight=bool(spec["weight"]), sums=False),
         axes=(
             Axis("LANES", "t", (128, 256, 512), "threads of a block", default=512),
             Axis("PACKS", "n", (1, 2, 4, 8), "packs of each array that a thread has in flight", default=2),
@@ -116,9 +116,8 @@ def plan_split(
     apply = SPLIT.spec(**values, **flags, dtype=x.dtype)
     tile = apply["LANES"] * apply["PACKS"] * apply["VEC"]
     # No more than threads of a block, which each add one to the sum.
-    parts = min(-(-BLOCKS * multiprocessors(x.device) // count), apply["LANES"], -(-columns // tile))
-    width = -(-columns // (parts * tile)) * tile
-    parts = -(-columns // width)
+    most = min(-(-BLOCKS * multiprocessors(x.device) // count), apply["LANES"])
+    parts, width = rows_cut.in_parts(columns, tile, most)
     blocks, ints = count * parts, (columns, parts, width)
     sums = 1 if flags["rms"] else 2
     pitches = tuple(place.pitch for place in places)

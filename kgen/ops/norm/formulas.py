@@ -22,25 +22,18 @@ def forward(spec: Spec) -> str:
     return "\n".join([*lines, f"y[i] = {y}"])
 
 
-def backward_of_part(spec: Spec) -> str:
-    """The formula of the gradient of x, or of what its first pass finds."""
-    lines = backward(spec, weight="weight" in spec.flags, sums=False).split("\n")
-    if "partial" in spec.flags:
-        g = "g[i]" if "weight" in spec.flags else "dy[i]"
-        lines[1] = f"sums of {g} n[i]{'' if 'rms' in spec.flags else f' and of {g}'}, over the i of each part"
-    return "\n".join(lines)
-
-
 def backward(spec: Spec, *, weight: bool = True, offset: bool = True, sums: bool = True) -> str:
-    """The formula of the gradients of x and, with `sums`, of the parts of weight's and bias's over some rows."""
+    """The formula of the gradients of x and, with `sums`, of the parts of weight's and bias's over some rows; or of
+    what a first pass finds."""
     rms = "rms" in spec.flags
-    g = "dy[i]"
+    g = "g" if weight else "dy"
     lines = [f"n[i] = {'x[i]' if rms else '(x[i] - mean)'} rstd"]
     if weight:
-        g = "g[i]"
         lines[0] += f",  g[i] = dy[i] {'(weight[i] + weight_offset)' if rms and offset else 'weight[i]'}"
-    name = g.removesuffix("[i]")
-    lines.append(f"dx[i] = rstd ({g} - {'' if rms else f'mean({name}) - '}n[i] mean({name} n))")
+    if "partial" in spec.flags:
+        lines.append(f"sums of {g}[i] n[i]{'' if rms else f' and of {g}[i]'}, over the i of each part")
+    else:
+        lines.append(f"dx[i] = rstd ({g}[i] - {'' if rms else f'mean({g}) - '}n[i] mean({g} n))")
     if sums:
         bias = ",  dbias[i] = sum over rows of dy[i]" if "bias" in spec.flags else ""
         lines.append(f"dweight[i] = sum over rows of dy[i] n[i]{bias}")

@@ -176,9 +176,7 @@ def _plan_split(problem: Problem, written: int, vec: int) -> Plan:
     partial = SPLIT.spec(**values, rms=rms, residual=bool(sums), partial=True, dtype=dtype)
     apply = SPLIT.spec(**values, rms=rms, **affine, dtype=dtype)
     tile = apply["LANES"] * apply["PACKS"] * vec
-    parts = min(-(-4 * multiprocessors(device) // read.rows), -(-read.columns // tile))
-    width = -(-read.columns // (parts * tile)) * tile
-    parts = -(-read.columns // width)
+    parts, width = rows_cut.in_parts(read.columns, tile, -(-4 * multiprocessors(device) // read.rows))
     blocks = read.rows * parts
     ints = (read.columns, parts, width)
     at = {role: index for index, (role, operand) in enumerate(named.items()) if operand}

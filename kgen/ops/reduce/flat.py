@@ -78,28 +78,25 @@ def shared_bytes(threads: int, dtype: DType, size: int) -> tuple[int, int]:
 
 def _derive(spec: Spec) -> dict[str, int]:
     threads, size = spec["THREADS"], spec.dtype.itemsize
-    found, others = shared_bytes(threads, spec.dtype, value_bytes(spec))
-    asks = spec["early"] or found + others > STATIC_LIMIT
-    others = padded(others) if asks else others
     return {
         "THREADS": threads,
         "VEC": LOAD_BYTES // size,
         "ITEMS": items_of(threads) if operation(spec) == "sum" or threads not in LIKED else ITEMS,
         **MEETING,
         "BLOCKS": 1,
-        "STATIC_SMEM": others + (0 if asks else found),
-        "DYNAMIC_SMEM": max(found, alone(1) - others if spec["early"] else 0) if asks else 0,
+        **memory_of(threads, spec.dtype, value_bytes(spec), 1, early=bool(spec["early"])),
     }
 
 
-def padded(nbytes: int) -> int:
-    """So many bytes of shared memory, where what a launch asks for lies behind them: at a multiple of 16."""
-    return -(-nbytes // 16) * 16
-
-
-def alone(blocks: int) -> int:
-    """Bytes of shared memory of a block, of which a multiprocessor then has room for so many and no more."""
-    return rows.shared_for(blocks + 1) + 128
+def memory_of(threads: int, dtype: DType, size: int, blocks: int, *, early: bool) -> dict[str, int]:
+    """The shared memory of such a block: what threads find is asked for at launch if there is much of it, or if the
+    block is to leave a multiprocessor, which has `blocks` of them, no room for another."""
+    found, others = shared_bytes(threads, dtype, size)
+    if not early and found + others <= STATIC_LIMIT:
+        return {"STATIC_SMEM": found + others, "DYNAMIC_SMEM": 0}
+    others = -(-others // 16) * 16  # behind them begins what is asked for
+    alone = rows.shared_for(blocks + 1) + 128
+    return {"STATIC_SMEM": others, "DYNAMIC_SMEM": max(found, alone - others if early else 0)}
 
 
 def begins_early(device: int) -> bool:

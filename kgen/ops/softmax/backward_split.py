@@ -63,9 +63,7 @@ def plan_split(
     partial = SPLIT.spec(**size, log=flags["log"], partial=True, dtype=dx.dtype)
     apply = SPLIT.spec(**size, **flags, dtype=dx.dtype)
     tile = apply["LANES"] * apply["PACKS"] * vec
-    parts = min(-(-PARTS * multiprocessors(device) // read.rows), -(-read.columns // tile))
-    width = -(-read.columns // (parts * tile)) * tile
-    parts = -(-read.columns // width)
+    parts, width = rows_cut.in_parts(read.columns, tile, -(-PARTS * multiprocessors(device) // read.rows))
     blocks, ints = read.rows * parts, (read.columns, parts, width)
     pitches = tuple(place.pitch for place in pitched)
     given = 1 if flags["log"] else 2  # arrays of which the sum is made

@@ -97,7 +97,7 @@ def plan_online(
     else:
         rows_cut.refuse(wanted.op, spec, read.columns, taken)
     tile = spec["LANES"] * spec["PACKS"] * spec["VEC"]
-    parts = min(-(-PARTS * multiprocessors(device) // read.rows), -(-read.columns // tile))
+    parts, width = rows_cut.in_parts(read.columns, tile, -(-PARTS * multiprocessors(device) // read.rows))
     queries = (x.shape[-2],) if wanted.causal else ()
     inner, outer = masks.inner, masks.steps
     inputs = 1 + len(masks.pitched)
@@ -111,8 +111,6 @@ def plan_online(
 
         return Plan(launch, (str(step),), f"{read.rows} rows of {read.columns}, a block for each")
 
-    width = -(-read.columns // (parts * tile)) * tile
-    parts = -(-read.columns // width)
     values = {axis.name: spec[axis.name] for axis in ONLINE.axes}
     partial = ONLINE.spec(**values, **flags | {"log": False, "wide": False}, partial=True, dtype=x.dtype)
     apply = ONLINE.spec(**values, **flags, apply=True, dtype=x.dtype)
