@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kgen.backend import HOST, backend
-from kgen.dtypes import DTYPES
+from kgen.dtypes import BF16, DTYPES, F32, DType
 from kgen.launch import bind
 from kgen.ops import rows_cut, rows_ring
-from kgen.ops.norm import backward_plans, backward_ring, sectors
+from kgen.ops.norm import backward_ahead, backward_plans, backward_ring, sectors
 from kgen.ops.norm.backward import layer_norm_backward, rms_norm_backward
-from kgen.ops.norm.backward_kernels import TOTAL
+from kgen.ops.norm.backward_kernels import BACKWARD, TOTAL
 from kgen.ops.norm.backward_ring_kernel import RING
 from kgen.ops.norm.norm import fused_add_rms_norm, group_norm, layer_norm, rms_norm
 from kgen.ops.questions import explain
@@ -443,6 +443,7 @@ def test_rows_in_turn_have_the_gradients_of_float64_beside_those_that_are_on_the
 ) -> None:
     if xp is not np and rows_cut.largest(0) == 1:
         pytest.skip("this device has no clusters")
+    monkeypatch.setattr(backward_ahead, "cut", lambda *about, **more: None)
     monkeypatch.setattr(backward_ring, "cut", lambda *about, **more: cut)
     rng = np.random.default_rng(width)
     x, dy = (rng.standard_normal((rows, width)).astype(DTYPES[dtype].numpy) for _ in range(2))
@@ -529,8 +530,15 @@ def test_blocks_that_start_later_leave_no_row_out(
 
 
 def test_there_are_as_many_waves_as_leave_the_parts_small_beside_the_rows() -> None:
-    assert [backward_plans.waves_of(n, 4, bias=True) for n in (1, 40, 54, 80, 1e6)] == [1, 1, 2, 3, 3]
-    assert backward_plans.waves_of(1e6, 2, bias=False) == 1
+    def waves(height: float, dtype: DType = F32, *, lanes: int = 32, bias: bool = True, stages: int = 1) -> int:
+        cut = {"LANES": lanes, "PACKS": 2, "VEC": 16 // dtype.itemsize, "CLUSTER": 1, "STAGES": stages}
+        spec = BACKWARD.spec(**cut, weight=True, sums=True, bias=bias, looped=stages > 1, dtype=dtype)
+        return backward_plans.waves_of(height, spec)
+
+    assert [waves(n) for n in (1, 40, 54, 80, 1e6)] == [1, 1, 2, 3, 3]
+    assert [waves(n, bias=False) for n in (1, 13, 14, 27, 40, 1e6)] == [1, 1, 1, 2, 3, 3]  # half the sums
+    assert [waves(1e6, BF16, bias=bias, stages=n) for n in (1, 2) for bias in (False, True)] == [1, 1, 3, 1]
+    assert [waves(1e6, lanes=512, bias=bias, stages=n) for n in (1, 2) for bias in (False, True)] == [1, 1, 3, 1]
 
 
 @pytest.mark.parametrize(
