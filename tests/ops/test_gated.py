@@ -473,3 +473,15 @@ def test_a_sequence_without_time_steps_leaves_the_state_as_it_is(xp: ModuleType,
     case = make("gla", (2, 2, 0, 20, 12))
     o, last = gla(*map(xp.asarray, case.arrays.values()), initial_state=xp.asarray(case.initial), return_state=True)
     assert o.shape == (2, 2, 0, 12) and np.array_equal(asnumpy(last), case.initial)
+
+
+@pytest.mark.parametrize(("batch", "length", "dtype"), [(0, 3, "f"), (1, 70, "f"), (1, 70, "e")])
+def test_where_there_is_no_sequence_there_is_no_gradient(
+    xp: ModuleType, asnumpy: AsNumpy, batch: int, length: int, dtype: str
+) -> None:
+    case = make("rwkv6", (batch, 2, length, 20, 12))
+    arrays = [xp.asarray(x.astype(dtype)) for x in (case.do, *case.arrays.values())]
+    options = {"cu_seqlens": xp.zeros(1, "i4")} if batch else {}
+    made = rwkv6_backward(*arrays, initial_state=xp.zeros((0, 2, 20, 12), "f"), **options)
+    assert [x.shape for x in made] == [*(x.shape for x in arrays[1:]), (0, 2, 20, 12)]
+    assert not asnumpy(made[4]).any()
