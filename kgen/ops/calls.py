@@ -178,7 +178,7 @@ class Operator:
         present = _present(given)
         device = present[0].device
         results: list[Operand] = []
-        names = self.outs + self.outs[-1:] * (len(outs) - len(self.outs))
+        names = (self.outs + self.outs[-1:] * len(outs))[: len(outs)]
         for name, out, (shape, dtype) in zip(names, outs, made, strict=True):
             if out is None:
                 results.append(allocate(kind, shape, dtype, device, stream))
