@@ -6,8 +6,9 @@
     loss(o).backward()            # kgen.gla_backward
 
 A call is one node of torch's graph, which keeps the inputs (softmax, sigmoid and tanh: the result; norms: their
-statistics, too). Where it has kernels to compile, its gradient's are compiled beside them. `out=`, `stream=` and
-`states_every=` are not taken, and torch refuses a gradient of a gradient.
+statistics, too). Where it has kernels to compile, its gradient's are compiled beside them. `out=`, `stream=`,
+`algorithm=`, `dtype=`, `states_every=` and `residual=` are not taken, nor are a norm's statistics returned, and torch
+refuses a gradient of a gradient. Without a tensor that requires a gradient, a call is that of kgen.
 """
 
 from __future__ import annotations
@@ -54,41 +55,69 @@ def linear_attention(
     options = {"scale": scale, "feature_map": feature_map, "normalize": normalize, "epsilon": epsilon}
     options |= {"reverse": reverse, "cu_seqlens": cu_seqlens, "mode": mode, "layout": layout}
     starts = {"initial_state": initial_state, "initial_normalizer": initial_normalizer}
-    slope = {"feature_slope": feature_slope}
-    return _along_time("linear_attention", (q, k, v), starts, return_state, options, slope)
+    return _along_time("linear_attention", (q, k, v), starts, return_state, options, {"feature_slope": feature_slope})
 
 
-def _gated(name: str) -> Callable[..., Any]:
-    def function(
-        *inputs: Any,
-        scale: float | None = None,
-        initial_state: Any = None,
-        return_state: bool = False,
-        reverse: bool = False,
-        cu_seqlens: Any = None,
-        mode: str = "auto",
-        layout: str = "bhtd",
-    ) -> Any:
-        options = {"scale": scale, "reverse": reverse, "cu_seqlens": cu_seqlens, "mode": mode, "layout": layout}
-        return _along_time(name, inputs, {"initial_state": initial_state}, return_state, options, {})
+def gla(
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    return_state: bool = False,
+    reverse: bool = False,
+    cu_seqlens: Any = None,
+    mode: str = "auto",
+    layout: str = "bhtd",
+) -> Any:
+    """`kgen.gla`, with respect to all of its inputs and an `initial_state`."""
+    options = {"scale": scale, "reverse": reverse, "cu_seqlens": cu_seqlens, "mode": mode, "layout": layout}
+    return _along_time("gla", (q, k, v, g), {"initial_state": initial_state}, return_state, options)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`kgen.{name}`, with respect to all of its inputs and an `initial_state`."
-    return function
+
+def simple_gla(
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    return_state: bool = False,
+    reverse: bool = False,
+    cu_seqlens: Any = None,
+    mode: str = "auto",
+    layout: str = "bhtd",
+) -> Any:
+    """`kgen.simple_gla`, with respect to all of its inputs and an `initial_state`."""
+    options = {"scale": scale, "reverse": reverse, "cu_seqlens": cu_seqlens, "mode": mode, "layout": layout}
+    return _along_time("simple_gla", (q, k, v, g), {"initial_state": initial_state}, return_state, options)
 
 
-gla = _gated("gla")
-simple_gla = _gated("simple_gla")
-rwkv6 = _gated("rwkv6")
+def rwkv6(
+    r: Any,
+    k: Any,
+    v: Any,
+    w: Any,
+    u: Any,
+    *,
+    scale: float | None = None,
+    initial_state: Any = None,
+    return_state: bool = False,
+    reverse: bool = False,
+    cu_seqlens: Any = None,
+    mode: str = "auto",
+    layout: str = "bhtd",
+) -> Any:
+    """`kgen.rwkv6`, with respect to all of its inputs and an `initial_state`."""
+    options = {"scale": scale, "reverse": reverse, "cu_seqlens": cu_seqlens, "mode": mode, "layout": layout}
+    return _along_time("rwkv6", (r, k, v, w, u), {"initial_state": initial_state}, return_state, options)
 
 
 def softmax(
-    x: Any,
-    axis: int | tuple[int, ...] | None = None,
-    *,
-    scale: float = 1,
-    causal: bool = False,
-    mask: Any = None,
+    x: Any, axis: int | tuple[int, ...] | None = None, *, scale: float = 1, causal: bool = False, mask: Any = None
 ) -> Any:
     """`kgen.softmax`; what is masked has the gradient 0."""
     return _of_one("softmax", x, axis, of_result=True, only_forward={"causal": causal, "mask": mask}, scale=scale)
@@ -119,12 +148,7 @@ def layer_norm(
 
 
 def rms_norm(
-    x: Any,
-    weight: Any = None,
-    *,
-    axis: int | tuple[int, ...] = -1,
-    eps: float = 1e-6,
-    weight_offset: float = 0.0,
+    x: Any, weight: Any = None, *, axis: int | tuple[int, ...] = -1, eps: float = 1e-6, weight_offset: float = 0.0
 ) -> Any:
     """`kgen.rms_norm`, with respect to x and weight."""
 
@@ -139,27 +163,39 @@ def rms_norm(
     return record(forward, backward, x, weight)
 
 
-def _elementwise(name: str, *, of_result: bool = False) -> Callable[..., Any]:
+def elu(x: Any, alpha: float = 1.0) -> Any:
+    """`kgen.elu`."""
+    return _of_one("elu", x, alpha)
+
+
+def leaky_relu(x: Any, negative_slope: float = 0.01) -> Any:
+    """`kgen.leaky_relu`."""
+    return _of_one("leaky_relu", x, negative_slope)
+
+
+def softplus(x: Any, beta: float = 1.0) -> Any:
+    """`kgen.softplus`."""
+    return _of_one("softplus", x, beta)
+
+
+def _elementwise(name: str, *, of_result: bool = False) -> Callable[[Any], Any]:
     """The function of that name, whose gradient is told by its result or by its input."""
 
-    def function(x: Any, *parameters: float) -> Any:
-        return _of_one(name, x, *parameters, of_result=of_result)
+    def function(x: Any) -> Any:
+        return _of_one(name, x, of_result=of_result)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`kgen.{name}`, with its parameters behind x."
+    function.__doc__ = f"`kgen.{name}`."
     return function
 
 
-elu = _elementwise("elu")
 gelu = _elementwise("gelu")
 gelu_tanh = _elementwise("gelu_tanh")
 hardsigmoid = _elementwise("hardsigmoid")
 hardswish = _elementwise("hardswish")
-leaky_relu = _elementwise("leaky_relu")
 relu = _elementwise("relu")
 sigmoid = _elementwise("sigmoid", of_result=True)
 silu = _elementwise("silu")
-softplus = _elementwise("softplus")
 tanh = _elementwise("tanh", of_result=True)
 
 
@@ -167,7 +203,7 @@ def _of_one(
     name: str,
     x: Any,
     *parameters: Any,
-    of_result: bool,
+    of_result: bool = False,
     only_forward: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> Any:
@@ -190,7 +226,7 @@ def _along_time(
     starts: Mapping[str, Any],
     return_state: bool,
     options: Mapping[str, Any],
-    slope: Mapping[str, Any],
+    slope: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
     """One node for arrays and for what the recurrence starts from, where that is given."""
     operator, gradient = getattr(kgen, name), getattr(kgen, f"{name}_backward")

@@ -53,7 +53,7 @@ def _recorder() -> Any:
             return None, None, *ctx.gradients_of(gradients, ctx.saved_tensors)
 
     def recorded(forward: Forward, backward: Backward, *inputs: Any) -> Any:
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs):
+        if torch.is_grad_enabled() and any(x is not None and getattr(x, "requires_grad", False) for x in inputs):
             return Node.apply(forward, backward, *inputs)
         return forward(*inputs)[0]
 

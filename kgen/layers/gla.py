@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from kgen.layers.parameters import Array, Parameters, check_names, check_shape, library, multiple, product
+from kgen.layers.parameters import Array, Parameters, by_head, check_names, check_shape, library, multiple, product
 from kgen.ops.elementwise.elementwise import elementwise
 from kgen.ops.gated.gla import gla
 from kgen.ops.gated.steps import gla_step
 from kgen.ops.norm.norm import layer_norm, rms_norm
+from kgen.ops.options import check_real, whole
 
 _LAYER = "GatedLinearAttention"
 _PROJECTIONS = ("query", "key", "value", "gate_down", "output_gate")
@@ -74,6 +75,8 @@ class GatedLinearAttention:
 
     def __init__(self, parameters: Parameters, *, heads: int, temperature: float = 16.0, eps: float = 1e-5) -> None:
         check_names(_LAYER, parameters, _NEEDED, _OPTIONAL)
+        heads = whole(_LAYER, "heads", heads, 1)
+        check_real(_LAYER, temperature=temperature, eps=eps)
         arrays = dict(parameters)
         self._library = library(_LAYER, arrays)
         width, features, values = _check(arrays, heads)
@@ -140,8 +143,8 @@ class GatedLinearAttention:
         part = {name: every[..., where] for name, where in self._columns.items()}
         raw = product(part["gate_down"], self.parameters["gate_up"])
         g = _gate(raw, self.parameters["gate_bias"], self.temperature, dtype="float32")
-        q, k, g = (a.reshape(*x.shape[:-1], -1, self.features) for a in (part["query"], part["key"], g))
-        v, gate = (a.reshape(*x.shape[:-1], -1, self.values) for a in (part["value"], part["output_gate"]))
+        q, k, g = (by_head(a, self.features) for a in (part["query"], part["key"], g))
+        v, gate = (by_head(a, self.values) for a in (part["value"], part["output_gate"]))
         return q, k, v, g, gate
 
     def _output(self, o: Array, gate: Array) -> Array:

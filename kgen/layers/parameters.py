@@ -33,7 +33,9 @@ def check_names(layer: str, parameters: Parameters, needed: tuple[str, ...], opt
 
 
 def check_shape(layer: str, name: str, array: Array, *shape: int) -> None:
-    """Raise ValueError for an array of another shape; -1 stands for any size."""
+    """Raise ValueError for an array of another shape, TypeError for what has none; -1 stands for any size."""
+    if not hasattr(array, "shape"):
+        raise TypeError(f"{layer}: {name} is a {type(array).__name__}; it takes an array")
     came = tuple(array.shape)
     if len(came) != len(shape) or any(want not in (-1, have) for want, have in zip(shape, came, strict=True)):
         wanted = ", ".join("any" if size == -1 else str(size) for size in shape)
@@ -56,3 +58,9 @@ def product(x: Array, weight: Array) -> Array:
     made = x.reshape(math.prod(lead), rows) @ weight
     made = made if made.dtype == x.dtype else made.astype(x.dtype)
     return made.reshape(*lead, weight.shape[1])
+
+
+def by_head(x: Array, width: int) -> Array:
+    """[..., H width] as [..., H, width]; the heads are counted, since of an empty array no library tells them."""
+    *lead, columns = x.shape
+    return x.reshape(*lead, columns // width, width)

@@ -12,6 +12,7 @@ from kgen.ops.elementwise.elementwise import elementwise
 from kgen.ops.gated.rwkv6 import rwkv6
 from kgen.ops.gated.steps import rwkv6_step
 from kgen.ops.norm.norm import group_norm
+from kgen.ops.options import check_real
 
 _LAYER = "RWKV6TimeMixing"
 _PROJECTIONS = ("receptance", "key", "value", "gate")
@@ -73,6 +74,7 @@ class RWKV6TimeMixing:
 
     def __init__(self, parameters: Parameters, *, eps: float = 64e-5) -> None:
         check_names(_LAYER, parameters, _NEEDED)
+        check_real(_LAYER, eps=eps)
         arrays = dict(parameters)
         self._library = library(_LAYER, arrays)
         self.width, self.heads, self.features = _check(arrays)
@@ -121,7 +123,7 @@ class RWKV6TimeMixing:
             nothing = self._library.zeros_like(self.parameters["mix"])
             before = self._library.broadcast_to(nothing, (batch, 1, self.width))
         else:
-            check_shape(_LAYER, "state.token", state.token, batch, self.width)
+            _check_state(state, batch, self.width)
             before = state.token[:, None]
         tokens = self._library.concatenate([before, x], 1)
         r, k, v, gate, w = self._projected(x, tokens[:, :-1])
@@ -140,7 +142,7 @@ class RWKV6TimeMixing:
     def step(self, x: Array, state: RWKV6State) -> Array:
         """y [B, D] for one token x [B, D] of each sequence; the state is updated in place."""
         check_shape(_LAYER, "x", x, -1, self.width)
-        check_shape(_LAYER, "state.token", state.token, *x.shape)
+        _check_state(state, *x.shape)
         r, k, v, gate, w = self._projected(x, state.token)
         o = rwkv6_step(r, k, v, w, self.parameters["bonus"], state.state, scale=1)
         state.token[...] = x
@@ -167,6 +169,12 @@ class RWKV6TimeMixing:
         rows = o.reshape(math.prod(o.shape[:-2]), wide)
         group_norm(rows, self.heads, p["norm_weight"], p["norm_bias"], eps=self.eps, out=rows)
         return product(_gated(rows.reshape(gate.shape), gate), p["output"])
+
+
+def _check_state(state: object, batch: int, width: int) -> None:
+    if not isinstance(state, RWKV6State):
+        raise TypeError(f"{_LAYER}: state is a {type(state).__name__}; it takes an RWKV6State")
+    check_shape(_LAYER, "state.token", state.token, batch, width)
 
 
 def _check(arrays: dict[str, Array]) -> tuple[int, int, int]:

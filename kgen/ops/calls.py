@@ -106,6 +106,8 @@ class Operator:
         given, kind, made, stream = self._taken(inputs, options, None)
         outs = [out, *(None for _ in made[1:])]
         results = self._written(outs, given, kind, made, stream)
+        if _empty(results):
+            return "because there is nothing to compute"
         with on_device(results[0].device), listing():  # what is not to run need not be compiled
             plan = self._plan(given, results, options, stream)
         return "\n".join([*plan.steps, f"because {plan.why}"])
@@ -117,7 +119,7 @@ class Operator:
         device = _present(given)[0].device
         with on_device(device):
             results = [allocate(kind, shape, dtype, device, stream) for shape, dtype in made]
-            if all(0 in result.shape for result in results):
+            if _empty(results):
                 return 0
             taken, written = self._with_rows(given, results, stream)
             with listing() as pieces, on(device, stream):
@@ -157,7 +159,7 @@ class Operator:
         results = self._written(outs, given, kind, made, chosen)
         device = results[0].device
         with on_device(device):
-            if any(0 not in result.shape for result in results):
+            if not _empty(results):
                 taken, written = self._with_rows(given, results, chosen)
                 plan = self._plan(taken, written, options, chosen)
                 copied = taken != given or written != results  # rows, together
@@ -176,7 +178,7 @@ class Operator:
         present = _present(given)
         device = present[0].device
         results: list[Operand] = []
-        names = self.outs + self.outs[-1:] * (len(outs) - len(self.outs))
+        names = (self.outs + self.outs[-1:] * len(outs))[: len(outs)]
         for name, out, (shape, dtype) in zip(names, outs, made, strict=True):
             if out is None:
                 results.append(allocate(kind, shape, dtype, device, stream))
@@ -216,3 +218,8 @@ class Operator:
 
 def _present(operands: Sequence[Operand | None]) -> list[Operand]:
     return [operand for operand in operands if operand is not None]
+
+
+def _empty(results: Sequence[Operand]) -> bool:
+    """Whether no result has any element: then nothing is launched."""
+    return all(0 in result.shape for result in results)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import kgen
@@ -183,6 +184,34 @@ def test_a_compiled_model_calls_it_as_it_is(device):
     (call(CASES["gla"], inputs)[0] * 2).sum().backward()
     for name, x in inputs.items():
         torch.testing.assert_close(compiled[name], x.grad, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options"),
+    [
+        ("gla", ["q", "k", "v", "g"], {}),
+        ("simple_gla", ["q", "k", "v", "g"], {}),
+        ("rwkv6", ["r", "k", "v", "w", "u"], {}),
+        ("elu", ["x"], {"alpha": 2.0}),
+        ("leaky_relu", ["x"], {"negative_slope": 0.5}),
+        ("softplus", ["x"], {"beta": 2.0}),
+    ],
+)
+def test_arguments_have_the_names_that_they_have_in_kgen(name, arguments, options, device):
+    inputs = list(arrays_of(CASES[name], device).values())
+    y = getattr(autograd, name)(**dict(zip(arguments, inputs, strict=True)), **options)
+    assert torch.equal(y, getattr(kgen, name)(*(x.detach() for x in inputs), *options.values()))
+    assert torch.autograd.grad(y.sum(), inputs)[0].isfinite().all()
+    with pytest.raises(TypeError, match=f"{name}.. got an unexpected keyword argument 'out'"):
+        getattr(autograd, name)(*inputs, out=y)
+
+
+def test_what_needs_no_gradient_is_computed_as_by_kgen():
+    x = np.arange(-3, 4, dtype="f")
+    with kgen.backend("cpu"):
+        assert np.array_equal(autograd.relu(x), kgen.relu(x))
+        with pytest.raises(TypeError, match="relu: x is a list"):
+            autograd.relu([1.0])
 
 
 def test_nothing_is_recorded_where_no_gradient_is_asked_for(device):

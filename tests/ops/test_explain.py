@@ -115,6 +115,21 @@ def test_an_expression_is_explained_with_its_operands_as_when_it_is_prepared() -
         assert kgen.workspace(kgen.elementwise, "2 * x + y", x=x, y=y) == kgen.workspace(prepared, x, y)
 
 
+@pytest.mark.parametrize(
+    ("function", "given"),
+    [
+        (kgen.causal_dot_product, [np.zeros((1, 2, 0, 4), "f")] * 3),
+        (kgen.gla, [np.zeros((0, 2, 3, 4), "f")] * 4),
+        (kgen.rope, [np.zeros((1, 2, 0, 8), "f")]),
+        (kgen.softmax, [np.zeros((0, 3), "f")]),
+    ],
+)
+def test_a_call_whose_results_are_empty_launches_nothing(function: Any, given: list[np.ndarray]) -> None:
+    with kgen.backend("cpu"):
+        assert kgen.explain(function, *given) == "because there is nothing to compute"
+        assert kgen.workspace(function, *given) == 0
+
+
 @pytest.mark.parametrize("ask", [kgen.explain, kgen.workspace])
 def test_only_operators_of_kgen_are_explained(ask: Any) -> None:
     for other in (np.sum, len, kgen.build, "relu", None):

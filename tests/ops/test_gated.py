@@ -431,7 +431,12 @@ def arrays(xp: ModuleType, **changed: Any) -> dict[str, Any]:
         ({"g": np.zeros((1, 2, 4), "f")}, ValueError, "a gate for each feature"),
         ({"q": np.zeros((2, 4, 8), "f")}, ValueError, "q has shape .* takes four axes"),
         ({"q": np.zeros((1, 2, 4, 8))}, TypeError, "q has dtype float64"),
-        ({"q": np.zeros((1, 2, 4, 513), "f"), "k": np.zeros((1, 2, 4, 513), "f")}, ValueError, "at most 512"),
+        ({"q": np.zeros((1, 2, 4, 513), "f"), "k": np.zeros((1, 2, 4, 513), "f")}, ValueError, "1 to 512"),
+        (
+            {name: np.zeros((1, 2, 0, 8), "f") for name in "qkg"} | {"v": np.zeros((1, 2, 0, 0), "f")},
+            ValueError,
+            "v has shape .* heads of 1 to 512",
+        ),
         ({"initial_state": np.zeros((1, 2, 8, 7), "f")}, ValueError, r"initial_state has shape .* \(1, 2, 8, 8\)"),
         ({"initial_state": np.zeros((1, 2, 8, 8), "f2")}, TypeError, "initial_state has dtype float16"),
         ({"cu_seqlens": np.zeros((2, 2), "i4")}, ValueError, "cu_seqlens has shape"),
@@ -467,9 +472,23 @@ def test_gradients_of_another_shape_are_refused(xp: ModuleType) -> None:
         gla_backward(x[:, :, :3], x, x, x, x)
     with pytest.raises(ValueError, match="dstate has shape"):
         gla_backward(x, x, x, x, x, dstate=xp.zeros((1, 2, 8, 9), "f"))
+    with pytest.raises(ValueError, match="dnormalizer goes with normalize=True"):
+        linear_attention_backward(x, x, x, x, dnormalizer=xp.zeros((1, 2, 8), "f"))
 
 
 def test_a_sequence_without_time_steps_leaves_the_state_as_it_is(xp: ModuleType, asnumpy: AsNumpy) -> None:
     case = make("gla", (2, 2, 0, 20, 12))
     o, last = gla(*map(xp.asarray, case.arrays.values()), initial_state=xp.asarray(case.initial), return_state=True)
     assert o.shape == (2, 2, 0, 12) and np.array_equal(asnumpy(last), case.initial)
+
+
+@pytest.mark.parametrize(("batch", "length", "dtype"), [(0, 3, "f"), (1, 70, "f"), (1, 70, "e")])
+def test_where_there_is_no_sequence_there_is_no_gradient(
+    xp: ModuleType, asnumpy: AsNumpy, batch: int, length: int, dtype: str
+) -> None:
+    case = make("rwkv6", (batch, 2, length, 20, 12))
+    arrays = [xp.asarray(x.astype(dtype)) for x in (case.do, *case.arrays.values())]
+    options = {"cu_seqlens": xp.zeros(1, "i4")} if batch else {}
+    made = rwkv6_backward(*arrays, initial_state=xp.zeros((0, 2, 20, 12), "f"), **options)
+    assert [x.shape for x in made] == [*(x.shape for x in arrays[1:]), (0, 2, 20, 12)]
+    assert not asnumpy(made[4]).any()

@@ -263,7 +263,8 @@ def test_what_it_takes_is_told(xp: ModuleType, mode: str) -> None:
         ({"states_every": 0}, ValueError, "states_every is 0; it takes a multiple of 64"),
         ({"states_every": -64}, ValueError, "states_every is -64"),
         ({"states_every": 100}, ValueError, "states_every is 100"),
-        ({"states_every": 64.0}, TypeError, "states_every is a float; it takes a number of time steps"),
+        ({"states_every": True}, TypeError, "states_every is a bool; it takes an integer"),
+        ({"states_every": 64.0}, TypeError, "states_every is a float; it takes an integer"),
         (
             {"states_every": 64, "cu_seqlens": np.array([0, 4], "i4")},
             ValueError,

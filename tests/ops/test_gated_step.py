@@ -119,5 +119,16 @@ def test_a_read_only_state_is_refused() -> None:
 
     f, state = np.zeros((2, 2, 8), "f"), np.zeros((2, 2, 8, 8), "f")
     state.flags.writeable = False
-    with kgen.backend("cpu"), pytest.raises(ValueError, match="read-only"):
+    with kgen.backend("cpu"), pytest.raises(ValueError, match="gla_step: state is read-only"):
         gla_step(f, f, f, f, state)
+
+
+def test_what_shares_memory_is_called_by_its_name() -> None:
+    import kgen
+
+    f, state = np.zeros((2, 2, 8), "f"), np.zeros((2, 2, 8, 8), "f")
+    with kgen.backend("cpu"):
+        with pytest.raises(ValueError, match="gla_step: state shares memory with q"):
+            gla_step(state[:, :, 0], f, f, f, state)
+        with pytest.raises(ValueError, match="linear_attention_step: normalizer shares memory with state"):
+            linear_attention_step(f, f, f, state, normalizer=state[..., 0])

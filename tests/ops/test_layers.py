@@ -179,12 +179,21 @@ def test_sequences_one_after_another_are_each_by_itself(xp: ModuleType, asnumpy:
     assert rms_error(asnumpy(y).reshape(x.shape), asnumpy(layer(xp.asarray(x))).astype(np.float64)) < BARS["f32"]
 
 
-def test_no_time_step_gives_none_and_the_state_as_it_was(xp: ModuleType, asnumpy: AsNumpy) -> None:
-    layer = made(xp, "rwkv6")
+@pytest.mark.parametrize("name", ["gla", "rwkv6"])
+def test_no_time_step_gives_none_and_the_state_as_it_was(xp: ModuleType, asnumpy: AsNumpy, name: str) -> None:
+    layer = made(xp, name)
     _, state = layer(xp.asarray(tokens()), return_state=True)
     y, after = layer(xp.asarray(tokens(length=0)), state, return_state=True)
     assert y.shape == (BATCH, 0, WIDTH)
-    assert all(np.array_equal(asnumpy(a), asnumpy(b)) for a, b in zip(after, state, strict=True))
+    for a, b in zip(parts_of(after), parts_of(state), strict=True):
+        assert np.array_equal(asnumpy(a), asnumpy(b))
+
+
+def test_no_sequence_gives_none(xp: ModuleType) -> None:
+    layer, x = made(xp, "gla"), xp.asarray(tokens())[:0]
+    y, state = layer(x, return_state=True)
+    assert (y.shape, state.shape) == (x.shape, (0, HEADS, 8, 12))
+    assert layer.step(x[:, 0], state).shape == (0, WIDTH)
 
 
 def test_parameters_can_be_changed_in_place(xp: ModuleType, asnumpy: AsNumpy) -> None:
@@ -208,6 +217,30 @@ def test_parameters_that_do_not_fit_are_refused(change: dict[str, Any], error: t
     parameters = {n: a for n, a in (gla_parameters() | change).items() if a is not None}
     with pytest.raises(error, match=words):
         GatedLinearAttention(parameters, heads=HEADS)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"heads": 2.0}, "heads is a float; it takes an integer"),
+        ({"heads": 0}, "heads is 0; it takes an integer from 1 on"),
+        ({"temperature": "16"}, "temperature is a str; it takes a real number"),
+        ({"eps": None}, "eps is a NoneType; it takes a real number"),
+    ],
+)
+def test_options_that_are_no_numbers_are_refused(option: dict[str, Any], words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"GatedLinearAttention: {words}"):
+        GatedLinearAttention(gla_parameters(), **{"heads": HEADS} | option)
+
+
+def test_what_is_no_array_and_no_state_is_refused() -> None:
+    layer, x = made(np, "rwkv6"), tokens()
+    with kgen.backend("cpu"):
+        with pytest.raises(TypeError, match="RWKV6TimeMixing: x is a list; it takes an array"):
+            layer(x.tolist())
+        for state in (None, (x[:, 0], np.zeros((BATCH, HEADS, 12, 12), "f"))):
+            with pytest.raises(TypeError, match=r"RWKV6TimeMixing: state is a .*; it takes an RWKV6State"):
+                layer.step(x[:, 0], state)
 
 
 def test_tokens_of_another_width_are_refused() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kgen
+from kgen.errors import SpecError
 
 X = np.ones((2, 3, 8), "f")
 BOXES = np.ones((5, 4), "f")
@@ -32,6 +33,10 @@ CALLS: dict[str, tuple[Any, ...]] = {
     "sum": (X,),
     "argmax": (X,),
     "add": (X, X),
+    "linear_attention": (HEADS, HEADS, HEADS),
+    "linear_attention_step": (HEADS[:, :, 0], HEADS[:, :, 0], HEADS[:, :, 0], np.zeros((1, 2, 8, 8), "f")),
+    "gla_backward": (HEADS, HEADS, HEADS, HEADS, -HEADS),
+    "linear_state": (HEADS, HEADS),
 }
 
 
@@ -90,11 +95,38 @@ def on_the_cpu():
         ("sum", "dtype", ["f4"], "is a list; it takes plain values"),
         ("sum", "keepdims", np.ones(2), "is a ndarray; it takes plain values"),
         ("softmax", "algorithm", ["softmax"], "is a list; it takes plain values"),
+        ("linear_attention", "scale", "half", "is a str; it takes a real number"),
+        ("linear_attention", "scale", 10**400, "is an integer too large for a float"),
+        ("linear_attention", "epsilon", "small", "is a str; it takes a real number"),
+        ("linear_attention", "epsilon", None, "is a NoneType; it takes a real number"),
+        ("linear_attention_step", "scale", 1j, "is a complex; it takes a real number"),
+        ("gla_backward", "scale", 10**400, "is an integer too large for a float"),
+        ("linear_state", "segment", 0, "is 0; it takes an integer from 1 on"),
+        ("linear_state", "segment", 2.0, "is a float; it takes an integer"),
+        ("linear_state", "segment", True, "is a bool; it takes an integer"),
     ],
 )
 def test_what_an_option_does_not_take_is_said(name, option, value, takes):
     with pytest.raises((TypeError, ValueError, OverflowError), match=f"^{name}: (one of )?{option} {takes}"):
         getattr(kgen, name)(*CALLS[name], **({"dtype": "f4"} if name == "cast" else {}) | {option: value})
+
+
+@pytest.mark.parametrize("algorithm", [1, b"lmha", ""])
+def test_an_algorithm_that_does_not_exist_is_refused_whatever_it_is(algorithm):
+    with pytest.raises(SpecError, match="causal_dot_product: there is no algorithm"):
+        kgen.causal_dot_product(HEADS, HEADS, HEADS, algorithm=algorithm)
+
+
+def test_numbers_of_numpy_are_numbers():
+    q = np.ones((1, 1, 70, 4), "f")
+    plain = kgen.linear_attention(q, q, q, scale=0.5, normalize=True, epsilon=0.25, return_state=True, states_every=64)
+    numpys = {"scale": np.float32(0.5), "epsilon": np.float16(0.25), "states_every": np.int64(64)}
+    again = kgen.linear_attention(q, q, q, normalize=True, return_state=True, **numpys)
+    for x, y in zip(again, plain, strict=True):
+        np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(kgen.linear_state(q, q, segment=np.int32(32)), kgen.linear_state(q, q, segment=32))
+    step, state = q[:, :, 0], np.zeros((1, 1, 4, 4), "f")
+    assert kgen.linear_attention_step(step, step, step, state, scale=np.float32(2)).tolist() == [[[8, 8, 8, 8]]]
 
 
 def test_a_number_beyond_float32_is_infinite_as_in_numpy():

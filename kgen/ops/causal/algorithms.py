@@ -32,7 +32,7 @@ def plan(scan: Scan, algorithm: str | None, device: int) -> Plan:
 
     Raises SpecError, which lists the algorithms, for a name that is none of them or cannot take this problem.
     """
-    name = algorithm or fastest(device)
+    name = fastest(device) if algorithm is None else str(algorithm)
     if name in ALGORITHMS:
         return ALGORITHMS[name](scan, None, device)
     owners = [stem for stem in ALGORITHMS if name.startswith(f"{stem}_")]

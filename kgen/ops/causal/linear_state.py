@@ -17,6 +17,7 @@ from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.causal.chunk import CHUNK, SLICE, WARP, chunk_for, columns_for, room_for
 from kgen.ops.causal.query import plan_query
 from kgen.ops.layout import AXES, check_axes, expect, outer_strides
+from kgen.ops.options import whole
 from kgen.registry import register
 from kgen.scratch import scratch
 from kgen.spec import Kernel
@@ -121,12 +122,8 @@ def _state_results(op: str, given: Sequence[Operand], segment: int | None, layou
     k, v = given
     check_axes(op, given, layout)
     expect(op, given, v, (*k.shape[:3], v.shape[3]))
-    if segment is not None and not isinstance(segment, int):
-        raise TypeError(f"{op}: segment is a {type(segment).__name__}; it takes a number of time steps or None")
-    if segment is not None and segment < 1:
-        raise ValueError(f"{op}: segment is {segment}; it takes at least one time step, or None for a single state")
     batch, head, time = AXES[layout]
-    slots = () if segment is None else (-(-k.shape[time] // segment),)
+    slots = () if segment is None else (-(-k.shape[time] // whole(op, "segment", segment, 1)),)
     return [((k.shape[batch], k.shape[head], *slots, k.shape[3], v.shape[3]), F32)]
 
 
@@ -138,7 +135,8 @@ def _prepare_state(
     device = state.device
     length = k.shape[AXES[layout][2]]
     slots = 1 if segment is None else state.shape[2]
-    cut = _Cut(k, state, length, min(segment or length, length), slots, multiprocessors(device))
+    steps_of_slot = length if segment is None else min(whole(op, "segment", segment), length)
+    cut = _Cut(k, state, length, steps_of_slot, slots, multiprocessors(device))
     slices = [_Slice(k, v, state, start, cut, layout) for start in range(0, k.shape[3], SLICE)]
     steps = [step for part in slices for step in part.steps]
     ready = iter(bind(steps, device))

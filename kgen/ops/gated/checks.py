@@ -14,6 +14,7 @@ from kgen.ops.calls import Results
 from kgen.ops.gated import features
 from kgen.ops.gated.kernels import WIDEST
 from kgen.ops.layout import AXES, check_axes
+from kgen.ops.options import check_real, whole
 
 MODES = ("auto", "recurrent", "chunk", "article")
 STRETCH = 64
@@ -101,8 +102,9 @@ def forward_results(
     if options.return_state:
         made += [(state, F32), *([(state[:3], F32)] if options.normalize else [])]
     if options.states_every is not None:
-        _check_every(op, options.states_every, options.mode, arrays)
-        count = arrays.q.shape[AXES[options.layout][2]] // options.states_every + 1
+        every = whole(op, "states_every", options.states_every)
+        _check_every(op, every, options.mode, arrays)
+        count = arrays.q.shape[AXES[options.layout][2]] // every + 1
         states = (*state[:2], count, *state[2:])
         made += [(states, F32), *([(states[:4], F32)] if options.normalize else [])]
     return made
@@ -120,6 +122,8 @@ def backward_results(
     _check_type(op, do, arrays.q, (dtype,))
     if dstate:
         _check_shape(op, dstate, state_shape(arrays, options.layout), "[sequences, H, K, V]")
+    if dnormal and not options.normalize:
+        raise ValueError(f"{op}: dnormalizer goes with normalize=True")
     if dnormal:
         _check_shape(op, dnormal, state_shape(arrays, options.layout)[:3], "[sequences, H, K]")
     made = [arrays.q, arrays.k, arrays.v, arrays.g, arrays.u, arrays.initial, arrays.normal]
@@ -142,13 +146,15 @@ def gradients_of(
 def _check_options(op: str, options: Options) -> None:
     if options.mode not in MODES:
         raise ValueError(f"{op}: mode is {options.mode!r}; it takes 'auto', 'recurrent', 'chunk' or 'article'")
-    if options.scale is not None and not isinstance(options.scale, int | float):
-        raise TypeError(f"{op}: scale is a {type(options.scale).__name__}; it takes a number, or None for 1 / sqrt(K)")
+    check_factors(op, options.scale, options.epsilon)
 
 
-def _check_every(op: str, every: object, mode: str, arrays: Arrays) -> None:
-    if not isinstance(every, int):
-        raise TypeError(f"{op}: states_every is a {type(every).__name__}; it takes a number of time steps, or None")
+def check_factors(op: str, scale: object, epsilon: object) -> None:
+    """Raise TypeError, or OverflowError, for what is no real number; a scale of None is 1 / sqrt(K)."""
+    check_real(op, scale=1 if scale is None else scale, epsilon=epsilon)
+
+
+def _check_every(op: str, every: int, mode: str, arrays: Arrays) -> None:
     if every < 1 or every % STRETCH:
         raise ValueError(f"{op}: states_every is {every}; it takes a multiple of {STRETCH} time steps")
     if mode == "article":
@@ -173,8 +179,8 @@ def _check_arrays(op: str, form: Form, arrays: Arrays, layout: str) -> None:
     if k.shape[3] != q.shape[3]:
         raise ValueError(f"{op}: {k.argument} has {k.shape[3]} features and {q.argument} {q.shape[3]}; they must agree")
     for x in (q, v):
-        if x.shape[3] > WIDEST:
-            raise ValueError(f"{op}: {x.argument} has shape {x.shape}; it takes heads of at most {WIDEST} features")
+        if not 1 <= x.shape[3] <= WIDEST:
+            raise ValueError(f"{op}: {x.argument} has shape {x.shape}; it takes heads of 1 to {WIDEST} features")
     heads = _heads(arrays, layout)
     for x in (q, k, v, *((g,) if g and len(g.shape) > 2 else ())):
         own = x.shape[head]

@@ -19,7 +19,7 @@ def problem_of(form: Form, arrays: Arrays, options: Options) -> Problem:
         batch=q.shape[batch],
         sequences=sequences,
         heads=heads,
-        length=q.shape[time],
+        length=q.shape[time] if sequences else 0,  # no block is to look for time steps that belong to nothing
         features=features,
         values=values,
         dtype=q.dtype,

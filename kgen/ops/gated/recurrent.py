@@ -26,6 +26,7 @@ from kgen.ops.gated.problem import input_names, problem_of
 from kgen.ops.gated.scan import Gradients, add_scan
 from kgen.ops.gated.sums import add_gradient, add_sum
 from kgen.ops.gated.tiles import Tile
+from kgen.ops.options import whole
 
 
 def forward_operator(name: str, form: Form, *options: str) -> Operator:
@@ -85,7 +86,7 @@ def _prepare_forward(
     problem = problem_of(form, arrays, options)
     o, *state = results
     ends = ["state", *(["normalizer"] if options.normalize else [])] if options.return_state else []
-    every = options.states_every
+    every = options.states_every and whole(op, "states_every", options.states_every)
     kept: list[str] = []
     if every:
         from kgen.ops.gated import states

@@ -43,7 +43,7 @@ def add_scan(
     p = problem
     rows, columns = (p.values + p.normal, p.features) if turned else (p.features, p.values)
     grouped = in_groups(p.normal, turned, p.gate > 0)
-    about = (rows, columns, p.shared, p.gate > 0, multiprocessors(p.device), grouped)
+    about = (rows, columns, max(p.shared, 1), p.gate > 0, multiprocessors(p.device), grouped)
     tile = tile_for(*about)
     halves = p.dtype is not F32
     signed = bool(gradients) and p.gate > 0

@@ -18,7 +18,7 @@ from kgen.operand import Operand, aligned
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.composed import Call, calling
 from kgen.ops.gated import features as maps
-from kgen.ops.gated.checks import Form
+from kgen.ops.gated.checks import Form, check_factors
 from kgen.ops.gated.kernels import WIDEST
 from kgen.ops.gated.mapped import mapped
 from kgen.ops.gated.step_kernels import steps_with
@@ -42,6 +42,7 @@ def step_operator(form: Form, function: Callable[..., Any]) -> Operator:
         optional=("indices",),
         mixed=True,
         rows=False,
+        outs=("out", "state", "normalizer"),
         examine=partial(_examine, form),
     )
 
@@ -83,7 +84,7 @@ def _options(
     if normalizer is None:
         return scale, feature_map, 0.0, tuple(state.shape), None
     _check_float(op, "normalizer", normalizer, "[N, H, K]")
-    return scale, feature_map, float(epsilon), tuple(state.shape), tuple(normalizer.shape)
+    return scale, feature_map, epsilon, tuple(state.shape), tuple(normalizer.shape)
 
 
 def _check_float(op: str, argument: str, x: Any, axes: str) -> None:
@@ -126,8 +127,7 @@ def _results(
     if q.kind == "numpy" and q.device != HOST:
         raise TypeError(f"{op}: {q.argument} is a NumPy array; states on the host cannot be updated in place on a GPU")
     maps.check(op, feature_map)
-    if scale is not None and not isinstance(scale, int | float):
-        raise TypeError(f"{op}: scale is a {type(scale).__name__}; it takes a number, or None for 1 / sqrt(K)")
+    check_factors(op, scale, epsilon)
     if len(shape) != 4 or 0 in shape[1:] or max(shape[2:]) > WIDEST:
         raise ValueError(
             f"{op}: state has shape {shape}; it takes [N, H, K, V] of at least one and at most {WIDEST} features"
@@ -219,7 +219,7 @@ def _prepare(
         4 + bool(indices),
         (heads, features, slots, heads // q.shape[1], heads // k.shape[1]),
         tuple(stride for x in (q, k, indices, results[2]) if x for stride in x.strides),
-        (factor, epsilon),
+        (factor, float(epsilon)),
     )
     divide, run = bind([first, launch], q.device)
 

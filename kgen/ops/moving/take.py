@@ -132,8 +132,6 @@ def _results(op: str, given: Sequence[Operand], axis: int, mode: str) -> Results
 def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis: int, mode: str) -> Plan:
     table, indices = given
     (out,) = results
-    if 0 in out.shape:
-        return Plan(lambda at, stream: None, (), "there is nothing to take")
     if any(size > 1 and s != c for size, s, c in zip(out.shape, out.strides, contiguous_strides(out.shape))):
         raise ValueError(f"{op}: out has strides {out.strides}; it takes a contiguous array, as the result is one")
     if not table.shape:
