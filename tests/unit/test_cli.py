@@ -212,6 +212,16 @@ def test_list_kernels_shows_how_names_are_written(make_kernel: Callable[..., Ker
     assert {kernel["name"] for kernel in json_of("list", "--kernels")["kernels"]} >= {"good", "other"}
 
 
+def test_list_kernels_by_name_and_glob_and_counts_them(make_kernel: Callable[..., Kernel]) -> None:
+    make(make_kernel, "other", GOOD)
+    assert kgen("list", "--kernels", "--count").stdout == "2\n"
+    assert json_of("list", "--kernels", "--count", "oth*") == {"count": 1}
+    assert kgen("list", "--kernels", "good").stdout.startswith("good_nN_{f32,f16,bf16}\n")
+    refused = kgen("list", "--kernels", "good", "n=32")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == "kgen: no kernel is called 'n=32'\n  hint: known: good, other\n"
+
+
 def test_list_by_words_and_count(make_kernel: Callable[..., Kernel]) -> None:
     make(make_kernel, "other", GOOD)
     assert kgen("list", "other", "n=32", "--count").stdout == "3\n"
