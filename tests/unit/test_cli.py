@@ -584,6 +584,21 @@ def test_doctor_without_a_gpu_is_content_and_says_why_there_is_none(no_gpu: None
     assert kgen("doctor").exit_code == 0
 
 
+@pytest.mark.parametrize("variable", ["KGEN_OVERLAP", "KGEN_BACKEND", "KGEN_CACHE_SIZE"])
+def test_doctor_blames_a_bad_setting_and_nothing_else(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "nonsense")
+    told = [check for check in doctor.checks() if check.detail.startswith(f"{variable}='nonsense'")]
+    assert told and all(variable in check.fix and "KGEN_CACHE_DIR" not in check.fix for check in told)
+
+
+def test_what_needs_a_gpu_says_once_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise DeviceError("no NVIDIA GPU is usable here", hint="check the driver")
+
+    monkeypatch.setattr(device, "gpu", missing)
+    assert kgen("bench", "softmax").stderr == "kgen: no NVIDIA GPU is usable here\n  hint: check the driver\n"
+
+
 def test_doctor_reports_a_cache_that_cannot_be_written(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "file").write_text("")
     monkeypatch.setenv("KGEN_CACHE_DIR", str(place / "file" / "cache"))
