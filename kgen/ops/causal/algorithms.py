@@ -32,10 +32,10 @@ def plan(scan: Scan, algorithm: str | None, device: int) -> Plan:
 
     Raises SpecError, which lists the algorithms, for a name that is none of them or cannot take this problem.
     """
-    name = algorithm or fastest(device)
-    if name in ALGORITHMS:
+    name = fastest(device) if algorithm is None else algorithm
+    if isinstance(name, str) and name in ALGORITHMS:
         return ALGORITHMS[name](scan, None, device)
-    owners = [stem for stem in ALGORITHMS if name.startswith(f"{stem}_")]
+    owners = [stem for stem in ALGORITHMS if isinstance(name, str) and name.startswith(f"{stem}_")]
     if not owners:
         raise SpecError(
             f"causal_dot_product: there is no algorithm {algorithm!r}",
