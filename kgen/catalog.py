@@ -5,14 +5,16 @@ Importing a module of an operator registers its kernels, so adding an operator a
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import importlib.util
 import pkgutil
+import traceback
 from pathlib import Path
 
-from kgen import ops, registry
+from kgen import hints, ops, registry
 from kgen.config import config
-from kgen.errors import SpecError
+from kgen.errors import KgenError, SpecError
 from kgen.spec import Kernel, Spec
 
 
@@ -23,6 +25,21 @@ def kernels() -> dict[str, Kernel]:
     if declared is not None:
         _import_file(declared.resolve())
     return dict(sorted(registry.registered().items()))  # whatever was imported first
+
+
+def named(*words: str) -> list[Kernel]:
+    """Kernels by name or glob, all of them where there is no word; SpecError for a word that names none.
+
+    >>> [kernel.name for kernel in named("lmha", "lmha_low*")]
+    ['lmha', 'lmha_low_occupancy']
+    """
+    known = kernels()
+    found = {word: fnmatch.filter(known, word) for word in words or "*"}
+    for word, names in found.items():
+        if not names:
+            raise SpecError(f"no kernel is called {word!r}", hint=hints.owners(word, known))
+    chosen = {name for names in found.values() for name in names}
+    return [kernel for name, kernel in known.items() if name in chosen]
 
 
 def parse(name: str) -> Spec:
@@ -65,4 +82,12 @@ def _import_file(path: Path) -> None:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
         raise SpecError(f"KGEN_KERNELS names {path}, which is no Python file")
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    try:
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    except KgenError:  # which says what of the declaration is wrong
+        raise
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        at = f", line {lines[-1]}" if lines else ""  # none where its syntax is wrong, which the message tells
+        what = f"{type(error).__name__}: {error}"
+        raise SpecError(f"KGEN_KERNELS names {path}, which fails{at}: {what}") from error

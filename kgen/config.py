@@ -89,14 +89,14 @@ def _size(variable: str, default: str) -> int:
     try:
         return parse_size(text)
     except ValueError:
-        hint = "write bytes, or a number with K, M or G: 512M"
+        hint = f"{variable} takes bytes, or a number with K, M or G: 512M"
         raise ConfigError(f"{variable}={text!r} is not a size", hint=hint) from None
 
 
 def _choice(variable: str, values: tuple[str, ...]) -> str:
     text = os.environ.get(variable) or values[0]
     if text not in values:
-        raise ConfigError(f"{variable}={text!r} is unknown", hint=f"one of {', '.join(values)}")
+        raise ConfigError(f"{variable}={text!r} is unknown", hint=f"{variable} is one of {', '.join(values)}")
     return text
 
 
@@ -106,4 +106,4 @@ def _switch(variable: str, default: str) -> bool:
         return True
     if text in ("off", "0", "false", "no"):
         return False
-    raise ConfigError(f"{variable}={text!r} is neither on nor off")
+    raise ConfigError(f"{variable}={text!r} is neither on nor off", hint=f"set {variable} to on or off, or unset it")

@@ -38,7 +38,9 @@ def current_device() -> int:
     """The index of the current device; raises DeviceError, saying why, where there is none."""
     try:
         return int(gpu().cuda.runtime.getDevice())
-    except Exception as error:
+    except DeviceError:
+        raise
+    except Exception as error:  # of CUDA's
         raise DeviceError(f"no GPU can be used here: {error}", hint="kgen doctor says what is missing") from error
 
 

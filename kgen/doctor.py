@@ -13,7 +13,7 @@ import kgen
 from kgen import catalog, nvrtc, report
 from kgen.arch import OLDEST
 from kgen.build import shelf, store
-from kgen.config import config
+from kgen.config import ConfigError, config
 from kgen.dtypes import BF16, F16, DType
 from kgen.errors import KgenError
 from kgen.recipe import BUILTIN_TEMPLATES
@@ -77,6 +77,8 @@ def _checked(name: str, look: Callable[[], str], fix: str, required: bool) -> Ch
     try:
         return Check(name, True, look(), "", required)
     except Exception as error:  # a broken installation fails in any way it likes
+        if isinstance(error, ConfigError) and error.hint:  # no part is at fault, but a variable that all of them read
+            fix = error.hint
         first = (str(error) or type(error).__name__).splitlines()[0]  # the rest is a hint, or noise
         return Check(name, False, first, fix, required)
 

@@ -77,6 +77,8 @@ def stream_for(kind: Kind, operands: Sequence[Operand], stream: Any = None) -> i
     """
     device = operands[0].device
     if device == HOST:
+        if stream is not None:
+            stream_pointer(stream)  # what is no stream on a GPU is none here
         return 0  # the executor computes at once
     chosen = current_stream(kind, device, stream)
     for operand in operands:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.command("list")
 @words_argument
 @arch_option
-@click.option("--kernels", is_flag=True, help="List all kernels instead, and how their specializations are named.")
+@click.option("--kernels", is_flag=True, help="List kernels instead, and how their specializations are named.")
 @click.option("--count", is_flag=True, help="Print only how many there are.")
 @json_option
 def list_(words: tuple[str, ...], arch: Arch | None, kernels: bool, count: bool, as_json: bool) -> None:
@@ -37,13 +37,14 @@ def list_(words: tuple[str, ...], arch: Arch | None, kernels: bool, count: bool,
 
         kgen list lmha e=64,128 dtype=f16 reverse=no
 
-    Without WORDS, lists the default set, which is what `kgen build` generates.
+    Without WORDS, lists the default set, which is what `kgen build` generates. With --kernels, WORDS are names of
+    kernels and globs; without any, lists all kernels.
     """
     from kgen import catalog, report
     from kgen.build import find, store
 
     if kernels:
-        _list_kernels(as_json)
+        _list_kernels(words, count, as_json)
         return
     specs = catalog.select(*words)
     if count:
@@ -59,10 +60,13 @@ def list_(words: tuple[str, ...], arch: Arch | None, kernels: bool, count: bool,
         click.echo(report.card_table(cards))
 
 
-def _list_kernels(as_json: bool) -> None:
+def _list_kernels(words: tuple[str, ...], count: bool, as_json: bool) -> None:
     from kgen import catalog, registry
 
-    known = catalog.kernels().values()
+    known = catalog.named(*words)
+    if count:
+        print_json({"count": len(known)}) if as_json else click.echo(len(known))
+        return
     if as_json:
         names = {kernel.name: registry.grammar(kernel) for kernel in known}
         print_json({"kernels": [{"name": k.name, "names": names[k.name], "summary": k.summary} for k in known]})

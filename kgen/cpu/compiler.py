@@ -32,6 +32,7 @@ _RUNNERS = frozenset(("run", "check"))
 _RUNNERS |= {"calls", "cells", "checks", "clocks", "endless", "fiber", "launch", "listed", "machine", "places"}
 _RUNNERS |= {"runtime", "shadow"}
 """Folders, and headers without their ending, that run lists and shapes and decide nothing of them."""
+_HINT = "KGEN_CXX is the command of a C++ compiler, such as g++ or clang++"
 _V3 = {"avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "abm"}
 
 
@@ -45,7 +46,7 @@ def compiler() -> tuple[str, ...]:
     if chosen:
         command = tuple(shlex.split(chosen))
         if not command or shutil.which(command[0]) is None:
-            raise ToolchainError(f"KGEN_CXX names {chosen}, which is no command here")
+            raise ToolchainError(f"KGEN_CXX names {chosen}, which is no command here", hint=_HINT)
         return command
     for name in ("g++", "clang++", "c++"):
         if found := shutil.which(name):
@@ -101,6 +102,8 @@ def build(text: str, *options: str, system: bool = True) -> bytes:
         if done.returncode:
             message = f"{compiler()[0]} refuses what the executor wrote\n{done.stderr[:4000]}"
             raise CompileError(message, log=done.stderr)
+        if not library.is_file():
+            raise CompileError(f"{' '.join(compiler())} says that all is well, and makes no library", hint=_HINT)
         return library.read_bytes()
 
 

@@ -142,6 +142,12 @@ def test_a_flattened_table_must_be_an_array():
         kgen.take([1, 2, 3], np.array([0]), axis=None)
 
 
+@pytest.mark.parametrize("name", ["add", "sum", "softmax", "take", "histogram", "nms"])
+def test_what_is_no_stream_on_a_gpu_is_none_for_the_executor(name):
+    with pytest.raises(TypeError, match="stream is a str; it takes an int, a CuPy or torch stream"):
+        getattr(kgen, name)(*CALLS[name], stream="main")
+
+
 def test_flags_are_truths():
     x = HEADS * np.arange(8, dtype="f")
     np.testing.assert_array_equal(kgen.rope(x, interleaved=-1), kgen.rope(x, interleaved=True))

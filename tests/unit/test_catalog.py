@@ -64,6 +64,25 @@ def test_a_users_file_that_is_no_python_file_is_named(
     assert str((tmp_path / name).resolve()) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import os\n\nos.nonsense\n", "line 3: AttributeError: module 'os' has no attribute 'nonsense'"),
+        ("import absent_module\n", "line 1: ModuleNotFoundError: No module named 'absent_module'"),
+        ("x = = 1\n", "SyntaxError: invalid syntax (mine.py, line 1)"),
+    ],
+)
+def test_a_users_file_that_fails_is_named_with_the_line(
+    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    monkeypatch.setenv("KGEN_KERNELS", str(file))
+    with pytest.raises(SpecError) as caught:
+        kgen.kernels()
+    assert str(caught.value).startswith(f"KGEN_KERNELS names {file}, which fails") and told in str(caught.value)
+
+
 def test_the_order_of_kernels_does_not_depend_on_what_was_imported_first(run_python: Callable[..., str]) -> None:
     program = "import kgen; print(*kgen.kernels())"
     assert run_python(program) == run_python(f"import kgen.ops.moving.transpose; {program}")

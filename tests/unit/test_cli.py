@@ -212,6 +212,16 @@ def test_list_kernels_shows_how_names_are_written(make_kernel: Callable[..., Ker
     assert {kernel["name"] for kernel in json_of("list", "--kernels")["kernels"]} >= {"good", "other"}
 
 
+def test_list_kernels_by_name_and_glob_and_counts_them(make_kernel: Callable[..., Kernel]) -> None:
+    make(make_kernel, "other", GOOD)
+    assert kgen("list", "--kernels", "--count").stdout == "2\n"
+    assert json_of("list", "--kernels", "--count", "oth*") == {"count": 1}
+    assert kgen("list", "--kernels", "good").stdout.startswith("good_nN_{f32,f16,bf16}\n")
+    refused = kgen("list", "--kernels", "good", "n=32")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert refused.stderr == "kgen: no kernel is called 'n=32'\n  hint: known: good, other\n"
+
+
 def test_list_by_words_and_count(make_kernel: Callable[..., Kernel]) -> None:
     make(make_kernel, "other", GOOD)
     assert kgen("list", "other", "n=32", "--count").stdout == "3\n"
@@ -572,6 +582,21 @@ def test_doctor_without_a_gpu_is_content_and_says_why_there_is_none(no_gpu: None
     (gpu,) = [check for check in doctor.checks() if check.name == "gpu"]
     assert not gpu.ok and not gpu.required and "no GPU" in gpu.detail
     assert kgen("doctor").exit_code == 0
+
+
+@pytest.mark.parametrize("variable", ["KGEN_OVERLAP", "KGEN_BACKEND", "KGEN_CACHE_SIZE"])
+def test_doctor_blames_a_bad_setting_and_nothing_else(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "nonsense")
+    told = [check for check in doctor.checks() if check.detail.startswith(f"{variable}='nonsense'")]
+    assert told and all(variable in check.fix and "KGEN_CACHE_DIR" not in check.fix for check in told)
+
+
+def test_what_needs_a_gpu_says_once_that_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> None:
+        raise DeviceError("no NVIDIA GPU is usable here", hint="check the driver")
+
+    monkeypatch.setattr(device, "gpu", missing)
+    assert kgen("bench", "softmax").stderr == "kgen: no NVIDIA GPU is usable here\n  hint: check the driver\n"
 
 
 def test_doctor_reports_a_cache_that_cannot_be_written(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

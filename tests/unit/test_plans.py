@@ -82,6 +82,9 @@ def test_walking_backward_is_walking_forward_along_negative_strides():
     ("algorithm", "words"),
     [
         ("nonsense", "no algorithm 'nonsense'"),
+        ("", "no algorithm ''"),
+        (1, "no algorithm 1"),
+        (("lmha",), r"no algorithm \('lmha',\)"),
         ("lmha_e64_t1_f16", "takes f16, and the arrays are f32"),
         ("lmha_e32_t1_f32", "room for 32 features"),
         ("lmha_e64_t1_reverse_f32", "walks the other way"),
