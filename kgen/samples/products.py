@@ -55,13 +55,16 @@ def gemv_span(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def gemv_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """As `reduce_flat`."""
+    """As `reduce_flat`; where scales are those of results, of a matrix that is transposed itself."""
     cases = []
+    trans = spec.dtype not in QUANTIZED or bool(spec["inner"])
     for one, parts in [(shape, 2)] if shape else of_flat(spec):
-        case = _product(spec, *one[::-1], algorithm=None, trans=True)
+        case = _product(spec, *one[::-1], algorithm=None, trans=trans)
+        a, *others = case.inputs
+        a = amid_a_pack(spec, a) if trans else amid_a_pack(spec, a.T).T
         cut = gemv_flats.Cut(spec, flat.period_of(one[1], spec.dtype), parts)
         settings = ((gemv_flats, "cut", lambda product, sms, cut=cut: cut),)
-        cases.append(case._replace(inputs=(amid_a_pack(spec, case), *case.inputs[1:]), settings=settings))
+        cases.append(case._replace(inputs=(a, *others), settings=settings))
     return tuple(cases)
 
 
