@@ -40,7 +40,7 @@ def check(spec: Spec, shape: tuple[int, ...], seed: int, timeout: float, as_json
             with watching(order=order, seed=seed, timeout=timeout) as watch:
                 try:
                     results = call(case)
-                except (TypeError, ValueError) as error:  # such as heads that are too wide for the operator
+                except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # such as too wide heads
                     if isinstance(error, KgenError):
                         raise
                     raise no_case(spec, shape, str(error)) from error

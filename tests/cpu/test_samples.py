@@ -118,6 +118,7 @@ def test_the_same_kernel_unwatched_gives_the_same_bits() -> None:
         ("minimum_v2_r3_x6_unaligned_f64", "has no sample call"),
         ("quantize_e5m2_v1_l4_i2_f32", "has no sample call"),
         ("lmha_chunk_e32_m64_outer_unaligned_f16", "has no sample call: linear_state: out has dtype float16"),
+        ("min_columns_l1_v4_i4_ragged_i32", "has no sample call"),
         ("take_n4_l1_a4_sliced_i32", "does not launch it\n  hint: it launches take_n4_l1_a1_i32"),
     ],
 )
@@ -127,7 +128,17 @@ def test_a_specialization_without_a_sample_call_is_told_without_a_traceback(name
     assert said in result.output
 
 
-@pytest.mark.parametrize("name", ["gemv_flat_quantized_t288_half_e4m3", "norm_t1_n2_v4_weight_bias_f32"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemv_flat_quantized_t288_half_e4m3",
+        "gemv_span_quantized_k9_t4_brain_e4m3",
+        "norm_t1_n2_v4_weight_bias_f32",
+        "relu_v1_t256_i64",
+        "sum_short_n3_o64_fractional_i16",
+        "dot_v2_i2_f64",
+    ],
+)
 def test_specializations_that_are_no_default_have_sample_calls_of_their_kind(name: str) -> None:
     for case in cases_of(kgen.parse(name)):
         with watching() as watch:
