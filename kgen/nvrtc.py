@@ -236,6 +236,8 @@ def _explained(text: str, title: str, arch: Arch, log: str) -> KgenError:
         blocks.append(f"  and {len(faults) - _ERRORS_SHOWN} more")
     refused = [f"  {line.strip()}" for line in log.splitlines() if "error" in line]  # of the assembler
     body = "\n".join(blocks or refused) or log.strip()
-    template = re.search(r"from (\S+\.j2)", lines[0]) if lines else None
-    hint = f"rendered from {template[1] if template else 'a template'}; reproduce: kgen build {title} --arch {arch}"
+    hint = None
+    if f"kgen_{title}" in text:  # and not a text that the executor was given
+        template = re.search(r"from (\S+\.j2)", lines[0])
+        hint = f"rendered from {template[1] if template else 'a template'}; reproduce: kgen build {title} --arch {arch}"
     return CompileError(f"{title} does not compile for {arch} ({compiler_id()})\n{body}", log=log, hint=hint)

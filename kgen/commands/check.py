@@ -40,13 +40,14 @@ def check(spec: Spec, shape: tuple[int, ...], seed: int, timeout: float, as_json
             with watching(order=order, seed=seed, timeout=timeout) as watch:
                 try:
                     results = call(case)
-                except (TypeError, ValueError) as error:  # such as heads that are too wide for the operator
-                    if not shape or isinstance(error, KgenError):
+                except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # such as too wide heads
+                    if isinstance(error, KgenError):
                         raise
                     raise no_case(spec, shape, str(error)) from error
             if spec.name not in watch.kernels:
+                at_this_shape = " at this shape" if shape else ""
                 hint = f"it launches {', '.join(watch.kernels) or 'nothing'}"
-                raise SpecError(f"the sample call of {spec.name} does not launch it at this shape", hint=hint)
+                raise SpecError(f"the sample call of {spec.name} does not launch it{at_this_shape}", hint=hint)
             wrong = complaint(case, results)
             found = [finding._asdict() for finding in watch.findings]
             shapes = [list(given.shape) for given in case.inputs if hasattr(given, "shape")]

@@ -51,11 +51,13 @@ CASES: Mapping[str, Callable[..., Case | tuple[Case, ...]]] = cast(
 """By kernel, or by the stem that kernels share: from a specialization (and a shape), the calls that run it."""
 
 
-def no_case(spec: Spec, shape: Shape, why: str = "") -> SpecError:
-    """What to raise where no call has this shape."""
-    given = " ".join(map(str, shape))
+def no_case(spec: Spec, shape: Shape | None, why: str = "") -> SpecError:
+    """What to raise where no call runs a specialization, or none has this shape."""
+    of_shape = f" of the shape {' '.join(map(str, shape))}" if shape else ""
     hint = "`kgen check --help` says which sizes a kernel's sample call takes"
-    return SpecError(f"{spec.name} has no sample call of the shape {given}{why and f': {why}'}", hint=hint)
+    if not shape:
+        hint = "the executor can run it: kgen.cpu.compile_spec(spec, check=True).check(grid=, block=, args=)"
+    return SpecError(f"{spec.name} has no sample call{of_shape}{why and f': {why}'}", hint=hint)
 
 
 def cases_of(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
@@ -66,14 +68,9 @@ def cases_of(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
     """
     make = CASES.get(spec.kernel.name) or CASES.get(spec.kernel.stem)
     if make is None:
-        raise SpecError(
-            f"{spec.name} has no sample call",
-            hint="kernels of your own: kgen.cpu.compile_spec(spec, check=True).check(grid=, block=, args=)",
-        )
+        raise no_case(spec, None)
     try:
         made = make(spec, shape)
-    except (ValueError, TypeError, IndexError) as error:
-        if shape is None:
-            raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise no_case(spec, shape) from error
     return (made,) if isinstance(made, Case) else made

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-RMS_BAR = {"f32": 2e-6, "f16": 6e-4, "bf16": 2.0e-3}
+RMS_BAR = {"f64": 1e-14, "f32": 2e-6, "f16": 6e-4, "bf16": 2.0e-3}
 """Largest relative RMS error of an output against float64 on the same rounded inputs."""
 
 GRADIENT_SLACK = 1.5
 
 FEW = 4096
-_HALF_ULP = {"f32": 2**-24, "f16": 2**-11, "bf16": 2**-8}
+_HALF_ULP = {"f64": 2**-53, "f32": 2**-24, "f16": 2**-11, "bf16": 2**-8}
 """The largest relative error of one rounding."""
 
 

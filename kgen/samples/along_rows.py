@@ -15,7 +15,7 @@ Settings = tuple[tuple[Any, str, Any], ...]
 def row(spec: Spec, count: int) -> tuple[int, int]:
     """So many rows, each with all but a few of the packs for which a specialization has room; ragged, an odd width."""
     count = 20 if spec["looped"] else count  # some for each block
-    return count, (spec["LANES"] * spec["PACKS"] * spec["CLUSTER"] - 3) * spec["VEC"] + spec["ragged"]
+    return count, max(1, spec["LANES"] * spec["PACKS"] * spec["CLUSTER"] - 3) * spec["VEC"] + spec["ragged"]
 
 
 def read(spec: Spec, *arrays: Array) -> tuple[Array, ...]:

@@ -19,7 +19,7 @@ def take(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
 
     A shape is the number of indices, and the rows and columns of the table.
     """
-    width = (spec["LANES"] * spec["ACROSS"] - 5) * spec["BYTES"] // 4
+    width = max(1, spec["LANES"] * spec["ACROSS"] - 5) * spec["BYTES"] // 4
     rows, length, width = shape or (71 if spec["ACROSS"] == 1 else 5, 23, width)
     return _taken(spec, rows, length, width, np.dtype(np.int32))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kgen.dtypes import dtype_of
+from kgen.dtypes import BF16, F16, F32
 from kgen.ops.gemv import flat as gemv_flats
 from kgen.ops.gemv import span
 from kgen.ops.gemv.gemv import gemv as kgen_gemv
@@ -55,13 +55,16 @@ def gemv_span(spec: Spec, shape: Shape | None = None) -> Case:
 
 
 def gemv_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
-    """As `reduce_flat`."""
+    """As `reduce_flat`; where scales are those of results, of a matrix that is transposed itself."""
     cases = []
+    trans = spec.dtype not in QUANTIZED or bool(spec["inner"])
     for one, parts in [(shape, 2)] if shape else of_flat(spec):
-        case = _product(spec, *one[::-1], algorithm=None, trans=True)
+        case = _product(spec, *one[::-1], algorithm=None, trans=trans)
+        a, *others = case.inputs
+        a = amid_a_pack(spec, a) if trans else amid_a_pack(spec, a.T).T
         cut = gemv_flats.Cut(spec, flat.period_of(one[1], spec.dtype), parts)
         settings = ((gemv_flats, "cut", lambda product, sms, cut=cut: cut),)
-        cases.append(case._replace(inputs=(amid_a_pack(spec, case), *case.inputs[1:]), settings=settings))
+        cases.append(case._replace(inputs=(a, *others), settings=settings))
     return tuple(cases)
 
 
@@ -75,8 +78,9 @@ def _product(spec: Spec, rows: int, depth: int, *, algorithm: str | None, trans:
     shape = (depth, rows) if trans else (rows, depth)
     options: dict[str, Any] = {"alpha": 1.5, "beta": -0.5, "trans": trans, "algorithm": algorithm}
     quantized = spec.dtype in QUANTIZED
-    values = np.dtype(np.float16 if "half" in spec.flags else np.float32 if quantized else spec.dtype.numpy)
-    x, y = numbers(spec, (depth,), (rows,), dtype=values)
+    of_flags = {"half": F16, "brain": BF16}
+    values = next((dtype for flag, dtype in of_flags.items() if flag in spec.flags), F32 if quantized else spec.dtype)
+    x, y = numbers(spec, (depth,), (rows,), dtype=values.numpy)
     if quantized:
         a = between_poison(np.random.default_rng(1).integers(-99, 99, shape).astype(spec.dtype.numpy))
         (scale,) = numbers(spec, shape[:1], dtype=np.float32)
@@ -90,7 +94,7 @@ def _product(spec: Spec, rows: int, depth: int, *, algorithm: str | None, trans:
             a = between_poison(a, 259)  # so that packs of the first row stick out, and of the last one
         weights = a.astype(np.float64)
     expected = 1.5 * (weights.T if trans else weights) @ x.astype(np.float64) - 0.5 * y.astype(np.float64)
-    return Case(kgen_gemv, (a, x, y), options, expected, rms_bar(dtype_of(values).name, rows), values)
+    return Case(kgen_gemv, (a, x, y), options, expected, rms_bar(values.name, rows), values.numpy)
 
 
 CASES = {

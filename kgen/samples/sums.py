@@ -85,7 +85,7 @@ def reduce_flat(spec: Spec, shape: Shape | None = None) -> tuple[Case, ...]:
         case = _reduction(spec, one, 0)
         cut = flat.Cut(spec, flat.period_of(one[1], spec.dtype), parts)
         settings = ((flat, "cut", lambda *about, cut=cut, **further: cut),)
-        cases.append(case._replace(inputs=(amid_a_pack(spec, case),), settings=settings))
+        cases.append(case._replace(inputs=(amid_a_pack(spec, case.inputs[0]),), settings=settings))
     return tuple(cases)
 
 
@@ -97,9 +97,9 @@ def of_flat(spec: Spec) -> Iterator[tuple[Shape, int]]:
         yield ((rounds * parts * spec.derived["ITEMS"] - parts // 2) * together // columns - 3, columns), parts
 
 
-def amid_a_pack(spec: Spec, case: Case) -> Array:
-    """The first input, from the last element of a pack on."""
-    return between_poison(case.inputs[0], 256 + spec.derived["VEC"] - 1)
+def amid_a_pack(spec: Spec, x: Array) -> Array:
+    """The same array, from the last element of a pack on."""
+    return between_poison(x, 256 + spec.derived["VEC"] - 1)
 
 
 def _reduction(spec: Spec, shape: Shape, axis: int) -> Case:

@@ -204,9 +204,15 @@ def test_a_race_is_reported_and_its_cure_is_not(name: str, order: str) -> None:
         ("input", "((int*)in)[t] = 1;"),
         ("race", "out[blockIdx.x + t] = in[t];"),
         ("race", "__shared__ int s; s = t; __syncthreads(); out[t] = s;"),
+        ("race", "out[t / 2] = t;"),
+        ("race", "((char*)out)[t / 2] = t;"),
         ("race", "zeros[0] += t;"),
         ("race", f"{LINE} line[t] = t; if (t == 40) {DISCARD}"),
         ("divergence", "out[t] = __shfl_sync(t < 16 ? 0xffffu : 0xffffffffu, t, 0);"),
+        ("divergence", "out[t] = __shfl_sync(0x7fffffffu, t, 0);"),
+        ("divergence", "out[t] = __ballot_sync(0x7fffffffu + zeros[0], 1);"),
+        ("divergence", "__syncwarp(0u); out[t] = t;"),
+        ("barrier", 'asm volatile("bar.sync 1, 48;" ::: "memory");'),
         (
             "divergence",
             'if (t % 2) asm volatile("bar.sync 1;" ::: "memory"); else asm volatile("bar.sync 2;" ::: "memory");',
@@ -260,6 +266,9 @@ def test_warps_that_ask_for_more_registers_than_others_gave_back_wait_for_ever(
         """asm volatile("prefetch.global.L2 [%0];" ::"l"(in + 4 * t + 3)); out[t] = t;""",
         f"{LINE} if (t == 0) {DISCARD} __syncthreads(); line[t] = t;",
         "out[t] = in[255 - t];",
+        "out[t / 2] = 5;",
+        "((char*)out)[t / 2] = 5;",
+        "out[t] = __shfl_sync(255u << (t & 24), t, 0, 8);",
         "__shared__ int s; s = 5; __syncthreads(); out[t] = s;",
         "atomicAdd(&zeros[0], t); out[t] = 1;",
         "__shared__ char s[64]; s[t] = t; __syncthreads(); out[t] = *(int*)&s[t & ~3];",
@@ -393,6 +402,25 @@ def test_a_word_of_which_one_byte_lies_beyond_an_array_is_out_of_bounds() -> Non
         assert {finding.kind for finding in found} == wanted, count
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('printf("%d", *out);', "as vprintf\n  hint: leave out printf, assert and malloc"),
+        ("*out = once_more(*out);", "once_more.*\n  hint: .*mark functions __forceinline__"),
+    ],
+)
+def test_what_kernels_cannot_call_here_is_named(body, said):
+    head = "__device__ __noinline__ int once_more(int x) { return x < 2 ? x : once_more(x / 2) + once_more(x - 2); }\n"
+    with pytest.raises(CompileError, match=said):
+        cpu.compile_cuda(head + 'extern "C" __global__ void k(int* out) { ' + body + " }")
+
+
+def test_a_text_of_ones_own_is_not_said_to_come_from_a_template():
+    with pytest.raises(CompileError, match=r"source\.cu:2: error") as caught:
+        cpu.compile_cuda('extern "C" __global__ void k(int* out)\n{ *out = nothing; }')
+    assert caught.value.hint is None
+
+
 def test_a_function_that_was_not_inlined_is_named_with_what_to_do():
     with kgen.backend("cpu"), pytest.raises(CompileError, match=r"as __internal_accurate_pow\n  hint: pow, sin"):
         kgen.elementwise("2 ** x", x=np.ones(3))
@@ -400,17 +428,78 @@ def test_a_function_that_was_not_inlined_is_named_with_what_to_do():
 
 @pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize(
-    ("grid", "block", "said"),
+    ("launch", "said"),
     [
-        (0, 64, "no blocks or threads"),
-        (1, (32, 0), "no blocks or threads"),
-        (1, 2560, "at most 1024"),
-        (1, 65, "its __launch_bounds__ allow at most 64"),
-        (1, (8, 3, 4), "allow at most 64"),
+        ({"grid": 0}, "no blocks or threads"),
+        ({"block": (32, 0)}, "no blocks or threads"),
+        ({"cluster": (0, 1, 1)}, "no blocks or threads"),
+        ({"block": 2560}, "at most .*1024"),
+        ({"block": (32, 64)}, "at most 1024"),
+        ({"block": (1, 1, 65)}, "at most .*64"),
+        ({"grid": (1, 65536)}, "at most .*65535"),
+        ({"block": 65}, "its __launch_bounds__ allow at most 64"),
+        ({"block": (8, 3, 4)}, "allow at most 64"),
+        ({"grid": 32, "cluster": (32, 1, 1)}, "at most 16"),
+        ({"grid": 3, "cluster": (2, 1, 1)}, "no multiple of the cluster"),
+        ({"shared": 227 * 1024 - 255}, r"256 \+ 232193 bytes of shared memory.* at most 232448"),
+        ({"shared": -1}, "shared memory"),
     ],
 )
-def test_a_launch_that_no_gpu_makes_is_refused(checked, grid, block, said):
-    text = 'extern "C" __global__ void __launch_bounds__(64) k(int* out) { out[threadIdx.x] = 1; }'
+def test_a_launch_that_no_gpu_makes_is_refused(checked, launch, said):
+    text = """extern "C" __global__ void __launch_bounds__(64) k(int* out)
+    {
+        __shared__ int s[64];
+        s[threadIdx.x] = 1;
+        out[threadIdx.x] = s[threadIdx.x];
+    }"""
     kernel = cpu.compile_cuda(text, check=checked)
     with pytest.raises(ValueError, match=f"k: .*{said}"):
-        (kernel.check if checked else kernel.launch)(grid=grid, block=block, args=[np.zeros(4096, np.int32)])
+        run = kernel.check if checked else kernel.launch
+        run(**{"grid": 1, "block": 64, "args": [np.zeros(4096, np.int32)], **launch})
+
+
+def test_more_shared_memory_than_a_kernel_may_declare_is_refused():
+    text = """extern "C" __global__ void k(int* out)
+    {
+        __shared__ int s[12289];
+        s[threadIdx.x] = out[threadIdx.x];
+        out[threadIdx.x] = s[31 - threadIdx.x];
+    }"""
+    with pytest.raises(ValueError, match="k: 49156 bytes of shared memory are declared; a kernel may declare 49152"):
+        cpu.compile_cuda(text).launch(grid=1, block=32, args=[np.zeros(32, np.int32)])
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ([3, 2.5], "argument 2 is 2.5, float; it takes 4 bytes, u32"),
+        ([3, 1 << 32], "argument 2 is 4294967296, int; it takes 4 bytes"),
+        ([3, None], "argument 2 is None, NoneType"),
+        ([3, np.float64(2)], "argument 2 is .*float64; it takes 4 bytes"),
+        ([3, np.zeros(3)], "argument 2 is an array of float64; it takes 4 bytes"),
+        (["x", 2], "argument 1 is 'x', str; it takes 8 bytes"),
+        ([3], "takes 2 arguments, not 1"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(args, said):
+    kernel = cpu.compile_cuda('extern "C" __global__ void k(int* out, int n) { *out = n; }')
+    with pytest.raises(TypeError, match=f"k.*{said}"):
+        kernel.launch(grid=1, block=1, args=args)
+
+
+def test_numbers_become_what_a_parameter_takes():
+    kernel = cpu.compile_cuda(
+        'extern "C" __global__ void k(double* out, int i, unsigned u, float f, double d, bool b, long long x)'
+        "{ out[0] = i; out[1] = u; out[2] = f; out[3] = d; out[4] = b; out[5] = (double)x; }"
+    )
+    out = np.zeros(6)
+    kernel.launch(grid=1, block=1, args=[out, -1, 2**32 - 1, 0.5, 3, True, -7])
+    assert list(out) == [-1, 2**32 - 1, 0.5, 3, 1, -7]
+
+
+def test_an_order_that_there_is_not_is_named():
+    kernel = cpu.compile_cuda('extern "C" __global__ void k(int* out) { *out = 1; }')
+    with pytest.raises(ValueError, match="order is 'sideways'; it is one of forward, reverse, random"):
+        kernel.launch(grid=1, block=1, args=[np.zeros(1, np.int32)], order="sideways")
+    with pytest.raises(ValueError, match="it is one of forward"), watching(order=1):  # type: ignore[arg-type]
+        pass

@@ -109,3 +109,48 @@ def test_the_same_kernel_unwatched_gives_the_same_bits() -> None:
     assert watch.kernels
     with kgen.backend("cpu"):
         np.testing.assert_array_equal(call(case)[0], checked)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sqrt_v8_f16", "has no sample call\n  hint: the executor can run it"),
+        ("minimum_v2_r3_x6_unaligned_f64", "has no sample call"),
+        ("quantize_e5m2_v1_l4_i2_f32", "has no sample call"),
+        ("lmha_chunk_e32_m64_outer_unaligned_f16", "has no sample call: linear_state: out has dtype float16"),
+        ("min_columns_l1_v4_i4_ragged_i32", "has no sample call"),
+        ("take_n4_l1_a4_sliced_i32", "does not launch it\n  hint: it launches take_n4_l1_a1_i32"),
+    ],
+)
+def test_a_specialization_without_a_sample_call_is_told_without_a_traceback(name: str, said: str) -> None:
+    result = check(name)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemv_flat_quantized_t288_half_e4m3",
+        "gemv_span_quantized_k9_t4_brain_e4m3",
+        "norm_t1_n2_v4_weight_bias_f32",
+        "relu_v1_t256_i64",
+        "sum_short_n3_o64_fractional_i16",
+        "dot_v2_i2_f64",
+    ],
+)
+def test_specializations_that_are_no_default_have_sample_calls_of_their_kind(name: str) -> None:
+    for case in cases_of(kgen.parse(name)):
+        with watching() as watch:
+            results = call(case)
+        assert name in watch.kernels
+        assert not watch.findings and not complaint(case, results)
+
+
+def test_what_float16_has_no_digits_for_is_not_wrong() -> None:
+    (case,) = cases_of(kgen.parse("softmax_t128_n4_v8_f16"), (2, 4000))
+    tiny = case.expected / 2000  # as of longer rows
+    rounded = tiny.astype(np.float16)
+    assert not complaint(case._replace(expected=tiny), (rounded,))
+    assert complaint(case._replace(expected=tiny), (rounded + np.float16(2**-24),))
+    assert complaint(case, (case.expected.astype(np.float16) * np.float16(1.01),))

@@ -12,7 +12,7 @@ from kgen.cpu.check.checked import run_checked
 from kgen.cpu.check.report import Finding, Report
 from kgen.cpu.library import Library
 from kgen.cpu.run.buffers import Fresh, buffers_of, remember
-from kgen.cpu.run.frame import ORDERS, LaunchStruct
+from kgen.cpu.run.frame import LaunchStruct, number_of_order
 from kgen.cpu.translate.program import Program
 from kgen.notice import Noticed
 
@@ -27,7 +27,7 @@ class Watch(Report):
         self.kernels: list[str] = []  # the names of what was launched
         self._met: dict[int, Fresh] = {}  # by the array's identity
         self._noticed = noticed
-        self._order, self._seed, self._timeout = ORDERS.index(order), seed, timeout
+        self._order, self._seed, self._timeout = number_of_order(order), seed, timeout
 
     def run(self, launch: LaunchStruct, library: Library, program: Program) -> None:
         """Run one launch under watch."""

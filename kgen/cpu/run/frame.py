@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from kgen.cpu.translate.program import Program
-from kgen.cpu.translate.ptx import SIZES
 
 ORDERS = ("forward", "reverse", "random")
 """Orders in which blocks and warps can run."""
@@ -41,6 +41,13 @@ class LaunchStruct(ctypes.Structure):
     )
 
 
+def number_of_order(order: str) -> int:
+    """What C knows an order by; ValueError for one that there is not."""
+    if order not in ORDERS:
+        raise ValueError(f"order is {order!r}; it is one of {', '.join(ORDERS)}")
+    return ORDERS.index(order)
+
+
 def message_buffer(launch: LaunchStruct) -> Any:
     """Room for what goes wrong in a launch."""
     message = ctypes.create_string_buffer(_MESSAGE)
@@ -54,22 +61,29 @@ def pack(program: Program, args: Sequence[Any]) -> Any:
         raise TypeError(f"{program.name} takes {len(program.params)} arguments, not {len(args)}")
     end = max((at + size for at, size, _ in program.params), default=8)
     frame = bytearray(end)
-    for value, (at, size, kind) in zip(args, program.params):
-        frame[at : at + size] = _bytes(value, size, kind, program.name)
+    for number, (value, (at, size, kind)) in enumerate(zip(args, program.params), 1):
+        data = _bytes(value, size, kind)
+        if data is None or len(data) != size:
+            given = (
+                f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"{value!r}, {type(value).__name__}"
+            )
+            raise TypeError(f"{program.name}: argument {number} is {given}; it takes {size} bytes, {kind}")
+        frame[at : at + size] = data
     return (ctypes.c_char * len(frame)).from_buffer(frame)
 
 
-def _bytes(value: Any, size: int, kind: str, name: str) -> bytes:
+def _bytes(value: Any, size: int, kind: str) -> bytes | None:
+    """What a kernel reads; None for what is no such number."""
     if isinstance(value, np.ndarray):
         return struct.pack("=Q", value.ctypes.data)
     if isinstance(value, np.generic):
-        data = value.tobytes()
-    elif isinstance(value, bytes):
-        data = value
-    elif kind in ("f32", "f64") or isinstance(value, float):
-        data = struct.pack("=d" if size == 8 else "=f", float(value))
-    else:
-        data = (int(value) & ((1 << 8 * SIZES[kind]) - 1)).to_bytes(size, "little")
-    if len(data) != size:
-        raise TypeError(f"{name}: an argument has {len(data)} bytes where the kernel takes {size}")
-    return data
+        return value.tobytes()
+    if isinstance(value, bytes):
+        return value
+    try:
+        if kind in ("f32", "f64"):
+            return struct.pack("=d" if size == 8 else "=f", float(value))
+        number = operator.index(value)
+        return number.to_bytes(size, "little", signed=number < 0)
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -16,15 +15,13 @@ from kgen.cpu.check.checked import Outcome, run_checked
 from kgen.cpu.check.report import finding
 from kgen.cpu.compiler import cores
 from kgen.cpu.library import ARCH, Library, library_of, library_of_text, runtime
+from kgen.cpu.run import limits
 from kgen.cpu.run.buffers import Fresh, buffers_of
-from kgen.cpu.run.frame import ORDERS, PATIENCE, LaunchStruct, message_buffer, pack
+from kgen.cpu.run.frame import PATIENCE, LaunchStruct, message_buffer, number_of_order, pack
 from kgen.cpu.translate.program import Program
 from kgen.errors import ExecutionError
 from kgen.notice import notice
 from kgen.spec import Spec
-
-MOST_THREADS = 1024
-"""Of a block."""
 
 
 class StepLike(Protocol):
@@ -129,7 +126,7 @@ class Kernel:
         """A launch that has not begun, and its packed arguments, which must live as long."""
         frame = pack(program, args)
         launch = _described(self.library, program, frame, _three(grid), _three(block), shared, cluster)
-        launch.order, launch.seed = ORDERS.index(order), seed
+        launch.order, launch.seed = number_of_order(order), seed
         return launch, frame
 
     def program(self, name: str | None) -> Program:
@@ -192,16 +189,7 @@ def _described(
 ) -> LaunchStruct:
     """The launch; ValueError for one that no GPU makes."""
     together = _three(cluster or program.cluster)
-    if min(*grid, *block) < 1:
-        raise ValueError(f"{program.name}: a launch of no blocks or threads: {[*grid]} x {[*block]}")
-    if math.prod(block) > MOST_THREADS:
-        raise ValueError(f"{program.name}: a block of {[*block]} threads; a GPU takes at most {MOST_THREADS}")
-    if program.threads and math.prod(block) > program.threads:
-        raise ValueError(
-            f"{program.name}: a block of {[*block]} threads; its __launch_bounds__ allow at most {program.threads}"
-        )
-    if any(g % c for g, c in zip(grid, together)):
-        raise ValueError(f"{program.name}: the grid {[*grid]} is no multiple of the cluster {[*together]}")
+    limits.check(program, grid, block, together, shared)
     return LaunchStruct(
         list=ctypes.addressof(library.lists[program.name]),
         args=ctypes.addressof(frame),

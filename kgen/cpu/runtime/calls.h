@@ -58,6 +58,7 @@ static uint32_t barrier(Warp* w, uint32_t id, uint32_t count, int kind, uint32_t
     Runner* r = runner_of(w);
     Block* block = r->block;
     if (id >= BARRIERS) fail(r, "barrier", site, "there are %d barriers, and this is number %u", (int)BARRIERS, id);
+    if (count % 32) fail(r, "barrier", site, "barrier %u is for %u threads, which are no whole warps", id, count);
     Barrier& b = block->barriers[id];
     if (b.arrived && (b.fixed != (count != 0) || (b.fixed && b.expected != count / 32)))
         fail(r, "barrier", site, "barrier %u is used with different numbers of threads", id);

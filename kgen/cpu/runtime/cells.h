@@ -28,7 +28,8 @@ static void complain(const Access& a, uint64_t once, const char* kind, const cha
     const uint32_t thread = a.w->id % a.c->per_block + (uint32_t)a.lane;
     say(a.c, once, "%s %d %u %u thread %u %s", kind, a.site, a.block, thread / 32, thread, text);
 }
-static const char* space_of(const Access& a) { return a.global ? "global address" : "shared memory at"; }
+static const char* const GLOBALLY = "global address";
+static const char* space_of(const Access& a) { return a.global ? GLOBALLY : "shared memory at"; }
 
 static void race(const Access& a, const char* now, uint32_t other, int other_site, const char* then)
 {
@@ -68,6 +69,31 @@ static void note_reader(const Access& a, Cell& cell)
     append(readers.items, readers.count, readers.room, Reader{a.w->id, 1u << a.lane, a.w->now, (uint32_t)a.site});
 }
 
+// Lanes of one instruction wrote to a place: whether the same value, the last of them, which is there now, tells.
+static void look_at_same(Checker* c, Cell& cell, uint32_t value, const char* space, uint64_t address)
+{
+    if (cell.flags & SAME && cell.reader != value)
+        say(c, once(8, (int)cell.write_site, 0),
+            "race %d %u %u lanes of a warp write different values to the same place, %s %llu", (int)cell.write_site,
+            cell.writer / c->per_block, cell.writer % c->per_block / 32, space, (unsigned long long)address);
+    cell.flags &= (uint16_t)~SAME;
+}
+static void look_at_same(Checker* c, Shadow* s, const Area& b)  // where nobody came after them
+{
+    for (uint64_t word = 0; word < words_of(s); ++word) {
+        const uint64_t at = s->base + 4 * word;
+        if (!s->split[word]) {
+            if (s->words[word].flags & SAME)
+                look_at_same(c, s->words[word], load<uint32_t>((const uint8_t*)at), GLOBALLY, at - b.base);
+            continue;
+        }
+        for (int i = 0; i < 4; ++i) {
+            Cell& cell = s->bytes[4 * word + i];
+            if (cell.flags & SAME) look_at_same(c, cell, *(const uint8_t*)(at + i), GLOBALLY, at + i - b.base);
+        }
+    }
+}
+
 static void drop_readers(Checker* c, Cell& cell)
 {
     cell.read = 0;
@@ -84,11 +110,7 @@ static void touch(const Access& a, Cell& cell)
             "race %d %u %u a cp.async to shared memory at %llu has not been waited for: @%d",
             a.site, a.block, a.w->id % c->per_block / 32, (unsigned long long)a.address, (int)cell.write_site);
     const uint32_t value = a.width == 4 ? load<uint32_t>(a.data) : *a.data;
-    if (cell.flags & SAME && cell.reader != value)
-        say(c, once(8, (int)cell.write_site, 0),
-            "race %d %u %u lanes of a warp write different values to the same place, %s %llu",
-            (int)cell.write_site, a.block, cell.writer % c->per_block / 32, space_of(a), (unsigned long long)a.address);
-    cell.flags &= (uint16_t)~SAME;
+    look_at_same(c, cell, value, space_of(a), a.address);
     // One instruction of one warp may write the same value to a place from several lanes: that is looked at afterwards.
     const bool read = cell.read || (cell.more && c->more[cell.more].count);
     const bool same_instruction =

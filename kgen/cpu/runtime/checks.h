@@ -217,6 +217,7 @@ static void free_checker(Checker* c)
 {
     for (uint32_t i = 0; i < c->input->buffer_count; ++i)
         if (Shadow* s = c->buffers[i]) {
+            look_at_same(c, s, c->input->buffers[i]);
             if (c->input->buffers[i].written) tell_written(s, c->input->buffers[i]);
             free_shadow(s);
         }

@@ -100,6 +100,8 @@ static int go_together(
             s.group = go | waiting.at[place];
             at = list.shapes[at[0]](&s, at + 1);
             if (!(go = waiting.complete(w, place, go, s.masks))) return OTHERS;
+            if (const uint32_t named = s.masks[__builtin_ctz(go)]; runner_of(w)->check && go & ~named)
+                sync(w, go & ~named, ASTRAY, named, numbers[((const Head*)numbers)->sites_at + place]);
             break;
         case CUT:
             s.group = go;

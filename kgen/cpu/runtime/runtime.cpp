@@ -257,7 +257,6 @@ extern "C" int kg_launch(const kg::Launch* launch)
         if (begun[i]) pthread_join(handles[i], nullptr);
     free(order);
     if (!checker) return launch->message[0] != 0;
-    const bool found = launch->check->log[0] != 0;
     free_checker(checker);
-    return found || launch->message[0] != 0;
+    return launch->check->log[0] != 0 || launch->message[0] != 0;
 }

@@ -27,6 +27,10 @@ _ENTRY = re.compile(r"\s*(?:\.(?:visible|weak)\s+)*\.entry\s+([$\w]+)\s*")
 _REGISTERS = re.compile(r"\.reg\s+(?:\.\w+\s+)*?\.(\w+)\s+(.*)", re.DOTALL)
 
 
+_IN_PLACE_OF_MATH = "pow, sin, cos, tan and lgamma of float64 call such: compute them in float32 here, or on a GPU"
+_IN_PLACE_OF_CALLS = "leave out printf, assert and malloc, and mark functions __forceinline__"
+
+
 def parse(text: str) -> Module:
     """Take a PTX file apart; raises CompileError for what it cannot read."""
     text = _COMMENT.sub("", text)
@@ -46,7 +50,7 @@ def parse(text: str) -> Module:
         if called := _FUNC.match(statement):
             raise CompileError(
                 f"the executor runs no function that was not inlined, as {called[1]}",
-                hint="pow, sin, cos, tan and lgamma of float64 call such: compute them in float32 here, or on a GPU",
+                hint=_IN_PLACE_OF_MATH if called[1].startswith("__internal") else _IN_PLACE_OF_CALLS,
             )
         if statement:
             _declare(statement, module.variables)
