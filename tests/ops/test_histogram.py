@@ -165,6 +165,38 @@ def test_edges_have_the_type_that_elements_and_bounds_have_together(
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
+def test_bounds_may_be_arrays_without_axes_as_other_operators_return_them(
+    xp: ModuleType, asnumpy: ToNumpy, dtype: str
+) -> None:
+    x = np.arange(-3, 20).astype(dtype)
+    given_x = xp.asarray(x)
+    want, want_edges = np.histogram(x, 7, (x.min(), x.max()))
+    for _ in range(2):
+        got, edges = map(asnumpy, histogram(given_x, 7, (kgen.min(given_x), kgen.max(given_x))))
+        assert edges.dtype == want_edges.dtype
+        np.testing.assert_array_equal(edges, want_edges)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("bins", [[0, 1, np.nan], [np.nan, 0, 1]])
+def test_edges_that_are_nan_are_refused_for_they_are_in_no_order(xp: ModuleType, bins: list[float]) -> None:
+    with pytest.raises(ValueError, match="histogram: bins has an edge that is NaN"):
+        histogram(xp.ones(3), bins)  # NumPy counts -3 elements below the one and 3 below the other
+
+
+def test_more_bins_than_kernels_count_are_refused_before_there_is_memory_for_them(xp: ModuleType) -> None:
+    x = xp.asarray([0, 1])
+    for call in (
+        lambda: bincount(x, length=1 << 31),
+        lambda: bincount(x, minlength=1 << 31),
+        lambda: bincount(xp.asarray([1 << 31])),
+        lambda: histogram(x, 1 << 31),
+    ):
+        with pytest.raises(ValueError, match=r"^(bincount|histogram): .* up to 2147483647"):
+            call()
+
+
 def test_edges_are_the_callers_own(xp: ModuleType, asnumpy: ToNumpy) -> None:
     x = xp.asarray(np.arange(20, dtype="f4"))
     for weights in (None, xp.asarray(np.ones(20))):
@@ -284,6 +316,12 @@ def test_histogram_takes_weights_and_densities_of_them(xp: ModuleType, asnumpy: 
         (lambda xp: histogram(xp.ones(3), 0), lambda: np.histogram(np.ones(3), 0), ValueError),
         (lambda xp: histogram(xp.ones(3), [1, 0]), lambda: np.histogram(np.ones(3), [1, 0]), ValueError),
         (lambda xp: histogram(xp.ones(3), 2.5), lambda: np.histogram(np.ones(3), 2.5), TypeError),
+        (
+            lambda xp: histogram(xp.ones(3), np.array(["2000", "2001"], "M8[Y]")),
+            lambda: np.histogram(np.ones(3), np.array(["2000", "2001"], "M8[Y]")),
+            TypeError,
+        ),
+        (lambda xp: histogram(xp.ones(3), {0: 1}), lambda: np.histogram(np.ones(3), {0: 1}), TypeError),
         (lambda xp: histogram(xp.ones(3), 3, (1, 0)), lambda: np.histogram(np.ones(3), 3, (1, 0)), ValueError),
         (lambda xp: histogram(xp.asarray([np.nan])), lambda: np.histogram([np.nan]), ValueError),
         (
