@@ -296,6 +296,24 @@ def test_weights_that_are_not_finite_stay_in_their_bins(xp: ModuleType, asnumpy:
     assert asnumpy(bincount(xp.asarray(x[:5]), xp.asarray(tiny))).tolist() == np.bincount(x[:5], tiny).tolist()
 
 
+def test_weights_are_added_down_to_a_part_of_the_largest_as_documented(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    x = xp.asarray(np.array([0, 1, 2]))
+    for largest in (1.0, -1.0, 1e300):
+        weights = np.array([largest, largest * 2.0**-92, largest * 2.0**-94])
+        got = asnumpy(bincount(x, xp.asarray(weights)))
+        assert got[0] == largest
+        assert abs(got - weights).max() <= 2.0**-93 * abs(largest)
+
+
+@pytest.mark.parametrize("function", [bincount, histogram])
+def test_more_weights_than_a_sum_has_room_for_are_refused_by_name(function: Any) -> None:
+    """Of one element in memory each."""
+    x, weights = (np.broadcast_to(np.ones((), dtype), (2**32 + 1,)) for dtype in ("i1", "f4"))
+    more = {"length": 3} if function is bincount else {"range": (0, 3)}
+    with kgen.backend("cpu"), pytest.raises(ValueError, match=f"^{function.__name__}: x has 4294967297 elements"):
+        function(x, weights=weights, **more)
+
+
 def test_histogram_takes_weights_and_densities_of_them(xp: ModuleType, asnumpy: ToNumpy) -> None:
     rng = np.random.default_rng(7)
     x, w = rng.standard_normal((40, 50)).astype("f4"), rng.random((40, 50))

@@ -56,9 +56,10 @@ def bincount(
     """Count how often each non-negative integer occurs in `x`, like `numpy.bincount`: int64, max(x) + 1 bins or more.
 
     x          a one-dimensional array of integers
-    weights    float64 or float32, one per element: returns their sums (float64) instead of counts. Millions of them in
-               more bins than fit in shared memory are sorted first, in scratch memory of about their size
-               (`kgen.workspace`)
+    weights    float64 or float32, one per element: returns their sums (float64) instead of counts. They are added in
+               fixed point, so that any order gives the same bits: of each, what is below 2^-93 of the largest
+               magnitude among all of them is lost. Millions of them in more bins than fit in shared memory are sorted
+               first, in scratch memory of about their size (`kgen.workspace`)
     minlength  the least number of bins
     length     the exact number of bins; elements that are negative or not below it are not counted. The host does not
                wait, so the call can be captured in a CUDA graph. Without `length` it waits once, to learn the maximum
@@ -137,7 +138,8 @@ def histogram(
              are compared in float64, which rounds integers beyond 2^53
     range    the outer edges, by default the minimum and maximum of x (which the host waits for). Elements outside, and
              NaN, are not counted; the last bin includes its upper edge
-    weights  float64 or float32, of x's shape: returns their sums (float64) instead of counts (int64)
+    weights  float64 or float32, of x's shape: returns their sums (float64, in fixed point as in `bincount`) instead of
+             counts (int64)
     density  whether to divide the results by their total and the widths of the bins (in float64, even if the edges are
              float32, where NumPy rounds the widths to float32)
 
