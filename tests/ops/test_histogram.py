@@ -165,6 +165,38 @@ def test_edges_have_the_type_that_elements_and_bounds_have_together(
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
+def test_bounds_may_be_arrays_without_axes_as_other_operators_return_them(
+    xp: ModuleType, asnumpy: ToNumpy, dtype: str
+) -> None:
+    x = np.arange(-3, 20).astype(dtype)
+    given_x = xp.asarray(x)
+    want, want_edges = np.histogram(x, 7, (x.min(), x.max()))
+    for _ in range(2):
+        got, edges = map(asnumpy, histogram(given_x, 7, (kgen.min(given_x), kgen.max(given_x))))
+        assert edges.dtype == want_edges.dtype
+        np.testing.assert_array_equal(edges, want_edges)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("bins", [[0, 1, np.nan], [np.nan, 0, 1]])
+def test_edges_that_are_nan_are_refused_for_they_are_in_no_order(xp: ModuleType, bins: list[float]) -> None:
+    with pytest.raises(ValueError, match="histogram: bins has an edge that is NaN"):
+        histogram(xp.ones(3), bins)  # NumPy counts -3 elements below the one and 3 below the other
+
+
+def test_more_bins_than_kernels_count_are_refused_before_there_is_memory_for_them(xp: ModuleType) -> None:
+    x = xp.asarray([0, 1])
+    for call in (
+        lambda: bincount(x, length=1 << 31),
+        lambda: bincount(x, minlength=1 << 31),
+        lambda: bincount(xp.asarray([1 << 31])),
+        lambda: histogram(x, 1 << 31),
+    ):
+        with pytest.raises(ValueError, match=r"^(bincount|histogram): .* up to 2147483647"):
+            call()
+
+
 def test_edges_are_the_callers_own(xp: ModuleType, asnumpy: ToNumpy) -> None:
     x = xp.asarray(np.arange(20, dtype="f4"))
     for weights in (None, xp.asarray(np.ones(20))):
@@ -264,6 +296,24 @@ def test_weights_that_are_not_finite_stay_in_their_bins(xp: ModuleType, asnumpy:
     assert asnumpy(bincount(xp.asarray(x[:5]), xp.asarray(tiny))).tolist() == np.bincount(x[:5], tiny).tolist()
 
 
+def test_weights_are_added_down_to_a_part_of_the_largest_as_documented(xp: ModuleType, asnumpy: ToNumpy) -> None:
+    x = xp.asarray(np.array([0, 1, 2]))
+    for largest in (1.0, -1.0, 1e300):
+        weights = np.array([largest, largest * 2.0**-92, largest * 2.0**-94])
+        got = asnumpy(bincount(x, xp.asarray(weights)))
+        assert got[0] == largest
+        assert abs(got - weights).max() <= 2.0**-93 * abs(largest)
+
+
+@pytest.mark.parametrize("function", [bincount, histogram])
+def test_more_weights_than_a_sum_has_room_for_are_refused_by_name(function: Any) -> None:
+    """Of one element in memory each."""
+    x, weights = (np.broadcast_to(np.ones((), dtype), (2**32 + 1,)) for dtype in ("i1", "f4"))
+    more = {"length": 3} if function is bincount else {"range": (0, 3)}
+    with kgen.backend("cpu"), pytest.raises(ValueError, match=f"^{function.__name__}: x has 4294967297 elements"):
+        function(x, weights=weights, **more)
+
+
 def test_histogram_takes_weights_and_densities_of_them(xp: ModuleType, asnumpy: ToNumpy) -> None:
     rng = np.random.default_rng(7)
     x, w = rng.standard_normal((40, 50)).astype("f4"), rng.random((40, 50))
@@ -284,6 +334,12 @@ def test_histogram_takes_weights_and_densities_of_them(xp: ModuleType, asnumpy: 
         (lambda xp: histogram(xp.ones(3), 0), lambda: np.histogram(np.ones(3), 0), ValueError),
         (lambda xp: histogram(xp.ones(3), [1, 0]), lambda: np.histogram(np.ones(3), [1, 0]), ValueError),
         (lambda xp: histogram(xp.ones(3), 2.5), lambda: np.histogram(np.ones(3), 2.5), TypeError),
+        (
+            lambda xp: histogram(xp.ones(3), np.array(["2000", "2001"], "M8[Y]")),
+            lambda: np.histogram(np.ones(3), np.array(["2000", "2001"], "M8[Y]")),
+            TypeError,
+        ),
+        (lambda xp: histogram(xp.ones(3), {0: 1}), lambda: np.histogram(np.ones(3), {0: 1}), TypeError),
         (lambda xp: histogram(xp.ones(3), 3, (1, 0)), lambda: np.histogram(np.ones(3), 3, (1, 0)), ValueError),
         (lambda xp: histogram(xp.asarray([np.nan])), lambda: np.histogram([np.nan]), ValueError),
         (

@@ -126,6 +126,23 @@ def test_padded_indices_and_their_count_need_no_wait(xp, asnumpy, shared_cache):
     assert asnumpy(indices).tolist() == expected.tolist() + [-1] * (128 - expected.size)
 
 
+def test_more_output_than_there_are_boxes_is_as_much_as_there_can_be(xp, asnumpy, shared_cache):
+    boxes, scores = scene(np.random.default_rng(8), 100)
+    given = xp.asarray(boxes), xp.asarray(scores)
+    for most in (101, 2**31, 2**63):
+        assert asnumpy(nms(*given, 0.3, max_output=most)).tolist() == greedy(boxes, scores, 0.3).tolist()
+    with pytest.raises(ValueError, match="max_output is 2147483648; it takes an integer up to 2147483647"):
+        nms(*given, 0.3, max_output=2**31, padded=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_a_score_that_is_the_threshold_in_its_own_type_is_not_above_it(xp, asnumpy, shared_cache, dtype):
+    boxes = np.array([[0, 0, 1, 1], [5, 5, 6, 6]], dtype)
+    scores = np.array([0.3, 0.5], dtype)  # as float16 and float32, 0.3 is a little more
+    assert asnumpy(nms(xp.asarray(boxes), xp.asarray(scores), 0.5, score_threshold=0.3)).tolist() == [1]
+    assert asnumpy(nms(xp.asarray(boxes), xp.asarray(scores), 0.5, score_threshold=-1e300)).tolist() == [1, 0]
+
+
 def test_any_strides(xp, asnumpy, shared_cache):
     boxes, scores = scene(np.random.default_rng(6), 200)
     wide = np.zeros((400, 9), np.float32)

@@ -185,6 +185,18 @@ def test_empty_arrays_have_numpys_results(xp: ModuleType, asnumpy: ToNumpy) -> N
             getattr(np, op)(np.empty((0, 3)), 0)
 
 
+@pytest.mark.parametrize(("cut", "axis"), [(np.s_[:0], 0), (np.s_[:, :0], 1), (np.s_[::-1, :0, ::2], (0, 1))])
+def test_slices_of_nothing_have_the_results_of_empty_arrays(
+    xp: ModuleType, asnumpy: ToNumpy, cut: Any, axis: Any
+) -> None:
+    """They have strides, unlike NumPy's empty arrays, by which columns are told from rows."""
+    for shape in ((4, 5, 7), (4, 5, 20_000)):
+        x = xp.ones(shape, "f4")[cut]
+        for op, nothing in (("sum", 0.0), ("prod", 1.0), ("mean", np.nan)):
+            got = asnumpy(getattr(reduce, op)(x, axis))
+            np.testing.assert_array_equal(got, np.full(np.sum(np.ones(shape)[cut], axis).shape, nothing, "f4"))
+
+
 @pytest.mark.parametrize("op", ["sum", "prod", "max", "min", "argmax", "argmin"])
 def test_an_array_without_axes_takes_axis_0_and_the_last_as_numpys_does(
     xp: ModuleType, asnumpy: ToNumpy, op: str

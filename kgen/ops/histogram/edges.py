@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kgen.dtypes import BF16, BOOL, F64, dtype_of
-from kgen.operand import Operand
+from kgen.errors import SpecError
+from kgen.operand import INT_MAX, Operand
 from kgen.ops.histogram.extremes import extremes
 from kgen.ops.histogram.memory import duplicate, upload
 from kgen.results import give_back
@@ -50,20 +51,38 @@ class Edges(NamedTuple):
 
 def edges_of(operand: Operand, bins: Any, bounds: Any, stream: Any) -> Edges:
     """The edges that `bins`, and perhaps the extremes of x, stand for; TypeError and ValueError as NumPy's."""
-    if isinstance(bins, str):
-        raise TypeError(
-            f"histogram: bins is {bins!r}; it takes their number or their edges, and chooses neither itself"
-        )
     dtype = _SINGLE if operand.dtype is BF16 else _BYTE if operand.dtype is BOOL else operand.dtype.numpy
     try:
-        if type(bins) is not int and (np.ndim(bins) or not hasattr(bins, "__index__")):
-            on_host = bins.get() if hasattr(bins, "get") else bins.cpu() if hasattr(bins, "cpu") else bins
-            edges = np.histogram_bin_edges(np.empty(0, dtype), np.asarray(on_host), bounds)
-            return Edges(edges, _table(edges, 0.0, 0.0))
+        if type(bins) is not int and np.ndim(bins):
+            return _given(_on_host(bins), bounds, dtype)
+        count = _number_of(bins)
         low, high = _extremes(operand, stream) if bounds is None else _pair(bounds)
-        return _uniform(operator.index(bins), low, high, dtype)
+        return _uniform(count, low, high, dtype)
     except (TypeError, ValueError) as error:
         raise type(error)(f"histogram: {error}") from None
+
+
+def _number_of(bins: Any) -> int:
+    try:
+        number = operator.index(bins)
+    except TypeError:
+        what = f"bins is {bins!r}; it takes their number or their edges, and chooses neither itself"
+        raise TypeError(what) from None
+    if number > INT_MAX:
+        raise ValueError(f"bins is {number}; it takes up to {INT_MAX} of them")
+    return number
+
+
+def _given(bins: Table, bounds: Any, dtype: np.dtype[Any]) -> Edges:
+    try:
+        dtype_of(bins.dtype)
+    except SpecError:
+        raise TypeError(f"bins has dtype {bins.dtype}; edges are real numbers of up to 64 bits") from None
+    edges = np.histogram_bin_edges(np.empty(0, dtype), bins, bounds)
+    table = _table(edges, 0.0, 0.0)
+    if np.isnan(table).any():  # what is not in order with anything: NumPy counts less than nothing there
+        raise ValueError("bins has an edge that is NaN; edges must not decrease")
+    return Edges(edges, table)
 
 
 def _pair(bounds: Any) -> tuple[Any, Any]:
@@ -71,7 +90,22 @@ def _pair(bounds: Any) -> tuple[Any, Any]:
         low, high = bounds
     except (TypeError, ValueError) as error:
         raise type(error)(f"range is {bounds!r}; it takes a pair of numbers, the outer edges") from None
-    return low, high
+    return _bound(low), _bound(high)
+
+
+def _bound(number: Any) -> Any:
+    """A number that has a hash: an array without axes, which is what `kgen.min` returns, has none."""
+    return _on_host(number)[()] if hasattr(number, "shape") else number
+
+
+def _on_host(values: Any) -> Table:
+    """Numbers as NumPy reads them, which looks into no GPU's memory."""
+    if hasattr(values, "cpu"):  # torch's
+        values = values.detach().cpu()
+        values = values.float() if str(values.dtype) == "torch.bfloat16" else values  # which NumPy does not know
+    elif hasattr(values, "device") and hasattr(values, "get"):  # CuPy's
+        values = values.get()
+    return np.asarray(values)
 
 
 def placed(found: Edges, like: Operand, stream: int) -> tuple[Any, Operand | None]:

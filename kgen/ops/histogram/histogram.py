@@ -13,6 +13,7 @@ import numpy as np
 
 from kgen.arrays import adopt
 from kgen.dtypes import F64, I64, DType
+from kgen.operand import INT_MAX
 from kgen.ops.composed import Call, calling
 from kgen.ops.histogram.counts import FIRST_GUESS
 from kgen.ops.histogram.counts import bincount as _bincount
@@ -29,7 +30,6 @@ from kgen.ops.options import whole
 from kgen.results import allocate, give_back
 from kgen.streams import stream_for
 
-_MOST = (1 << 60) - 1  # bins, of eight bytes, that an array can have
 _REMEMBERED = 256
 _bins_of: dict[tuple[object, int], int] = {}  # by dtype and size: how many bins the next such array may take
 _table_of: dict[Any, Any] = {}  # by kind of call: the table of edges of bins of one width, where x is
@@ -56,9 +56,10 @@ def bincount(
     """Count how often each non-negative integer occurs in `x`, like `numpy.bincount`: int64, max(x) + 1 bins or more.
 
     x          a one-dimensional array of integers
-    weights    float64 or float32, one per element: returns their sums (float64) instead of counts. Millions of them in
-               more bins than fit in shared memory are sorted first, in scratch memory of about their size
-               (`kgen.workspace`)
+    weights    float64 or float32, one per element: returns their sums (float64) instead of counts. They are added in
+               fixed point, so that any order gives the same bits: of each, what is below 2^-93 of the largest
+               magnitude among all of them is lost. Millions of them in more bins than fit in shared memory are sorted
+               first, in scratch memory of about their size (`kgen.workspace`)
     minlength  the least number of bins
     length     the exact number of bins; elements that are negative or not below it are not counted. The host does not
                wait, so the call can be captured in a CUDA graph. Without `length` it waits once, to learn the maximum
@@ -72,9 +73,9 @@ def bincount(
     ...     kgen.bincount(np.array([1, 3, 1]))
     array([0, 2, 0, 1])
     """
-    minlength = whole("bincount", "minlength", minlength, 0, _MOST)
+    minlength = whole("bincount", "minlength", minlength, 0, INT_MAX)
     if length is not None:
-        return _count_into(x, weights, max(whole("bincount", "length", length, 0, _MOST), minlength), out, stream)
+        return _count_into(x, weights, max(whole("bincount", "length", length, 0, INT_MAX), minlength), out, stream)
     if out is not None:
         raise ValueError("bincount: out is given and length is not; how many results there are depends on x")
     size = math.prod(getattr(x, "shape", ()))
@@ -85,8 +86,8 @@ def bincount(
     if top < 0 and size:
         raise ValueError("bincount: x has elements that are negative, or beyond int64; it takes indices of bins")
     bins = max(top + 1, minlength)
-    if bins > _MOST:
-        raise ValueError(f"bincount: x has the element {top}; no array has so many bins")
+    if bins > INT_MAX:
+        raise ValueError(f"bincount: x has the element {top}; it takes up to {INT_MAX} bins")
     if len(_bins_of) >= _REMEMBERED:
         _bins_of.clear()
     # One far element must not make all later calls reserve bins up to it: no more than there are elements.
@@ -137,7 +138,8 @@ def histogram(
              are compared in float64, which rounds integers beyond 2^53
     range    the outer edges, by default the minimum and maximum of x (which the host waits for). Elements outside, and
              NaN, are not counted; the last bin includes its upper edge
-    weights  float64 or float32, of x's shape: returns their sums (float64) instead of counts (int64)
+    weights  float64 or float32, of x's shape: returns their sums (float64, in fixed point as in `bincount`) instead of
+             counts (int64)
     density  whether to divide the results by their total and the widths of the bins (in float64, even if the edges are
              float32, where NumPy rounds the widths to float32)
 

@@ -93,12 +93,12 @@ def _cut_for(bins: int, device: int) -> tuple[int, int]:
     return (large, 1) if bins <= room[large] else (0, 1)
 
 
-def plan_weights(x: Operand, weights: Operand, out: Operand, bins: int, uniform: bool | None) -> Plan:
+def plan_weights(op: str, x: Operand, weights: Operand, out: Operand, bins: int, uniform: bool | None) -> Plan:
     """The largest weight, the sums, and their doubles; inputs are x, perhaps a table of edges, and the weights."""
     device = out.device
     line, weight_line = Line(x, in_order=True), Line(weights, in_order=True)
     if line.length > LONGEST:
-        raise ValueError(f"histogram: x has {line.length} elements; with weights it takes {LONGEST}")
+        raise ValueError(f"{op}: x has {line.length} elements; with weights it takes up to {LONGEST}")
     kib, copies = _cut_for(bins, device)
     if not kib and sorting_pays(line.length, bins, device):
         return plan_parts(x, weights, line, weight_line, bins, uniform)
@@ -142,7 +142,7 @@ def _bincount_results(op: str, given: Sequence[Operand], bins: int) -> Results:
 
 
 def _prepare_bincount(op: str, given: Sequence[Operand], results: Sequence[Operand], bins: int) -> Plan:
-    return plan_weights(given[0], given[1], results[0], bins, None)
+    return plan_weights(op, given[0], given[1], results[0], bins, None)
 
 
 def _check_shape(op: str, x: Operand, weights: Operand) -> None:
@@ -156,7 +156,7 @@ def _histogram_results(op: str, given: Sequence[Operand], bins: int, uniform: bo
 
 
 def _prepare_histogram(op: str, given: Sequence[Operand], results: Sequence[Operand], bins: int, uniform: bool) -> Plan:
-    return plan_weights(given[0], given[2], results[0], bins, uniform)
+    return plan_weights(op, given[0], given[2], results[0], bins, uniform)
 
 
 def _density_results(op: str, given: Sequence[Operand]) -> Results:

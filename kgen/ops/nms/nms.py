@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from kgen.dtypes import F64, I32, I64
 from kgen.launch import Step, bind
-from kgen.operand import Operand
+from kgen.operand import INT_MAX, Operand
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.nms.kernels import BOXES, OVERLAP, PAIRS, RANK, RANK_BOXES, SWEEP, TILE, real_of
 from kgen.ops.options import check_real, whole
@@ -40,7 +42,7 @@ def nms(
         In [0, 1]. A box is suppressed if its IoU with one that is kept is strictly above. An IoU that is NaN, as of two
         boxes without area, suppresses nothing.
     score_threshold : float, optional
-        Boxes whose score is not above it are left out, and suppress nothing.
+        Boxes whose score is not above it are left out, and suppress nothing. It is rounded to the dtype of the scores.
     max_output : int, optional
         The most indices to return.
     offset : float
@@ -69,9 +71,8 @@ def nms(
     ...     kgen.nms(boxes, np.array([0.5, 0.9, 0.1], "f"), 0.5)
     array([1, 2])
     """
-    return _finish(
-        _nms((boxes, scores), (None, None), (iou_threshold, score_threshold, max_output, offset), stream), padded
-    )
+    options = (iou_threshold, score_threshold, max_output, offset, padded)
+    return _finish(_nms((boxes, scores), (None, None), options, stream), padded)
 
 
 def batched_nms(
@@ -112,7 +113,7 @@ def batched_nms(
     ...     kgen.batched_nms(boxes, np.array([0.5, 0.9], "f"), np.array([7, 8]), 0.5)
     array([1, 0])
     """
-    options = (iou_threshold, score_threshold, max_output, offset)
+    options = (iou_threshold, score_threshold, max_output, offset, padded)
     return _finish(_batched_nms((boxes, scores, idxs), (None, None), options, stream), padded)
 
 
@@ -128,6 +129,7 @@ def _results(
     score_threshold: float | None,
     max_output: int | None,
     offset: float,
+    padded: bool,
 ) -> Results:
     boxes, scores, *idxs = given
     if len(boxes.shape) != 2 or boxes.shape[1] != 4:
@@ -145,13 +147,14 @@ def _results(
     check_real(op, iou_threshold=iou_threshold, offset=offset)
     if score_threshold is not None:
         check_real(op, score_threshold=score_threshold)
+    room = boxes.shape[0]
     if max_output is not None:
-        max_output = whole(op, "max_output", max_output, 0)
+        room = whole(op, "max_output", max_output, 0, INT_MAX if padded else None)
     if not 0 <= iou_threshold <= 1:
         raise ValueError(f"{op}: iou_threshold is {iou_threshold}; it takes a number from 0 to 1")
     if boxes.shape[0] > MOST:
         raise ValueError(f"{op}: boxes has shape {boxes.shape}; it takes up to {MOST} boxes")
-    return [((boxes.shape[0] if max_output is None else max_output,), I64), ((), I64)]
+    return [((room if padded else min(room, boxes.shape[0]),), I64), ((), I64)]
 
 
 MOST = 24576 * TILE
@@ -166,6 +169,7 @@ def _prepare(
     score_threshold: float | None,
     max_output: int | None,
     offset: float,
+    padded: bool,
 ) -> Plan:
     boxes, scores, *idxs = given
     kept, _ = results
@@ -192,7 +196,9 @@ def _prepare(
     sweep = SWEEP.spec(thresholded=thresholded, dtype=real)
     last = Step(sweep, tiles, 5 + thresholded, (count, tiles, kept.shape[0]))
     if score_threshold is not None:
-        last = _with(last, (float(score_threshold),), double)
+        with np.errstate(over="ignore"):  # beyond all scores it is infinite
+            threshold = scores.dtype.numpy.type(float(score_threshold))
+        last = _with(last, (float(threshold),), double)
 
     # What lies in the memory between the launches.
     sizes = {
@@ -226,7 +232,7 @@ def _with(step: Step, numbers: tuple[float, ...], double: bool) -> Step:
     return step._replace(doubles=numbers) if double else step._replace(floats=numbers)
 
 
-_OPTIONS = ("iou_threshold", "score_threshold", "max_output", "offset")
+_OPTIONS = ("iou_threshold", "score_threshold", "max_output", "offset", "padded")
 _TAKES = {"boxes": BOXES, "scores": BOXES, "idxs": (I64, I32)}
 _nms = Operator("nms", ("boxes", "scores"), _OPTIONS, _results, _prepare, takes=_TAKES, mixed=True, rows=False)
 _batched_nms = Operator(

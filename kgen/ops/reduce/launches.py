@@ -11,7 +11,7 @@ from kgen.launch import Step
 from kgen.ops.reduce import flat
 from kgen.ops.reduce.axes import Kept
 from kgen.ops.reduce.column_launches import down_columns
-from kgen.ops.reduce.passes import LEVELS, Pass
+from kgen.ops.reduce.passes import LEVELS, Pass, length_of
 from kgen.ops.reduce.row_launches import along_rows
 
 
@@ -46,12 +46,16 @@ def _out_bytes(one: Pass) -> int:
 
 
 def _columns(one: Pass) -> Kept | None:
-    """The axis along which columns lie, where its elements are nearer to each other than those of the reduced axis."""
+    """The axis along which columns lie, where its elements are nearer to each other than those of the reduced axis.
+
+    None where there is nothing to reduce, whatever its strides: each result is that of an empty row.
+    """
     kept, reduced = one.layout.kept, one.layout.reduced
     stride = reduced[0].stride if reduced else 0
     columns = min(kept, key=lambda axis: abs(axis.stride) or 1 << 62, default=Kept(1, 1, 1))
     nearer = 0 < abs(stride) <= abs(columns.stride) or columns.stride == 0
-    if (reduced and nearer) or not kept or columns.size >= 1 << 31:
+    empty = length_of(one.layout) == 0
+    if (reduced and nearer) or empty or not kept or columns.size >= 1 << 31:
         return None
     return columns
 
