@@ -140,8 +140,8 @@ class GatedLinearAttention:
         part = {name: every[..., where] for name, where in self._columns.items()}
         raw = product(part["gate_down"], self.parameters["gate_up"])
         g = _gate(raw, self.parameters["gate_bias"], self.temperature, dtype="float32")
-        q, k, g = (a.reshape(*x.shape[:-1], -1, self.features) for a in (part["query"], part["key"], g))
-        v, gate = (a.reshape(*x.shape[:-1], -1, self.values) for a in (part["value"], part["output_gate"]))
+        q, k, g = (_by_head(a, self.features) for a in (part["query"], part["key"], g))
+        v, gate = (_by_head(a, self.values) for a in (part["value"], part["output_gate"]))
         return q, k, v, g, gate
 
     def _output(self, o: Array, gate: Array) -> Array:
@@ -155,6 +155,11 @@ class GatedLinearAttention:
         else:
             _gated(o, gate, out=o)
         return product(o.reshape(*o.shape[:-2], self.heads * self.values), p["output"])
+
+
+def _by_head(array: Array, size: int) -> Array:
+    """The last axis as heads of so many elements; of no tokens, too, where no reshape finds out how many those are."""
+    return array.reshape(*array.shape[:-1], array.shape[-1] // size, size)
 
 
 def _check(arrays: dict[str, Array], heads: int) -> tuple[int, int, int]:

@@ -179,12 +179,22 @@ def test_sequences_one_after_another_are_each_by_itself(xp: ModuleType, asnumpy:
     assert rms_error(asnumpy(y).reshape(x.shape), asnumpy(layer(xp.asarray(x))).astype(np.float64)) < BARS["f32"]
 
 
-def test_no_time_step_gives_none_and_the_state_as_it_was(xp: ModuleType, asnumpy: AsNumpy) -> None:
-    layer = made(xp, "rwkv6")
+@pytest.mark.parametrize("name", ["gla", "rwkv6"])
+def test_no_time_step_gives_none_and_the_state_as_it_was(xp: ModuleType, asnumpy: AsNumpy, name: str) -> None:
+    layer = made(xp, name)
     _, state = layer(xp.asarray(tokens()), return_state=True)
     y, after = layer(xp.asarray(tokens(length=0)), state, return_state=True)
     assert y.shape == (BATCH, 0, WIDTH)
-    assert all(np.array_equal(asnumpy(a), asnumpy(b)) for a, b in zip(after, state, strict=True))
+    assert all(np.array_equal(asnumpy(a), asnumpy(b)) for a, b in zip(parts_of(after), parts_of(state), strict=True))
+
+
+@pytest.mark.parametrize("name", ["gla", "rwkv6"])
+def test_no_sequence_gives_none(xp: ModuleType, name: str) -> None:
+    layer, nothing = made(xp, name), xp.asarray(tokens()[:0])
+    y, state = layer(nothing, return_state=True)
+    assert y.shape == (0, LENGTH, WIDTH)
+    assert parts_of(state)[-1].shape[0] == 0
+    assert layer.step(nothing[:, 0], state).shape == (0, WIDTH)
 
 
 def test_parameters_can_be_changed_in_place(xp: ModuleType, asnumpy: AsNumpy) -> None:
