@@ -298,6 +298,10 @@ def test_bad_arguments_are_refused_as_numpy_refuses_them(xp: ModuleType) -> None
         (lambda: rms_norm(x, residual=x.astype("e")), TypeError, "residual"),
         (lambda: group_norm(x, 4), ValueError, "4 groups"),
         (lambda: group_norm(six, 1), ValueError, "two axes"),
+        (lambda: group_norm(xp.ones((2, 6, 0), "f"), 3), ValueError, "with nothing to normalise"),
+        (lambda: layer_norm(xp.ones((), "f")), ValueError, r"x has shape \(\), and so no axis"),
+        (lambda: fused_add_rms_norm(*(xp.ones((), "f") for _ in range(2))), ValueError, "and so no axis"),
+        (lambda: rms_norm_backward(*(xp.ones((), "f") for _ in range(3))), ValueError, "and so no axis"),
         (lambda: layer_norm(x.astype("i")), TypeError, "x has dtype int32"),
     ]:
         with pytest.raises(error, match=words):

@@ -10,7 +10,7 @@ from kgen.operand import Operand
 from kgen.ops.axes import normal_axes, others, with_axes
 from kgen.ops.calls import Operator, Plan, Results
 from kgen.ops.norm.backward_plans import plan
-from kgen.ops.norm.calls import check_weights, spread
+from kgen.ops.norm.calls import check_weights, normed_axes, spread
 from kgen.ops.options import check_real
 
 Given = Sequence[Operand | None]
@@ -97,10 +97,8 @@ def rms_norm_backward(
 def _results(op: str, given: Given, axis: object, weight_offset: float = 0.0) -> Results:
     dy, x, *statistics, weight = given
     assert dy is not None and x is not None
-    axes = normal_axes(op, axis, len(x.shape))
+    axes = normed_axes(op, axis, x)
     check_real(op, weight_offset=weight_offset)
-    if axis is None or not axes:
-        raise TypeError(f"{op}: axis is {axis!r}; it takes an integer or a tuple of them")
     if dy.shape != x.shape or dy.dtype is not x.dtype:
         raise (ValueError if dy.shape != x.shape else TypeError)(
             f"{op}: dy is {dy.dtype.numpy_name} of shape {dy.shape} and x {x.dtype.numpy_name} of {x.shape}; "

@@ -28,14 +28,22 @@ def check_weights(op: str, x: Operand, weights: Given, shape: tuple[int, ...]) -
             )
 
 
+def normed_axes(op: str, axis: object, x: Operand) -> tuple[int, ...]:
+    """The axes along which x is normalised: at least one."""
+    axes = normal_axes(op, axis, len(x.shape))
+    if not x.shape:
+        raise ValueError(f"{op}: {x.argument} has shape (), and so no axis to normalise along")
+    if axis is None or not axes:
+        raise TypeError(f"{op}: axis is {axis!r}; it takes an integer or a tuple of them")
+    return axes
+
+
 def _normed(
     op: str, x: Operand | None, residual: Operand | None, weights: Given, axis: object
 ) -> tuple[Operand, tuple[int, ...]]:
     """x and the axes; raises what does not fit."""
     assert x is not None
-    axes = normal_axes(op, axis, len(x.shape))
-    if axis is None or not axes:
-        raise TypeError(f"{op}: axis is {axis!r}; it takes an integer or a tuple of them")
+    axes = normed_axes(op, axis, x)
     shape = tuple(x.shape[a] for a in axes)
     if 0 in shape:
         raise ValueError(f"{op}: x has shape {x.shape}, with nothing along axis {axis} to normalise")
@@ -120,7 +128,9 @@ def group_results(op: str, given: Given, groups: int, eps: float, return_stats: 
     groups = whole(op, "groups", groups)
     if len(x.shape) < 2:
         raise ValueError(f"{op}: x has shape {x.shape}; it takes at least two axes, [N, C, ...]")
-    if groups < 1 or x.shape[1] % groups or 0 in x.shape[1:]:
+    if 0 in x.shape[1:]:
+        raise ValueError(f"{op}: x has shape {x.shape}, with nothing to normalise")
+    if groups < 1 or x.shape[1] % groups:
         raise ValueError(f"{op}: {groups} groups cannot be made of the channels of x, {x.shape}")
     check_weights(op, x, given[1:], (x.shape[1],))
     return [(x.shape, x.dtype), *([((x.shape[0], int(groups)), F32)] * 2 if return_stats else [])]

@@ -136,7 +136,7 @@ def logsumexp(
     Raises
     ------
     TypeError, ValueError, numpy.exceptions.AxisError, CaptureError
-        As in `softmax`.
+        As in `softmax`; ValueError, too, where there is nothing to sum, of which SciPy from 1.15 on says -inf.
 
     Examples
     --------
