@@ -100,9 +100,9 @@ def check_out(
     """The operand behind `out`: of the right library, device, shape and dtype, writable, apart from every input.
 
     It may be an input named in `in_place` itself, element for element, which does no harm to kernels that read no
-    element after they wrote the one in its place; from the results in `apart` it must be apart even so. `stream`, by default
-    the inputs' current one, is made to wait until `out` may be written. A NumPy `out` is not read: the kernel writes
-    into fresh memory of the device, and `give_back` copies it. Messages call it by its `name`.
+    element after they wrote the one in its place; from the results in `apart` it must be apart even so. `stream`, by
+    default the inputs' current one, is made to wait until `out` may be written. A NumPy `out` is not read: the kernel
+    writes into fresh memory of the device, and `give_back` copies it. Messages call it by its `name`.
     """
     first = inputs[0]
     device = first.device
