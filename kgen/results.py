@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,16 +93,16 @@ def check_out(
     op: str,
     stream: int | None = None,
     *,
-    in_place: bool = False,
+    in_place: Collection[str] = (),
     name: str = "out",
     apart: Sequence[Operand] = (),
 ) -> Operand:
     """The operand behind `out`: of the right library, device, shape and dtype, writable, apart from every input.
 
-    With `in_place` it may be an input itself, element for element, which does no harm to kernels that read no element
-    after they wrote the one in its place; from the results in `apart` it must be apart even so. `stream`, by default
-    the inputs' current one, is made to wait until `out` may be written. A NumPy `out` is not read: the kernel writes
-    into fresh memory of the device, and `give_back` copies it. Messages call it by its `name`.
+    It may be an input named in `in_place` itself, element for element, which does no harm to kernels that read no
+    element after they wrote the one in its place; from the results in `apart` it must be apart even so. `stream`, by
+    default the inputs' current one, is made to wait until `out` may be written. A NumPy `out` is not read: the kernel
+    writes into fresh memory of the device, and `give_back` copies it. Messages call it by its `name`.
     """
     first = inputs[0]
     device = first.device
@@ -131,7 +131,7 @@ def check_out(
             "(a broadcast or overlapping view); pass an array with memory of its own"
         )
     for other in (*inputs, *apart):
-        itself = in_place and other not in apart and same_elements(operand, other)
+        itself = other.argument in in_place and other not in apart and same_elements(operand, other)
         if not itself and overlaps(operand, other):
             raise ValueError(
                 f"{op}: {name} shares memory with {other.argument}; pass an array apart from it, or omit {name}"

@@ -39,7 +39,7 @@ plain way, which tells what to do.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -63,7 +63,7 @@ class Call(NamedTuple):
     inputs, outs   what the caller brought; None for an input that is missing and a result that was made
     operands       of the inputs and of all results; None for an input that is a number
     given          how many inputs the launch has pointers of
-    in_place       whether a result may be an input itself
+    in_place       names of the inputs that a result may be itself
     """
 
     launch: Run
@@ -71,7 +71,7 @@ class Call(NamedTuple):
     outs: Arrays
     operands: tuple[Operand | None, ...]
     given: int
-    in_place: bool
+    in_place: Collection[str]
 
 
 class Form(NamedTuple):
@@ -129,7 +129,8 @@ def written(call: Call, read: Library) -> Again:
     pairs = []
     for i, j in [(i, j) for i in passed if i >= inputs for j in passed if j < i]:
         known[f"low{i}_{j}"], known[f"high{i}_{j}"] = _between(passed[i], passed[j])
-        pairs.append((i, j, call.in_place and j < inputs and _layout(passed[i]) == _layout(passed[j])))
+        itself = j < inputs and passed[j].argument in call.in_place
+        pairs.append((i, j, itself and _layout(passed[i]) == _layout(passed[j])))
     offsets = tuple(x.ptr % ALIGNMENT for x in passed.values())
     device = next(iter(passed.values())).device
     terms = alike, offsets, tuple(pairs), read.pointer, read.queue.format(device)

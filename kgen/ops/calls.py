@@ -41,8 +41,8 @@ class Operator:
     optional    inputs that may be None; they reach `results` and `prepare` as None, and a launch as the pointer 0
     mixed       whether the inputs may differ in dtype; `results` refuses what does not fit
     rows        whether kernels want the last axis contiguous; an array where it is not is copied
-    in_place    whether a result may be one of the inputs: its kernels read no element after the one in its place was
-                written
+    in_place    inputs that a result may be itself, by name, or True for all: kernels read no element of them after the
+                one in its place was written
     outs        what callers call the arrays that they bring for results
     examine     from the input operands and the options, whether the numbers in them make sense; raises where not. Asked
                 only within `kgen.checked()`
@@ -61,7 +61,7 @@ class Operator:
         optional: tuple[str, ...] = (),
         mixed: bool = False,
         rows: bool = True,
-        in_place: bool = False,
+        in_place: bool | tuple[str, ...] = False,
         outs: tuple[str, ...] = ("out",),
         examine: Callable[..., None] | None = None,
         read: Callable[[Arrays, Key], tuple[Arrays, Key]] = lambda inputs, options: (inputs, options),
@@ -75,7 +75,7 @@ class Operator:
         self.optional = optional
         self.mixed = mixed
         self.rows = rows
-        self.in_place = in_place
+        self.in_place = arguments if in_place is True else in_place or ()
         self.outs = outs
         self.examine = examine
         self.read = read

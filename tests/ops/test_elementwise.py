@@ -460,6 +460,11 @@ def test_an_integer_that_no_float_comes_near_is_an_error():
         add(np.ones(3, "f4"), 10**400)
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i4", "f2", "?", int, float, ">i2"])
+def test_a_dtype_is_read_as_numpy_reads_it(dtype):
+    assert kgen.cast(np.array([0, 1], "u1"), dtype).dtype == np.dtype(dtype).newbyteorder("=")
+
+
 def test_dtype_is_what_the_operands_become_first():
     x = np.array([100, 100], "i1")
     assert add(x, x, dtype="i4").tolist() == [200, 200]

@@ -20,6 +20,7 @@ from kgen.ops.gemv.gemv import gemv
 from kgen.ops.gemv.kernels import COLUMNS, COLUMNS_QUANTIZED, GEMV, GEMV_QUANTIZED
 from kgen.ops.gemv.product import Product
 from kgen.ops.gemv.row_plans import cut_rows
+from kgen.ops.questions import explain
 
 ROUNDING = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 TYPES = {"float16": np.float16, "float32": np.float32, "float64": np.float64, "bfloat16": ml_dtypes.bfloat16}
@@ -117,8 +118,6 @@ def test_a_small_matrix_takes_one_launch_either_way(xp, asnumpy, shared_cache):
 
 
 def gemv_steps(a, x, trans):
-    from kgen.ops.questions import explain
-
     return explain(gemv, a, x, trans=trans)
 
 
@@ -162,6 +161,23 @@ def test_alpha_and_beta_are_those_of_blas_and_out_may_be_y(xp, asnumpy, shared_c
     assert np.allclose(asnumpy(held), expected, 1e-5, 1e-5)
 
 
+def test_out_may_be_another_view_of_y_and_explain_knows(xp, asnumpy, shared_cache):
+    a, x, y = xp.ones((8, 8), xp.float32), xp.ones(8, xp.float32), xp.ones(16, xp.float32)
+    assert explain(gemv, a, x, y[::2], beta=3, out=y[::2]).startswith("gemv")
+    gemv(a, x, y[::2], beta=3, out=y[::2])
+    assert asnumpy(y).tolist() == [11, 1] * 8
+    with pytest.raises(ValueError, match="out shares memory with y"):
+        gemv(a, x, y[:8], beta=3, out=y[1:9])
+
+
+@pytest.mark.gpu
+def test_a_numpy_y_that_is_out_is_read_before_it_is_written():
+    a, x, y = np.ones((8, 8), "f"), np.ones(8, "f"), np.ones(8, "f")
+    with kgen.backend("gpu"):
+        assert gemv(a, x, y, beta=3, out=y) is y
+    assert (y == 11).all()
+
+
 def test_y_is_not_read_where_beta_is_zero(xp, asnumpy, shared_cache):
     a, x = xp.ones((8, 8), xp.float32), xp.ones(8, xp.float32)
     assert (asnumpy(gemv(a, x, xp.full(8, xp.nan, xp.float32))) == 8).all()
@@ -172,6 +188,8 @@ def test_an_empty_sum_leaves_beta_y(xp, asnumpy, shared_cache):
     assert (asnumpy(gemv(a, x, y, beta=3)) == 3).all()
     assert (asnumpy(gemv(a, x)) == 0).all()
     assert gemv(xp.ones((0, 8), xp.float32), xp.ones(8, xp.float32)).shape == (0,)
+    codes, scale = xp.ones((0, 8), xp.int8), xp.ones((0, 2), xp.float32)
+    assert (asnumpy(gemv(codes, a[0], scale=scale, trans=True)) == 0).all()
 
 
 def test_an_infinity_reaches_its_own_row_only(xp, asnumpy, shared_cache):
@@ -212,6 +230,8 @@ def test_leading_axes_broadcast_as_in_numpy(xp, asnumpy, shared_cache, lead_a, l
         ({"a": np.ones((3, 4), "i4")}, TypeError, "a has dtype int32"),
         ({"y": np.ones(4, "f"), "beta": 1}, ValueError, r"y has shape \(4,\); the result has \(3,\)"),
         ({"beta": 1}, ValueError, "there is no y"),
+        ({"beta": "1"}, TypeError, "beta is a str; it takes a real number"),
+        ({"beta": [0, 1]}, TypeError, "beta is a list"),
         ({"scale": np.ones(3, "f")}, TypeError, "scale is for a quantized matrix"),
         ({"a": np.ones((3, 4), "i1"), "scale": np.ones(2, "f")}, ValueError, r"scale has shape \(2,\)"),
         ({"out": np.ones(4, "f")}, ValueError, "out has shape"),

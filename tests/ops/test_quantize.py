@@ -240,6 +240,18 @@ def test_what_quantize_does_not_take_is_refused(named, error, match):
         quantize(np.ones((4, 4), "f"), **named)
 
 
+def test_what_is_asked_about_is_what_a_call_does():
+    x, codes_ = np.ones((4, 4), "f"), np.ones((4, 4), "i1")
+    with kgen.backend("cpu"):
+        assert kgen.explain(cast, x, "e4m3").startswith("cast_")
+        assert kgen.explain(cast, codes_.view("u1"), "f4", code="e4m3").startswith("cast_")
+        assert kgen.explain(dequantize, codes_, 0.5, dtype="float16").startswith("dequantize_")
+        assert kgen.workspace(cast, x, "e4m3") == kgen.workspace(dequantize, codes_, 0.5) == 0
+        for options in ({"block": 4}, {"axis": -1, "block": 0}, {"axis": -1, "block": 4, "scale": 1.0}):
+            with pytest.raises(ValueError, match="block"):
+                kgen.explain(quantize, x, **options)
+
+
 @pytest.mark.parametrize("axis", [None, 0, -1])
 def test_integers_are_not_quantized(axis):
     with kgen.backend("cpu"), pytest.raises(TypeError, match=r"^quantize: x has dtype int32"):

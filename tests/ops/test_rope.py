@@ -71,6 +71,14 @@ def test_far_positions_keep_their_digits(xp, asnumpy, shared_cache, index):
     assert_turned(result, turned(x, np.tile(positions[:1], (2, 1))), "float32")
 
 
+@pytest.mark.parametrize("number", [np.float16, np.float32, np.int32])
+def test_a_base_counts_by_its_value_whatever_its_type(xp, asnumpy, shared_cache, number):
+    base = {np.float16: 1024, np.float32: 500_000, np.int32: 300_000}[number]  # each type has it exactly
+    x, positions = np.random.default_rng(3).standard_normal((1, 1, 2, 64)).astype("f"), np.array([[999, 10**6]])
+    result = asnumpy(rope(xp.asarray(x), xp.asarray(positions), base=number(base)))
+    assert_turned(result, turned(x, positions, base=float(base)), "float32")
+
+
 def test_tables_are_indexed_by_position(xp, asnumpy, shared_cache):
     rng = np.random.default_rng(4)
     x, positions = rng.standard_normal((1, 2, 6, 24)).astype("f"), rng.integers(0, 50, (1, 6))
@@ -108,6 +116,8 @@ def test_an_empty_sequence(xp, shared_cache):
     [
         ((2, 3, 8), {}, ValueError, "four axes"),
         ((1, 2, 3, 7), {}, ValueError, "even number"),
+        ((1, 2, 3, 7), {"rotary_dim": 4}, ValueError, r"x has shape \(1, 2, 3, 7\); it takes an even number"),
+        ((0, 2, 3, 7), {"rotary_dim": 4}, ValueError, r"x has shape \(0, 2, 3, 7\); it takes an even number"),
         ((1, 2, 3, 8), {"rotary_dim": 10}, ValueError, "10 of the 8 features"),
         ((1, 2, 3, 8), {"rotary_dim": 3}, ValueError, "even number"),
         ((1, 2, 3, 8), {"positions": np.zeros(4, "i4")}, ValueError, r"positions has shape \(4,\)"),
@@ -115,6 +125,8 @@ def test_an_empty_sequence(xp, shared_cache):
         ((1, 2, 3, 8), {"cos": np.ones((3, 4), "f")}, ValueError, "cos is given alone"),
         ((1, 2, 3, 8), {"cos": np.ones((2, 4), "f"), "sin": np.ones((2, 4), "f")}, ValueError, "at least as many rows"),
         ((1, 2, 3, 8), {"cos": np.ones((3, 4), "f"), "sin": np.ones((3, 3), "f")}, ValueError, "sin has shape"),
+        ((1, 2, 3, 8), {"cos": np.array(1, "f"), "sin": np.array(0, "f")}, ValueError, r"cos has shape \(\)"),
+        ((1, 2, 3, 8), {"cos": np.ones((3, 8), "f"), "sin": np.ones((3, 8), "f")}, ValueError, "up to 8 features"),
         ((1, 2, 3, 8), {"base": -1.0}, ValueError, "base is -1.0"),
         ((1, 2, 3, 8), {"layout": "thd"}, ValueError, "layout is 'thd'"),
     ],

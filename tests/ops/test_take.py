@@ -37,6 +37,27 @@ def test_every_axis_and_mode_is_numpys(xp, asnumpy, shared_cache, axis, mode):
     assert np.array_equal(result, np.take(table, indices, axis, mode=mode))
 
 
+def test_a_view_is_flattened_where_no_axis_is_named_and_explain_knows(xp, asnumpy, shared_cache):
+    table, indices = numbers((4, 6, 5), "float32"), np.array([[0, -1], [7, 23]])
+    for cut in (np.s_[:], np.s_[:, ::2], np.s_[::-1, 1:3, ::-1], np.s_[0, 0, 0, ...]):
+        view = xp.asarray(table)[cut]
+        chosen = indices % table[cut].size
+        assert kgen.explain(take, view, xp.asarray(chosen), None)
+        assert np.array_equal(asnumpy(take(view, xp.asarray(chosen), None)), np.take(table[cut], chosen))
+    with pytest.raises(IndexError, match="index 60, number 1, is out of bounds for axis 0 with size 60"):
+        take(xp.asarray(table)[:, ::2], xp.asarray(np.array([0, 60])), None)
+
+
+def test_an_embedding_names_itself_and_the_index_of_any_kind_of_array():
+    with kgen.backend("cpu"):
+        with pytest.raises(IndexError, match="embedding: index 5, number 1, is out of bounds for axis 0 with size 5"):
+            embedding(np.array([0, 5]), np.ones((5, 4), "f"), mode="raise")
+        with pytest.warns(PendingDeprecationWarning):
+            indices = np.matrix([[1, 7]])  # which stays one, whatever it is reshaped to
+        with pytest.raises(IndexError, match="take: index 7, number 1, is out of bounds"):
+            take(np.ones((5, 4), "f"), indices)
+
+
 def test_views_are_taken_from(xp, asnumpy, shared_cache):
     table, indices = numbers((9, 8, 10), "float32"), np.arange(24).reshape(2, 3, 4) % 8
     for view in (table[::2, :, 1:7], table.transpose(2, 1, 0), table[:, ::-1, ::3], table[:, 1:]):

@@ -328,3 +328,13 @@ def test_narrow_matrices_read_only_what_was_written(dtype, shape):
     with watching() as watch:
         assert_permuted(np, np.asarray, x, None)
     assert watch.findings == []
+
+
+@pytest.mark.parametrize("axes", [[1, 0, 2], np.array([1, 0, 2])], ids=["list", "array"])
+def test_what_is_asked_about_takes_the_axes_that_a_call_does(axes):
+    x = np.ones((2, 3, 4), "f")
+    with kgen.backend("cpu"):
+        assert explain(transpose, x, axes) == explain(transpose, x, (1, 0, 2))
+        assert kgen.workspace(transpose, x, axes) == 0
+        with pytest.raises(TypeError, match="transpose: axes is a int; it takes a sequence"):
+            explain(transpose, x, 1)

@@ -214,7 +214,8 @@ def test_a_call_is_recognised_exactly_where_no_result_touches_the_bytes_between_
     now = operands([place for *_, place in (*arrays, *moved)])
     inputs = len(arrays)
     given, outs = (tuple(x.array for x in part) for part in (now[:inputs], now[inputs:]))
-    again = written(Call(lambda pointers, stream: None, given, outs, tuple(now), inputs, in_place), Places())
+    call = Call(lambda pointers, stream: None, given, outs, tuple(now), inputs, ("x",) if in_place else ())
+    again = written(call, Places())
 
     def same(x, y):
         return in_place and (x.ptr, x.shape, x.strides, x.dtype) == (y.ptr, y.shape, y.strides, y.dtype)
@@ -253,6 +254,15 @@ def test_a_result_may_be_an_input_itself_where_the_operator_says_so(recorded_wit
     for _ in range(2):
         recorded(array(X), array(Y), array(X))
     assert recorded.launched == [([X, Y, X], STREAM)] * 2
+
+
+def test_a_result_may_be_the_one_input_that_the_operator_names_and_no_other(recorded_with):
+    recorded = recorded_with(in_place=("y",))
+    for _ in range(2):
+        recorded(array(X), array(Y), array(Y))
+        with pytest.raises(ValueError, match="out shares memory with x"):
+            recorded(array(X), array(Y), array(X))
+    assert recorded.launched == [([X, Y, Y], STREAM)] * 2
 
 
 @pytest.mark.parametrize("calls_before", [0, 1])

@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kgen.dtypes import FP8, U8, DType, dtype_of, listed
+from kgen.dtypes import FP8, I64, U8, U64, DType, dtype_of, listed
 from kgen.errors import SpecError
 from kgen.operand import Operand
+
+_NUMPYS = {"i8": I64, "u8": U64}
+"""Strings that NumPy reads otherwise than kgen's own names are read: as bytes, not bits."""
 
 
 def held_as(dtype: DType, like: Operand) -> DType:
@@ -31,7 +34,8 @@ class Coded(NamedTuple):
 def element_dtype(op: str, dtype: Any, takes: tuple[DType, ...], option: str = "dtype") -> DType:
     """The type that a caller's `dtype`, or another option, stands for."""
     try:
-        found = dtype_of(dtype)
+        found = _NUMPYS.get(dtype) if isinstance(dtype, str) else None
+        found = found or dtype_of(dtype)
     except SpecError:
         try:
             found = dtype_of(np.dtype(dtype))

@@ -75,11 +75,6 @@ def gemv(
     ...     kgen.gemv(np.array([[1, 2], [3, 4], [5, 6]], "f"), np.array([1, 10], "f"))
     array([21., 43., 65.], dtype=float32)
     """
-    if y is None:
-        if beta:
-            raise ValueError(f"gemv: beta is {beta} and there is no y to multiply by it")
-    elif out is y:
-        y = None  # a kernel reads what it is to add from where it writes
     result: Any = _gemv.call((a, x, y, scale), (out,), (alpha, beta, trans, algorithm), stream)[0]
     return result
 
@@ -90,6 +85,8 @@ def _gemv_results(
     a, x, y, scale = given
     assert a and x
     check_real(op, alpha=alpha, beta=beta)
+    if beta and y is None:
+        raise ValueError(f"{op}: beta is {beta} and there is no y to multiply by it")
     if len(a.shape) != 2 or len(x.shape) != 1:
         raise ValueError(f"{op}: a has shape {a.shape} and x {x.shape}; it takes a matrix and a vector")
     rows, depth = a.shape[::-1] if trans else a.shape
@@ -166,7 +163,7 @@ def _scale(op: str, a: Operand, scale: Operand, trans: bool) -> Scale:
         return Scale(0, 0, 0, False)
     if len(scale.shape) == 1 or scale.shape[1] == 1:
         return Scale(scale.strides[0], 0, 0, inner=trans)
-    if a.strides[1] != 1 and a.shape[1] > 1:
+    if a.strides[1] != 1 and a.shape[1] > 1 and a.shape[0]:
         raise ValueError(f"{op}: scales of blocks are for a matrix whose rows are contiguous, and a has {a.strides}")
     row, step = scale.strides
     return Scale(row, step, a.shape[1] // scale.shape[1], inner=False)
@@ -182,4 +179,5 @@ _gemv = Operator(
     optional=("y", "scale"),
     mixed=True,
     rows=False,
+    in_place=("y",),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kgen.arrays import adopt
-from kgen.dtypes import E4M3, E5M2, F32, FP8, I8
+from kgen.dtypes import E4M3, E5M2, F32, FP8, I8, DType
 from kgen.ops.composed import Call, calling
 from kgen.ops.elementwise.expression import Function
 from kgen.ops.elementwise.operator import Elementwise
@@ -23,6 +23,11 @@ _round = Elementwise(Function("quantize", ("x", "scale"), "rint(fmin(fmax(x / sc
 _multiply = Elementwise(Function("dequantize", ("q", "scale"), "q * scale"), storage=True)
 
 
+def _calls_of_cast(x: Any, dtype: Any, *, code: Any = None, out: Any = None, stream: Any = None) -> Iterator[Call]:
+    yield Call(CAST._operator, (x,), (_with_code("cast", dtype, code), None))
+
+
+@calling(_calls_of_cast)
 def cast(x: Any, dtype: Any, *, code: Any = None, out: Any = None, stream: Any = None) -> Any:
     """Convert `x` to another element type, like `astype`, also from and to the 8-bit floats e4m3 and e5m2.
 
@@ -32,7 +37,8 @@ def cast(x: Any, dtype: Any, *, code: Any = None, out: Any = None, stream: Any =
         Floats (including float8_e4m3fn and float8_e5m2), integers or bool.
     dtype : str or dtype
         The new type: a name ("e4m3", "float16"), or a NumPy or torch dtype. Floats are rounded to nearest even. Numbers
-        beyond the range of an 8-bit float become its largest number, with their sign; NaN stays NaN.
+        beyond the range of an 8-bit float become its largest number, with their sign; NaN stays NaN. As in NumPy, what
+        an integer type gets from NaN or from a float beyond its range is not defined.
     code : "e4m3" or "e5m2", optional
         What the bytes of a uint8 array stand for. CuPy has no 8-bit floats, and gets uint8 arrays where they result.
     out, stream : optional
@@ -52,7 +58,7 @@ def _calls_of_quantize(
     x: Any, dtype: Any = "e4m3", scale: Any = None, *, axis: int | None = None, block: int | None = None,
     stream: Any = None,
 ) -> Iterator[Call]:  # fmt: skip
-    target = element_dtype("quantize", dtype, CODES)
+    target = _target(dtype, scale, axis, block)
     if scale is None and axis is not None:
         yield Call(quantize_groups, (x,), (target, whole("quantize", "axis", axis), block))
         return
@@ -81,10 +87,10 @@ def quantize(
     scale : number, or array of floats that broadcasts with x, optional
         By default the largest magnitude among the elements that share a scale, divided by the largest code (448, 57344,
         127); 1 if they are all 0, or if there are none. An infinity makes its scale infinite. NaN is ignored, and stays
-        NaN except in int8.
+        NaN except in int8, where it becomes -127.
     axis : int, optional
         The axis along which elements share a scale: -1 gives one per row. The scale has the shape of x, with 1 for that
-        axis. By default there is one scale, of shape ().
+        axis. By default there is one scale, of shape (). Not looked at if a scale is given.
     block : int, optional
         With axis=-1: every block of so many adjacent elements of a row has its own scale, of shape
         [..., ceil(N / block)].
@@ -109,20 +115,34 @@ def quantize(
            [   0,  127]], dtype=int8), array([[  1.01,  -2.  ],
            [  0.  , 127.  ]], dtype=float32))
     """
-    target = element_dtype("quantize", dtype, CODES)
-    if block is not None and (whole("quantize", "block", block) < 1 or axis is None):
-        raise ValueError(f"quantize: block is {block}; it takes a positive number of neighbours, with axis=-1")
+    target = _target(dtype, scale, axis, block)
     if scale is None and axis is not None:
         q, scale = quantize_groups((x,), (None, None), (target, whole("quantize", "axis", axis), block), stream)
         return q, scale
     if scale is None:
         (scale,) = quantize_scale((x,), (None,), (target,), stream)
-    elif block is not None:
-        raise ValueError("quantize: with a given scale there is no block; reshape x to [..., blocks, block]")
     q = (_round if target is I8 else _divide)(x, scale, dtype=target, stream=stream)
     return q, scale
 
 
+def _target(dtype: Any, scale: Any, axis: Any, block: Any) -> DType:
+    """The type of the codes; raises for one that codes do not have, and for options that do not go together."""
+    target = element_dtype("quantize", dtype, CODES)
+    if block is not None:
+        if whole("quantize", "block", block) < 1 or axis is None:
+            raise ValueError(f"quantize: block is {block}; it takes a positive number of neighbours, with axis=-1")
+        if scale is not None:
+            raise ValueError("quantize: with a given scale there is no block; reshape x to [..., blocks, block]")
+    return target
+
+
+def _calls_of_dequantize(
+    q: Any, scale: Any, *, code: Any = None, dtype: Any = "float32", out: Any = None, stream: Any = None
+) -> Iterator[Call]:
+    yield Call(_multiply._operator, (q, scale), (_with_code("dequantize", dtype, code), None))
+
+
+@calling(_calls_of_dequantize)
 def dequantize(
     q: Any, scale: Any, *, code: Any = None, dtype: Any = "float32", out: Any = None, stream: Any = None
 ) -> Any:

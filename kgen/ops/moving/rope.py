@@ -80,7 +80,7 @@ def rope(
     Parameters
     ----------
     x : array [B, H, T, D]
-        Queries or keys; float32, float16 or bfloat16, of any strides.
+        Queries or keys, with an even number of features; float32, float16 or bfloat16, of any strides.
     positions : array [T] or [B, T], optional
         The position of each token; int32 or int64. By default 0, 1, ..., T - 1.
     base : float
@@ -127,7 +127,13 @@ def rope(
 def _turned(op: str, x: Operand, cos: Operand | None, rotary_dim: int | None) -> int:
     """How many features are turned."""
     width = x.shape[3]
-    turned = whole(op, "rotary_dim", rotary_dim) if rotary_dim is not None else 2 * cos.shape[-1] if cos else width
+    if width % 2:
+        raise ValueError(f"{op}: x has shape {x.shape}; it takes an even number of features")
+    if rotary_dim is None and cos:
+        if len(cos.shape) != 2 or cos.shape[1] > width // 2:
+            raise ValueError(f"{op}: cos has shape {cos.shape}; to turn up to {width} features it takes [P, R / 2]")
+        return 2 * cos.shape[1]
+    turned = width if rotary_dim is None else whole(op, "rotary_dim", rotary_dim)
     if turned % 2 or not 0 <= turned <= width:
         raise ValueError(
             f"{op}: {turned} of the {width} features of x would be turned; it takes an even number of them"
@@ -185,8 +191,6 @@ def _prepare(
     interleaved, inverse = bool(interleaved), bool(inverse)
     heads, length = (x.shape[axis] for axis in AXES[layout][1:])
     tokens = x.shape[0] * length
-    if width % 2:
-        raise ValueError(f"{op}: x has shape {x.shape}; it takes an even number of features")
     pairs = 16 // _pack_bytes(1, interleaved, x.dtype)
     while pairs > 1 and not (
         turned % (2 * pairs) == 0 == (width - turned) % (2 * pairs)
@@ -218,7 +222,7 @@ def _prepare(
     if cos and sin:
         longs += (*cos.strides, *sin.strides)
     else:
-        doubles = (base ** (-2 / max(turned, 1)),)
+        doubles = (float(base) ** (-2 / max(turned, 1)),)  # a NumPy number would keep its own, narrow type
     pointers = 2 + (positions is not None) + 2 * (cos is not None)
     step = Step(spec, token_blocks * head_blocks, pointers, ints, tuple(longs), doubles=doubles)
     (run,) = bind([step], out.device)

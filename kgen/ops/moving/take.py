@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from kgen.arrays import adopt
 from kgen.dtypes import DTYPES, I32, I64
 from kgen.launch import Step, bind
 from kgen.operand import INT_MAX, Ints, Operand, contiguous_strides, joined, power_of_two
@@ -18,6 +19,8 @@ from kgen.ops.moving.transpose import contiguous_copy
 from kgen.ops.options import whole
 from kgen.ops.told import Told
 from kgen.scratch import scratch
+from kgen.streams import on, stream_for
+from kgen.views import device_view
 
 MODES = ("raise", "fill", "clip", "wrap")
 
@@ -70,14 +73,11 @@ def take(
     ...     kgen.take(np.array([10, 20, 30]), np.array([2, -1, 0]))
     array([30, 30, 10])
     """
-    if axis is None and hasattr(table, "reshape"):
-        table, axis = table.reshape(-1), 0
     try:
         return _take.call((table, indices), (out,), (axis, mode), stream)[0]
     except _OutOfBounds as error:
         (at,) = error.args
-    value, size = int(indices.reshape(-1)[at]), table.shape[axis or 0] if table.shape else 1
-    raise IndexError(f"take: index {value}, number {at}, is out of bounds for axis {axis} with size {size}")
+    raise _out_of_bounds("take", table, indices, axis, at)
 
 
 def embedding(indices: Any, table: Any, *, mode: str = "fill", out: Any = None, stream: Any = None) -> Any:
@@ -109,37 +109,57 @@ def embedding(indices: Any, table: Any, *, mode: str = "fill", out: Any = None, 
     array([[[0., 1., 0.],
             [1., 0., 0.]]], dtype=float32)
     """
-    if mode == "raise":
-        return take(table, indices, 0, out=out, stream=stream)
-    return _embedding.call((table, indices), (out,), (mode,), stream)[0]
+    try:
+        return _embedding.call((table, indices), (out,), (mode,), stream)[0]
+    except _OutOfBounds as error:
+        (at,) = error.args
+    raise _out_of_bounds("embedding", table, indices, 0, at)
 
 
-def _results(op: str, given: Sequence[Operand], axis: int, mode: str) -> Results:
+def _out_of_bounds(op: str, table: Any, indices: Any, axis: int | None, at: int) -> IndexError:
+    """What to raise for index number `at`."""
+    entries, numbers = adopt(table, op, "table", _TAKES["table"]), adopt(indices, op, "indices", _TAKES["indices"])
+    shape, axis = _entries(entries, axis)
+    with on(numbers.device, stream_for(numbers.kind, [numbers], None)):
+        value = int(device_view(numbers).reshape(-1)[at])
+    return IndexError(f"{op}: index {value}, number {at}, is out of bounds for axis {axis} with size {shape[axis]}")
+
+
+def _entries(table: Operand, axis: int | None) -> tuple[Ints, int]:
+    """The shape of the table as it is indexed, and along which axis."""
+    return ((math.prod(table.shape),), 0) if axis is None else (table.shape or (1,), axis)
+
+
+def _results(op: str, given: Sequence[Operand], axis: int | None, mode: str) -> Results:
     table, indices = given
     if mode not in MODES:
         raise ValueError(f"{op}: mode is {mode!r}; it takes one of {', '.join(map(repr, MODES))}")
-    entries = table.shape or (1,)
+    entries, axis = _entries(table, axis)
     ndim, axis = len(entries), whole(op, "axis", axis)
     if not -ndim <= axis < ndim:
         raise np.exceptions.AxisError(axis, ndim, f"{op}: axis")
     axis %= ndim
     if entries[axis] == 0 and 0 not in indices.shape:
-        raise IndexError(f"{op}: table has shape {table.shape}, and axis {axis} no entries to take")
+        raise IndexError(f"{op}: table has shape {entries}, and axis {axis} no entries to take")
     shape = (*entries[:axis], *indices.shape, *entries[axis + 1 :])
     return [(shape, table.dtype)]
 
 
-def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis: int, mode: str) -> Plan:
+def _prepare(op: str, given: Sequence[Operand], results: Sequence[Operand], axis: int | None, mode: str) -> Plan:
     table, indices = given
     (out,) = results
     if any(size > 1 and s != c for size, s, c in zip(out.shape, out.strides, contiguous_strides(out.shape))):
         raise ValueError(f"{op}: out has strides {out.strides}; it takes a contiguous array, as the result is one")
-    if not table.shape:
-        table = table.view((1,), (1,))
-    axis %= len(table.shape)
     # Axes before, and those after, are one axis each to a kernel; a table or indices that are not evenly spaced so are
     # copied at every call.
     copies: list[tuple[int, Operand, Plan]] = []
+    if axis is None and _flat(table.shape, table.strides) is None:
+        table, plan = contiguous_copy(table)
+        copies.append((0, table, plan))
+    if axis is None or not table.shape:
+        size, over_entries = _flat(table.shape, table.strides) or (1, 1)
+        table, axis = table.view((size,), (over_entries,)), 0
+    axis %= len(table.shape)
     slice_axis = _flat(table.shape[:axis], table.strides[:axis])
     row_axis = _flat(table.shape[axis + 1 :], table.strides[axis + 1 :])
     if slice_axis is None or row_axis is None:

@@ -54,11 +54,18 @@ def transpose(x: Any, axes: Sequence[int] | None = None, *, out: Any = None, str
     (2, 5, 3)
     """
     if axes is not None and type(axes) is not tuple:
-        if not np.iterable(axes):
-            raise TypeError(f"transpose: axes is a {type(axes).__name__}; it takes a sequence of integers, or None")
-        axes = tuple(axes)
+        axes = _plain(axes)
     result: Any = _transpose.call((x,), (out,), (axes,), stream)[0]
     return result
+
+
+def _plain(axes: Any) -> tuple[Any, ...] | None:
+    """The axes as a tuple, by which calls of a kind are recognised."""
+    if axes is None:
+        return None
+    if not np.iterable(axes):
+        raise TypeError(f"transpose: axes is a {type(axes).__name__}; it takes a sequence of integers, or None")
+    return tuple(axes)
 
 
 def _order(op: str, x: Operand, axes: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -138,4 +145,13 @@ def _split(outer: Sequence[Axis]) -> tuple[list[Axis], list[Axis]]:
     return list(outer[:cut]), list(outer[cut:])
 
 
-_transpose = Operator("transpose", ("x",), ("axes",), _results, _prepare, takes=tuple(DTYPES.values()), rows=False)
+_transpose = Operator(
+    "transpose",
+    ("x",),
+    ("axes",),
+    _results,
+    _prepare,
+    takes=tuple(DTYPES.values()),
+    rows=False,
+    read=lambda inputs, options: (inputs, (_plain(*options),)),
+)
