@@ -646,6 +646,19 @@ def test_what_is_no_operand_is_a_type_error(arguments, named, match):
         add(*arguments, **named)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "scalar",
+    [np.complex64(1), np.longdouble(1), np.datetime64("2020"), np.timedelta64(1), np.str_("a"), np.bytes_(b"a")],
+    ids=lambda scalar: type(scalar).__name__,
+)
+def test_numpys_scalars_of_other_types_are_a_type_error_that_names_them(scalar):
+    with pytest.raises(TypeError, match="add: x2 "):
+        add(np.ones(2, "f"), scalar)
+    with pytest.raises(TypeError, match=r"elu: alpha is a .*; it takes a number"):
+        NAMED["elu"](np.ones(2, "f"), scalar)
+
+
 def test_subtracting_bools_is_numpys_error():
     x = np.ones(2, bool)
     with pytest.raises(TypeError, match="bool"):
