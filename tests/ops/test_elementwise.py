@@ -541,6 +541,7 @@ def test_names_within_a_kernel_may_be_operands_of_any_layout(name):
         "",
         "x +",
         "x; y",
+        "a = b = x; a",
         "import os",
         "x.real",
         "x[0]",
@@ -593,6 +594,11 @@ def test_an_expression_is_refused_before_it_is_called(text):
 def test_what_only_some_types_have_may_be_prepared():
     x = np.array([6, 3], "i4")
     assert elementwise("~x | x << 1")(x).tolist() == (~x | x << 1).tolist()
+
+
+def test_text_that_cannot_be_encoded_is_told_from_what_is_no_text():
+    with pytest.raises(ExpressionError, match="cannot be read: 'utf-8' codec can't encode"):
+        elementwise("\ud800 + x")
 
 
 @pytest.mark.parametrize("text", [None, 3])
