@@ -512,6 +512,20 @@ def test_steps_give_names_to_values():
     np.testing.assert_allclose(got, 1 / (1 + np.exp(-x.astype("d"))), rtol=3e-7)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = x + 1; x * x", lambda x: (x + 1) ** 2),
+        ("y = x; x = x + 1; x = x * 2; x - y", lambda x: (x + 1) * 2 - x),
+        ("y = x + 1; z = y; y = y * 3; y - z", lambda x: (x + 1) * 2),
+        ("int_ = x + 1; int = x + 2; int__ = x + 4; int * int_ * int__", lambda x: (x + 2) * (x + 1) * (x + 4)),
+    ],
+)
+def test_a_step_may_give_another_value_to_a_name(text, expected):
+    x = np.arange(5, dtype="f")
+    np.testing.assert_array_equal(elementwise(text)(x), expected(x))
+
+
 def test_a_prepared_expression_takes_operands_in_order_or_by_name():
     f = elementwise("a * x + y")
     assert isinstance(f, Elementwise) and f is elementwise("a * x + y")
