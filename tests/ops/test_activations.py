@@ -129,6 +129,21 @@ def test_integers_have_relu_and_clip(kind):
     np.testing.assert_array_equal(NAMED["clip"](x, 3, 50), np.clip(x, 3, 50))
 
 
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("shape", [(6,), (0, 3), ()], ids=str)
+def test_a_limit_beyond_what_integers_hold_does_nothing_and_one_that_nothing_meets_is_numpys_error(kind, shape):
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max
+    x = np.resize(np.array([low, high, 1, 2, 100, low + 1], object), shape).astype(kind)
+    for limits in ((low - 1, 50), (3, high + 1), (low - 1, high + 1), (-(2**70), None), (None, 2**70), (low, high)):
+        got, want = kgen.clip(x, *limits), np.clip(x, *limits)
+        assert got.dtype == want.dtype and got.shape == want.shape
+        np.testing.assert_array_equal(got, want, err_msg=str(limits))
+    for limits in ((high + 1, high + 2), (low - 2, low - 1), (high + 1, None), (None, low - 1)):
+        for clip in (np.clip, kgen.clip):
+            with pytest.raises(OverflowError):
+                clip(x, *limits)
+
+
 @pytest.mark.parametrize("kind", ["float32", "float16", "int8", "int64"])
 def test_clip_takes_one_limit_or_none(kind):
     x = np.array([-5, 3, 0, 7, 100, -100], kind).reshape(2, 3)

@@ -517,6 +517,20 @@ def test_steps_give_names_to_values():
     np.testing.assert_allclose(got, 1 / (1 + np.exp(-x.astype("d"))), rtol=3e-7)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = x + 1; x * x", lambda x: (x + 1) ** 2),
+        ("y = x; x = x + 1; x = x * 2; x - y", lambda x: (x + 1) * 2 - x),
+        ("y = x + 1; z = y; y = y * 3; y - z", lambda x: (x + 1) * 2),
+        ("int_ = x + 1; int = x + 2; int__ = x + 4; int * int_ * int__", lambda x: (x + 2) * (x + 1) * (x + 4)),
+    ],
+)
+def test_a_step_may_give_another_value_to_a_name(text, expected):
+    x = np.arange(5, dtype="f")
+    np.testing.assert_array_equal(elementwise(text)(x), expected(x))
+
+
 def test_a_prepared_expression_takes_operands_in_order_or_by_name():
     f = elementwise("a * x + y")
     assert isinstance(f, Elementwise) and f is elementwise("a * x + y")
@@ -546,6 +560,7 @@ def test_names_within_a_kernel_may_be_operands_of_any_layout(name):
         "",
         "x +",
         "x; y",
+        "a = b = x; a",
         "import os",
         "x.real",
         "x[0]",
@@ -600,6 +615,11 @@ def test_what_only_some_types_have_may_be_prepared():
     assert elementwise("~x | x << 1")(x).tolist() == (~x | x << 1).tolist()
 
 
+def test_text_that_cannot_be_encoded_is_told_from_what_is_no_text():
+    with pytest.raises(ExpressionError, match="cannot be read: 'utf-8' codec can't encode"):
+        elementwise("\ud800 + x")
+
+
 @pytest.mark.parametrize("text", [None, 3])
 def test_an_expression_is_text(text):
     with pytest.raises(ValueError, match="takes text"):
@@ -649,6 +669,19 @@ def test_shapes_that_do_not_fit_are_numpys_error():
 def test_what_is_no_operand_is_a_type_error(arguments, named, match):
     with pytest.raises(TypeError, match=match):
         add(*arguments, **named)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "scalar",
+    [np.complex64(1), np.longdouble(1), np.datetime64("2020"), np.timedelta64(1), np.str_("a"), np.bytes_(b"a")],
+    ids=lambda scalar: type(scalar).__name__,
+)
+def test_numpys_scalars_of_other_types_are_a_type_error_that_names_them(scalar):
+    with pytest.raises(TypeError, match="add: x2 "):
+        add(np.ones(2, "f"), scalar)
+    with pytest.raises(TypeError, match=r"elu: alpha is a .*; it takes a number"):
+        NAMED["elu"](np.ones(2, "f"), scalar)
 
 
 def test_subtracting_bools_is_numpys_error():

@@ -52,13 +52,18 @@ class Body:
 
     def write(self) -> tuple[list[str], Term]:
         lines: list[str] = []
+        taken = {safe(name) for name in self.scope}
         for name, node in self.steps:
             term = self.term(node)
             if name is None:
                 return lines, term
             if term.value is None and term not in self.scope.values():
-                lines.append(f"    const {self.writer.spelled(term.type)} {safe(name)} = {term.text};")
-                term = Term(safe(name), term.type)
+                place = safe(name)
+                while place in taken:  # a step may take the name of an operand or of an earlier step
+                    place += "_"
+                taken.add(place)
+                lines.append(f"    const {self.writer.spelled(term.type)} {place} = {term.text};")
+                term = Term(place, term.type)
             self.scope[name] = term
         raise AssertionError("parse ends with a result")
 

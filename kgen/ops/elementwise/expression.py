@@ -42,7 +42,8 @@ def parse(text: str) -> tuple[tuple[str | None, ast.expr], ...]:
     try:
         body = ast.parse(text.strip()).body
     except (SyntaxError, ValueError, TypeError, AttributeError) as error:
-        reason = error.msg if isinstance(error, SyntaxError) else f"it is a {type(text).__name__}, and takes text"
+        told = error.msg if isinstance(error, SyntaxError) else str(error)
+        reason = told if isinstance(text, str) else f"it is a {type(text).__name__}, and takes text"
         raise ExpressionError(f"elementwise: the expression {text!r} cannot be read: {reason}") from None
     except (RecursionError, MemoryError):  # what Python's own parser runs into
         raise _too_deep(text) from None
@@ -51,15 +52,16 @@ def parse(text: str) -> tuple[tuple[str | None, ast.expr], ...]:
     steps: list[tuple[str | None, ast.expr]] = []
     for at, node in enumerate(body):
         last = at == len(body) - 1
-        if last and isinstance(node, ast.Expr):
-            steps.append((None, node.value))
-        elif not last and isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            steps.append((node.targets[0].id, node.value))
-        else:
-            raise ExpressionError(
-                f"elementwise: {text!r}: {ast.unparse(node)!r} does not fit; an expression is 'name = value' steps, "
-                "separated by semicolons, and then the result"
-            )
+        match node:
+            case ast.Expr() if last:
+                steps.append((None, node.value))
+            case ast.Assign(targets=[ast.Name(id=name)]) if not last:
+                steps.append((name, node.value))
+            case _:
+                raise ExpressionError(
+                    f"elementwise: {text!r}: {ast.unparse(node)!r} does not fit; an expression is 'name = value' "
+                    "steps, separated by semicolons, and then the result"
+                )
     if not steps:
         raise ExpressionError("elementwise: the expression is empty")
     return tuple(steps)

@@ -26,7 +26,9 @@ class Primitive(NamedTuple):
 class Row(NamedTuple):
     """A function by its expression; parameters after the operands have defaults.
 
-    `fewer` has the expressions for calls that leave operands out (None), by the names of those that remain.
+    `fewer` has the expressions for calls that leave operands out (None), by the names of those that remain. `idle` has
+    operands that do nothing, as if left out, where they are Python integers beyond all that the first operand's type
+    of integers holds: -1 if below it, 1 if above.
     """
 
     parameters: tuple[str, ...]
@@ -34,6 +36,7 @@ class Row(NamedTuple):
     expression: str
     summary: str = ""
     fewer: Mapping[tuple[str, ...], str] = MappingProxyType({})
+    idle: Mapping[str, int] = MappingProxyType({})
 
     @property
     def operands(self) -> tuple[str, ...]:
@@ -100,7 +103,10 @@ ARITHMETIC: dict[str, Row] = {
         "x low high",
         "minimum(maximum(x, low), high)",
         "The number, limited to the range from low to high; either limit may be None, or left out.",
-    )._replace(fewer={("x", "low"): "maximum(x, low)", ("x", "high"): "minimum(x, high)", ("x",): "x"}),
+    )._replace(
+        fewer={("x", "low"): "maximum(x, low)", ("x", "high"): "minimum(x, high)", ("x",): "x"},
+        idle={"low": -1, "high": 1},
+    ),
 }
 """As NumPy has them."""
 

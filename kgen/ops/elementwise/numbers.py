@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from kgen.dtypes import dtype_of
-from kgen.ops.elementwise.promotion import FLOAT, INT, Type
+from kgen.ops.elementwise.promotion import ANY, FLOAT, INT, Type
 
-NUMBERS = frozenset({bool, int, float, type(None), *np.sctypeDict.values()})
+_TAKEN = {kind.numpy for kind in ANY}
+NUMBERS = frozenset({bool, int, float, type(None), *(t for t in np.sctypeDict.values() if np.dtype(t) in _TAKEN)})
+"""The classes of these, and that of None; numbers of other types are operands, which say what they are."""
 Number = tuple[str, str]
 """A number as its type and its text: 1, 1.0 and True are equal and do not mean the same."""
 MISSING: Number = ("missing", "")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from kgen.dtypes import FP8, U64, DType
+from kgen.dtypes import FP8, INTEGERS, U64, DType
 from kgen.operand import Operand
 from kgen.ops.again import Arrays
 from kgen.ops.calls import Operator, Plan, Results
@@ -19,7 +19,7 @@ from kgen.ops.elementwise.functions import Row
 from kgen.ops.elementwise.kernels import mixed_kernel, named_kernel
 from kgen.ops.elementwise.numbers import MISSING, NUMBERS, Number, beyond_int64, number_of, type_of, value_of
 from kgen.ops.elementwise.plans import Call, plan
-from kgen.ops.elementwise.promotion import ANY, FLOAT, FLOATING, INT, castable, check_range, join
+from kgen.ops.elementwise.promotion import ANY, FLOAT, FLOATING, INT, beyond, castable, check_range, join
 from kgen.ops.elementwise.signature import Signature, program, uniform
 from kgen.ops.elementwise.storage import Coded, element_dtype, held_as, read_as
 from kgen.ops.kinds import Key
@@ -35,7 +35,8 @@ class Elementwise:
 
     Parameters, result and errors of a call are those of `kgen.elementwise`; operands may be passed in order or by name.
     In the end it is a `call` of the operator, with the operands in order and `(dtype, algorithm)` for options.
-    `fewer` has the expressions of calls that leave operands out, by the names of those that remain.
+    `fewer` has the expressions of calls that leave operands out, by the names of those that remain; `idle`, which are
+    as good as left out beyond the range of the first (functions.Row).
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class Elementwise:
         *,
         storage: bool = False,
         fewer: Mapping[tuple[str, ...], str] = MappingProxyType({}),
+        idle: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self.function = function
         self._fewer = {names: Function(function.name, names, text) for names, text in fewer.items()}
         self._left_out = {name for names in self._fewer for name in function.parameters if name not in names}
+        self._idle = idle
         self.storage = storage  # takes 8-bit floats too, scales that are floats; only the result becomes `dtype`
         self.__name__ = self.__qualname__ = function.name
         self.defaults = dict(defaults or {})
@@ -193,6 +196,11 @@ class Elementwise:
     ) -> tuple[Function, list[Operand | None], tuple[Number | None, ...]]:
         """The function of the operands that were not left out, and these: an array or a number of each."""
         operands = [*given, *[None] * len(self.defaults)]
+        if self._idle and given[0] is not None and given[0].dtype in INTEGERS:
+            numbers = tuple(
+                MISSING if n and n[0] == "int" and beyond(int(n[1]), given[0].dtype) == self._idle.get(name) else n
+                for name, n in zip(self.function.parameters, numbers)
+            )
         if MISSING not in numbers:
             return self.function, operands, numbers
         there = [at for at, number in enumerate(numbers) if number != MISSING]
@@ -240,4 +248,4 @@ def named(name: str, row: Row, dtypes: tuple[DType, ...], built: tuple[str, ...]
     """An operator with a kernel of its own name, for arrays of one type."""
     function = Function(name, row.parameters, row.expression)
     kernel = register(named_kernel(function, row.defaults, dtypes, row.summary, built))
-    return Elementwise(function, row.defaults, kernel, row.summary, fewer=row.fewer)
+    return Elementwise(function, row.defaults, kernel, row.summary, fewer=row.fewer, idle=row.idle)

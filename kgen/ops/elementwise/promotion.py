@@ -129,14 +129,24 @@ def bounds(dtype: DType) -> tuple[int, int]:
     return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if dtype in SIGNED else (0, (1 << bits) - 1)
 
 
+def beyond(value: int, dtype: DType) -> int:
+    """-1 for an integer below all that a type of integers holds, 1 for one above, 0 for one that it holds.
+
+    >>> from kgen.dtypes import I8
+    >>> beyond(-129, I8), beyond(127, I8), beyond(128, I8)
+    (-1, 0, 1)
+    """
+    low, high = bounds(dtype)
+    return (value > high) - (value < low)
+
+
 def check_range(title: str, value: int, dtype: DType) -> None:
     """NumPy's error for a Python integer that a type cannot hold; what is too large for a float is infinite in one."""
     if dtype not in INTEGERS:
         if abs(value) >= 1 << 1024:
             raise OverflowError(f"{title}: Python integer of {value.bit_length()} bits is too large for a float")
         return
-    low, high = bounds(dtype)
-    if not low <= value <= high:
+    if beyond(value, dtype):
         raise OverflowError(f"{title}: Python integer {value} out of bounds for {dtype.numpy_name}")
 
 
