@@ -18,7 +18,7 @@ def watching(*, order: str = "forward", seed: int = 0, timeout: float = 60.0) ->
     allocates holds NaNs until it is written.
 
     order    "forward", "reverse" or "random" (by `seed`) order of blocks and warps
-    timeout  seconds that a launch may take
+    timeout  seconds of work that a launch may take, rounded up
 
     >>> import numpy as np, kgen
     >>> x = np.ones((1, 1, 20, 32), np.float32)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @name_argument("spec")
 @click.argument("shape", nargs=-1, type=click.IntRange(min=1))
 @click.option("--seed", default=0, show_default=True, help="Seed of the random order.")
-@click.option("--timeout", default=60.0, show_default=True, help="Seconds allowed per launch.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds of work allowed per launch.")
 @json_option
 def check(spec: Spec, shape: tuple[int, ...], seed: int, timeout: float, as_json: bool) -> None:
     """Run a kernel on the CPU and report its errors.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 import kgen
 from kgen import cpu, reference
 from kgen.checking import watching
+from kgen.cpu.check import checked
 from kgen.cpu.check.checked import Outcome, run_checked
+from kgen.cpu.check.report import Finding
 from kgen.cpu.run.buffers import buffers_of
 from kgen.errors import CompileError
 
@@ -224,6 +229,19 @@ def test_a_race_is_reported_and_its_cure_is_not(name: str, order: str) -> None:
 )
 def test_each_kind_of_bug_is_reported_as_what_it_is(kind: str, body: str) -> None:
     assert kind in kinds(body, shared=512, blocks=2 if "blockIdx" in body else 1, timeout=3.0)
+
+
+@pytest.mark.parametrize(("clock", "hangs"), [(time.perf_counter, False), (time.process_time, True)])
+def test_only_seconds_of_work_count_as_a_hang(clock: Callable[[], float], hangs: bool) -> None:
+    def work() -> list[Finding]:
+        until = clock() + 1.5
+        while clock() < until:
+            if not hangs:
+                time.sleep(0.1)
+        return []
+
+    found, ended = checked._in_child(work, timeout=1, memory=1 << 30)
+    assert ([one.kind for one in found], ended) == ((["hang"], False) if hangs else ([], True))
 
 
 def test_a_loop_without_end_is_a_hang_that_names_its_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import mmap
 import multiprocessing
 import resource
@@ -27,6 +28,8 @@ MOST = 20
 """Reports after which a launch stops."""
 PATIENCE = 2.0
 """Seconds of polling without progress after which a launch, which has this thread for itself, counts as a deadlock."""
+SHARE = 20
+"""Seconds that may pass for a second of work: on a busy machine a launch waits for its turn, which is no hang."""
 _LOG = 1 << 16
 
 
@@ -90,7 +93,7 @@ def run_checked(
 ) -> Outcome:
     """Run a launch of a checked library in a child, and take over what it wrote to the buffers.
 
-    timeout   seconds, and
+    timeout   seconds of work, of which it counts whole ones, and
     memory    bytes of address space, that the child may take
     """
     began = time.perf_counter()
@@ -114,17 +117,18 @@ def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) ->
     """What `work` returns, in a forked process, and whether it did; else how that process ended."""
     context = multiprocessing.get_context("fork")
     reader, writer = context.Pipe(duplex=False)
+    allowed = max(1, math.ceil(timeout))
 
     def tell() -> None:
-        most = resource.getrlimit(resource.RLIMIT_AS)[1]
-        resource.setrlimit(resource.RLIMIT_AS, (memory + _address_space(), most))
+        _limit(resource.RLIMIT_AS, memory + _address_space())
+        _limit(resource.RLIMIT_CPU, allowed)
         writer.send(work())
 
     child = context.Process(target=tell)
     child.start()
     writer.close()
     found: list[Finding] = []
-    ended = reader.poll(timeout)
+    ended = reader.poll(SHARE * allowed)
     if ended:
         with suppress(EOFError):
             found = reader.recv()
@@ -133,8 +137,8 @@ def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) ->
     child.join()
     reader.close()
     status = child.exitcode or 0
-    if not ended:
-        found.append(Finding("hang", 0, f"the kernel did not end within {timeout:g} seconds"))
+    if not ended or status == -signal.SIGXCPU:
+        found.append(Finding("hang", 0, f"the kernel did not end within {allowed} seconds of work"))
     elif status < 0:
         found.append(Finding("crash", 0, f"the kernel's process died of {signal.Signals(-status).name}"))
     elif status == errno.ENOMEM:
@@ -142,6 +146,11 @@ def _in_child(work: Callable[[], list[Finding]], timeout: float, memory: int) ->
     elif status:
         found.append(Finding("crash", 0, "the kernel's process failed"))
     return found, status == 0
+
+
+def _limit(kind: int, wanted: int) -> None:
+    most = resource.getrlimit(kind)[1]
+    resource.setrlimit(kind, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
 
 
 def _address_space() -> int:
