@@ -391,6 +391,18 @@ def test_numbers_have_no_type_of_their_own_but_numpys_have():
     assert np.isnan(add(np.ones(2, "f"), np.nan)).all()
 
 
+@pytest.mark.parametrize("text", ["x + n", "x * n", "maximum(x, n)", "n if x else x", "m = n * 3; x + m", "x * n + y"])
+def test_a_python_float_keeps_all_of_its_digits_beside_bools(text):
+    x, y = np.array([True, False]), np.array([1, 2], "f")
+    n = 0.1
+    names = {"maximum": np.maximum, "x": x, "n": n, "y": y}
+    source = text.replace("n if x else x", "np.where(x, n, x)").replace("m = n * 3; x + m", "x + n * 3")
+    expected = eval(source, names | {"np": np})
+    got = elementwise(text, x=x, n=n, **({"y": y} if "y" in text else {}))
+    assert got.dtype == expected.dtype == np.float64
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_an_integer_that_does_not_fit_is_numpys_error():
     x = np.ones(3, "i1")
     with pytest.raises(OverflowError, match="Python integer 300 out of bounds for int8"):

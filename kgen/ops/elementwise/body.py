@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from kgen.dtypes import BOOL, I8, I32, I64, INTEGERS, SIGNED, DType
+from kgen.dtypes import BOOL, F64, I8, I32, I64, INTEGERS, SIGNED, DType
 from kgen.ops.elementwise.comparisons import by_value, exactly
 from kgen.ops.elementwise.expression import CONSTANTS, ExpressionError, Function
 from kgen.ops.elementwise.functions import FUNCTIONS, OF_INTEGERS, PRIMITIVES, known_instead
@@ -279,6 +279,8 @@ class Body:
             return number(term.value, spelled)
         if term.type is INT and isinstance(kind, DType) and kind in INTEGERS:
             self.writer.narrow(term.text, kind)
+        if term.type is FLOAT and kind is F64 and self.writer.real is not F64:
+            self.writer.widened = True
         if self.writer.spelled(term.type) == spelled:
             return inside(term, binds)
         return f"static_cast<{spelled}>({term.text})"

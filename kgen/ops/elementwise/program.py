@@ -59,6 +59,10 @@ def write(
         double |= result is F64
         writer = Writer(double=double)
         writer.function(function, given, "apply")
+    elif writer.widened:  # bools and a Python float meet in float64
+        double = True
+        writer = Writer(double=double)
+        writer.function(function, given, "apply")
     if dtype in (*INTEGERS, BOOL) and result in FLOATING:
         raise TypeError(
             f"{function.name}: the result is {result.numpy_name}, which does not become dtype={dtype.numpy_name} "
@@ -87,6 +91,7 @@ class Writer:
         self.texts: list[str] = []
         self.used: set[tuple[str, str]] = set()  # hand-written functions, with the type of their arguments
         self._narrowed: set[tuple[str, DType]] = set()
+        self.widened = False  # whether a Python float that came as a float is computed in float64
         self.real = F64 if double else F32  # what Python's floats are where nothing else decides
         self._written: dict[tuple[str, tuple[Type, ...]], tuple[str, Type]] = {}
 

@@ -46,6 +46,7 @@ class Functions(Protocol):
 
     fast: bool
     real: DType
+    widened: bool
 
     def use(self, name: str, kind: Type) -> None:
         """Note that a hand-written function is called with arguments of a type."""
