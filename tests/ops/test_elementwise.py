@@ -557,6 +557,13 @@ def test_names_of_cpp_and_of_the_template_may_be_operands():
     np.testing.assert_array_equal(elementwise("relu * relu(abs(sigmoid))", relu=x, sigmoid=-x), x * x)
 
 
+@pytest.mark.parametrize("text", ["int + int_", "n_ + n", "x_of_ + x_of", "relu_ + relu(relu) + relu__"])
+def test_operands_whose_names_differ_by_an_underscore_stay_apart(text):
+    f = elementwise(text)
+    x = [np.full(3, 10.0**i, "f") for i in range(len(f.function.parameters))]
+    np.testing.assert_array_equal(f(*x), np.sum(x, 0))
+
+
 @pytest.mark.parametrize("name", ["i", "vector", "together", "shift", "VEC", "THREADS", "words_before", "past", "NULL"])
 def test_names_within_a_kernel_may_be_operands_of_any_layout(name):
     f = elementwise(f"{name} * 2 + {name}_0 - {name}_of + out_0")

@@ -99,8 +99,13 @@ FOLD: dict[type[ast.operator], Callable[[Any, Any], int | float]] = {
 
 
 def safe(name: str) -> str:
-    """A name as the generated file may use it."""
-    return f"{name}_" if name in _TAKEN or _MADE.fullmatch(name) else name
+    """A name as the generated file may use it; two names never become one.
+
+    >>> safe("x"), safe("int"), safe("int_")
+    ('x', 'int_', 'int__')
+    """
+    plain = name.rstrip("_")
+    return f"{name}_" if plain in _TAKEN or _MADE.fullmatch(plain) else name
 
 
 def literal(value: int | float) -> Term:
