@@ -12,6 +12,7 @@ import pytest
 import kgen
 from kgen import gated_reference as reference
 from kgen.dtypes import DTYPES
+from kgen.ops.gated import features
 from kgen.ops.gated.linear_attention import linear_attention, linear_attention_backward
 from kgen.ops.gated.steps import linear_attention_step
 from tests.gpu.numerics import GRADIENT_SLACK, rms_bar, rms_error
@@ -141,6 +142,19 @@ def test_steps_in_a_pool_divide_by_their_own_sums(xp: ModuleType, asnumpy: AsNum
     for slot in (1, 2, 4):
         assert np.array_equal(asnumpy(state)[slot], before[slot])
         assert np.array_equal(asnumpy(normal)[slot], sums[slot])
+
+
+def test_a_feature_is_a_float_whatever_type_its_expression_has() -> None:
+    for text in features.code("where(x > 0, 2, 1)", "0")["functions"]:
+        assert text.startswith("__device__ __forceinline__ float feature")
+
+
+def test_a_slope_may_be_the_same_everywhere(xp: ModuleType, asnumpy: AsNumpy) -> None:
+    q, k, v, do = map(xp.asarray, inputs())
+    made = linear_attention_backward(do, q, k, v, feature_map="2 * x", feature_slope="2")
+    plain = linear_attention_backward(do, q, k, v, scale=4 * 20**-0.5)
+    for x, wanted in zip(made, plain, strict=True):
+        assert rms_error(asnumpy(x), asnumpy(wanted).astype(np.float64)) < 1e-6
 
 
 @pytest.mark.parametrize(

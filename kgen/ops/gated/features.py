@@ -48,7 +48,7 @@ def _check_expression(op: str, argument: str, text: object) -> None:
     except ValueError as error:
         raise ValueError(f"{op}: {argument}: {error}") from None
     known = "; known ones are 'identity', 'elu' and 'relu'" if argument == "feature_map" else ""
-    if names != ("x",):
+    if names != ("x",) and (names or argument == "feature_map"):  # a slope may be the same everywhere
         raise ValueError(f"{op}: {argument} is {text!r}; it takes an expression of x{known}")
     try:
         _function(argument, str(text))
@@ -59,12 +59,13 @@ def _check_expression(op: str, argument: str, text: object) -> None:
 @functools.lru_cache(maxsize=256)
 def _function(name: str, text: str) -> tuple[tuple[str, ...], frozenset[str]]:
     """The C++ of an expression, `name` last among its functions, and the hand-written ones that these need."""
-    from kgen.ops.elementwise.expression import Function, operands
+    from kgen.ops.elementwise.expression import Function
     from kgen.ops.elementwise.program import write
 
-    made = write(Function(name, operands(text), text), (F32,), F32)
+    made = write(Function(name, ("x",), text), (F32,), F32)
     *others, last = made.functions
-    return (*others, re.sub(r"^(.*?) \w+ apply\(", rf"\1 float {name}(", last, count=1)), made.primitives
+    # Whatever type the expression has, such as long long.
+    return (*others, re.sub(r"^(.* __forceinline__) .*? apply\(", rf"\1 float {name}(", last, count=1)), made.primitives
 
 
 @functools.lru_cache(maxsize=256)
