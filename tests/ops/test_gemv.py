@@ -151,6 +151,17 @@ def test_rows_scales_follow_a_matrix_that_is_stored_by_columns(xp, asnumpy, shar
     assert_product(asnumpy(y), full.T if trans else full, x, "float32")
 
 
+@pytest.mark.parametrize("trans", [False, True])
+def test_blocks_of_a_sliding_window_are_of_its_rows(xp, asnumpy, shared_cache, trans):
+    rng = np.random.default_rng(5)
+    memory, scale = rng.integers(-127, 128, 40 + 64, "i1"), rng.random((41, 4)).astype("f")
+    a, x = np.lib.stride_tricks.sliding_window_view(memory, 64), draw(rng, 41 if trans else 64, "float32")
+    full = exact(a) * np.repeat(exact(scale), 16, 1)
+    given = xp.lib.stride_tricks.as_strided(on(xp, memory), a.shape, a.strides)
+    y = gemv(given, on(xp, x), scale=on(xp, scale), trans=trans)
+    assert_product(asnumpy(y), full.T if trans else full, x, "float32")
+
+
 def test_alpha_and_beta_are_those_of_blas_and_out_may_be_y(xp, asnumpy, shared_cache):
     rng = np.random.default_rng(6)
     a, x, y = draw(rng, (50, 30), "float32"), draw(rng, 30, "float32"), draw(rng, 50, "float32")

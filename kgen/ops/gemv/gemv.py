@@ -166,7 +166,7 @@ def _scale(op: str, a: Operand, scale: Operand, trans: bool) -> Scale:
     if a.strides[1] != 1 and a.shape[1] > 1 and a.shape[0]:
         raise ValueError(f"{op}: scales of blocks are for a matrix whose rows are contiguous, and a has {a.strides}")
     row, step = scale.strides
-    return Scale(row, step, a.shape[1] // scale.shape[1], inner=False)
+    return Scale(row, step, a.shape[1] // scale.shape[1], inner=False, across=trans)
 
 
 _gemv = Operator(

@@ -23,12 +23,16 @@ from kgen.spec import Spec
 
 @dataclass(frozen=True)
 class Scale:
-    """Strides over results (or over products, where `inner`) and over blocks of `block` elements; 0: no blocks."""
+    """Strides over results (or over products, where `inner`) and over blocks of `block` elements; 0: no blocks.
+
+    Blocks are of the products of a sum or, `across`, of results that are neighbours.
+    """
 
     row: int
     step: int
     block: int
     inner: bool
+    across: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class Product:
     @property
     def along_rows(self) -> bool:
         """Whether sums run along the contiguous axis of the matrix, or along neither."""
+        if self.scale and self.scale.block:
+            return not self.scale.across
         over_results, over_products, _ = self.a_strides
         if over_products == 1 and self.depth > 1:
             return True
