@@ -91,8 +91,9 @@ def _wrong(case: Case, result: Array, right: Array) -> str:
         return "not finite, and another"
     coarser = result.dtype.itemsize < dtype.itemsize or dtype.kind in "iub"
     name = dtype_of(result.dtype if coarser else dtype).name
-    result, right = np.where(off, 0, _but_for_underflow(result, right)), np.where(off, 0, right)
-    error, bar = rms_error(result, right), case.bar or (RMS_BAR[name] if right.size > 16 else rms_bar(name, 1))
+    result, right = (np.where(off, x.dtype.type(0), x) for x in (result, right))
+    error = rms_error(_but_for_underflow(result, right), right)
+    bar = case.bar or (RMS_BAR[name] if right.size > 16 else rms_bar(name, 1))
     return "" if error <= bar else f"the relative RMS error is {error:.2g}, and {bar:.2g} is allowed"
 
 
